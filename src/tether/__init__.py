@@ -20,7 +20,7 @@ _PUBLIC: dict[str, tuple[str, str]] = {
     "relate": ("tether.live.relating", "relate"),
     "describe": ("tether.live.relating", "describe"),
     "why": ("tether.live.asking", "why"),
-    "record": ("tether.live.session", "record"),
+    "record": ("tether.api", "record"),
     "unchanged": ("tether.live.guarding", "unchanged"),
     "load": ("tether.report.loading", "load"),
     "testing": ("tether.testing", ""),

@@ -125,6 +125,8 @@ class StorageFact(NamedTuple):
     device: str  # "cpu", "cuda:0"
     born: int
     freed: int = UNKNOWN  # -1: alive at the end
+    memory: int = UNKNOWN  # storages with the same number wrap the same memory (NumPy, DLPack)
+    start: int = 0  # first byte of this storage within that memory
 
 
 class Name(NamedTuple):

@@ -1,0 +1,45 @@
+"""The Python edge: `tether.record`."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from tether.facts import Raised, Trace
+from tether.live.naming import variables_of_frames
+from tether.live.session import Session
+from tether.live.sites import here
+from tether.report.loading import Recording
+
+
+class record(Recording):  # noqa: N801 -- used as `with tether.record() as recording`
+    """Record a block of a running program.
+
+    ``with tether.record() as recording: ...``; afterwards `recording.findings`,
+    `recording.why(name)`, `recording.copies`, `recording.report()`. An exception in the block
+    passes through unchanged; what was recorded by then is there. `limit` keeps only the last so
+    many calls.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        super().__init__(Trace())
+        self._session = Session(limit)
+
+    def __enter__(self) -> Self:
+        self._session.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._session.mute()
+        self._session.recorder.naming.search(variables_of_frames(here(2)))
+        trace = self._session.stop()
+        if error is not None:
+            trace.outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "raised"
+            at = trace.dropped + len(trace.events)
+            trace.raised.append(Raised(at, type(error).__name__, str(error), -1, fatal=True))
+        self._become(trace)

@@ -1,0 +1,1 @@
+"""The running program: everything that touches torch."""

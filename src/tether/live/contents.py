@@ -1,0 +1,222 @@
+"""Values that leave the tensors and come back: arrays on the same memory, and silent writes.
+
+A NumPy array made by ``t.numpy()`` has the tensor as its ``base``, so an array that comes back is
+joined to the tensor it came from by walking its bases. Two storages that wrap one array (each
+``from_numpy`` makes a new one) get the same ``memory`` number.
+
+Writes through such an array move no version counter. The bytes of an exported storage are summed
+when it is exported and compared when one of its tensors is read next: while the array lives, at
+most `LIMIT` bytes a comparison, and for at most `SHARE` of the time since the recording began.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import weakref
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tether.facts import UNKNOWN, Bridge, Unseen
+
+if TYPE_CHECKING:
+    from tether.live.identity import Snapshot
+    from tether.live.recorder import Recorder
+
+LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
+SHARE = 0.02  # of the run's time that comparing may take
+_SHARING = {"numpy", "__array__", "__dlpack__"}
+
+
+class _Watch:
+    """An exported storage, with the sum of its bytes."""
+
+    __slots__ = ("event", "holders", "seen", "storage", "sum", "tensor")
+
+    def __init__(self, storage: int, event: int) -> None:
+        self.storage = storage
+        self.event = event
+        self.seen = event
+        self.sum = 0
+        self.holders = 0
+        self.tensor: weakref.ref[Any] | None = None
+
+
+class Contents:
+    """What is known of memory that NumPy or another library can write."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.watched: dict[int, _Watch] = {}  # storage serial -> watch
+        self.facts: list[Unseen] = []
+        self._memories: dict[int, int] = {}  # id of the root array -> memory number
+        self._next_memory = 0
+        self._spent = 0.0
+        self._began = time.perf_counter()
+
+    # -- out ---------------------------------------------------------------------------------
+
+    def exported(
+        self, name: str, event: int, tensors: list[torch.Tensor], result: Any
+    ) -> None:
+        """Remember that the memory of ``tensors[0]`` has been handed out."""
+        if name not in _SHARING or not tensors:
+            return
+        recorder = self._recorder
+        recorder.exports[recorder.who.serial(tensors[0])] = event
+        storage = recorder.who.storage_of(tensors[0])
+        if storage is None or storage.device != "cpu":
+            return
+        if storage.nbytes > LIMIT:
+            recorder.gap(
+                f"writes through an array on more than {LIMIT >> 20} MiB are not looked for"
+            )
+            return
+        watch = self.watched.get(storage.serial)
+        if watch is None:
+            watch = self.watched[storage.serial] = _Watch(storage.serial, event)
+        watch.event = watch.seen = event
+        watch.tensor = weakref.ref(tensors[0].untyped_storage(), self._gone(storage.serial))
+        watch.sum = self._sum(tensors[0].untyped_storage())
+        try:
+            weakref.finalize(result, self._released, storage.serial).atexit = False
+            watch.holders += 1
+        except TypeError:  # a capsule: how long it is held cannot be known
+            watch.holders += 1
+
+    def _gone(self, serial: int) -> Any:
+        return lambda _: self.watched.pop(serial, None)
+
+    def _released(self, serial: int) -> None:
+        """One exported array is gone; with the last one nobody can write unheard any more."""
+        watch = self.watched.get(serial)
+        if watch is not None:
+            watch.holders -= 1
+            if watch.holders <= 0:
+                # A write may have happened just before: look once more, then forget.
+                self._look(watch, self._recorder.now(), UNKNOWN)
+                self.watched.pop(serial, None)
+
+    # -- back in -----------------------------------------------------------------------------
+
+    def entered(self, event: int, data: Any, result: Any) -> None:
+        """Join a tensor made from an array to where the array's memory came from."""
+        if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
+            return
+        root, tensor = _root(data)
+        recorder = self._recorder
+        if tensor is not None:
+            source = recorder.who.serial(tensor)
+            export = recorder.exports.get(source)
+            if export is not None:
+                recorder.bridges.append(Bridge(export, event, True, "the NumPy array"))
+        if not isinstance(result, torch.Tensor):
+            return
+        storage = recorder.who.storage_of(result)
+        if storage is None or storage.memory != UNKNOWN:
+            return
+        address = _address(root if tensor is None else tensor)
+        start = _address(result)
+        if address is None or start is None:
+            return
+        if tensor is not None:
+            origin = recorder.who.storage_of(tensor)
+            if origin is None or not 0 <= start - address < max(1, origin.nbytes):
+                return
+            if origin.memory == UNKNOWN:
+                origin.memory = self._memory()
+            storage.memory, storage.start = origin.memory, origin.start + start - address
+            return
+        if 0 <= start - address < max(1, getattr(root, "nbytes", 0)):
+            storage.memory = self._memory_of(root)
+            storage.start = start - address
+
+    def _memory(self) -> int:
+        self._next_memory += 1
+        return self._next_memory - 1
+
+    def _memory_of(self, root: Any) -> int:
+        known = self._memories.get(id(root))
+        if known is None:
+            known = self._memories[id(root)] = self._memory()
+            try:
+                weakref.finalize(root, self._memories.pop, id(root), None).atexit = False
+            except TypeError:
+                del self._memories[id(root)]
+        return known
+
+    # -- silent writes -----------------------------------------------------------------------
+
+    def compare(self, reads: tuple[Snapshot, ...], site: int) -> None:
+        """Before a call: have watched bytes among its operands changed unheard?"""
+        for snapshot in reads:
+            watch = self.watched.get(snapshot[1])
+            if watch is not None:
+                self._look(watch, self._recorder.now(), site)
+
+    def _look(self, watch: _Watch, now: int, site: int) -> None:
+        storage = watch.tensor() if watch.tensor is not None else None
+        if storage is None:
+            return
+        if self._spent > SHARE * (time.perf_counter() - self._began) + 0.5:
+            self._recorder.gap(
+                "writes through exported arrays were no longer looked for:"
+                f" comparing had taken {SHARE:.0%} of the run"
+            )
+            return
+        found = self._sum(storage)
+        if found != watch.sum:
+            self.facts.append(Unseen(watch.storage, watch.seen, now, watch.event, site))
+        watch.sum = found
+        watch.seen = now
+
+    def wrote(self, writes: tuple[Snapshot, ...]) -> None:
+        """After a recorded write: what the bytes are now is what they ought to be."""
+        for snapshot in writes:
+            watch = self.watched.get(snapshot[1])
+            if watch is not None:
+                self._accept(watch)
+
+    def wrote_any(self) -> None:
+        """After calls that write without being heard one by one (an optimizer's step)."""
+        for watch in list(self.watched.values()):
+            self._accept(watch)
+
+    def _accept(self, watch: _Watch) -> None:
+        storage = watch.tensor() if watch.tensor is not None else None
+        if storage is not None:
+            watch.sum = self._sum(storage)
+            watch.seen = self._recorder.now()
+
+    def _sum(self, storage: torch.UntypedStorage) -> int:
+        began = time.perf_counter()
+        size = storage.nbytes()
+        total = 0
+        if size:
+            total = zlib.crc32((ctypes.c_char * size).from_address(storage.data_ptr()))
+        self._spent += time.perf_counter() - began
+        return total
+
+
+def _root(data: Any) -> tuple[Any, torch.Tensor | None]:
+    """Walk an array's bases: the array that owns the memory, and the tensor that does, if any."""
+    for _ in range(32):
+        base = getattr(data, "base", None)
+        if base is None:
+            break
+        if isinstance(base, torch.Tensor):
+            return data, base
+        data = base
+    return data, None
+
+
+def _address(data: Any) -> int | None:
+    """First byte of an array's or a tensor's storage."""
+    if isinstance(data, torch.Tensor):
+        return int(data.untyped_storage().data_ptr())
+    interface = getattr(data, "__array_interface__", None)
+    if isinstance(interface, dict) and interface.get("data"):
+        return int(interface["data"][0])
+    return None

@@ -1,0 +1,111 @@
+"""Which gradients were there: after each backward pass, and as each optimizer steps.
+
+Only leaves that require grad are looked at: those that an optimizer holds, and those that were
+seen as an argument of a call. Whether a gradient is exactly zero is looked into until it was once
+seen to be something else, at the first steps and then at each doubling of the number of steps: a
+look costs a device synchronisation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tether.facts import UNKNOWN, Gradients, GradientStatus
+
+if TYPE_CHECKING:
+    from tether.live.identity import Snapshot
+    from tether.live.recorder import Recorder
+
+
+class GradientLog:
+    """The gradients of the tensors that can be trained."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.facts: list[Gradients] = []
+        self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # serial -> the leaf
+        self._alive: set[int] = set()  # serials whose gradient was once something
+        self._last: dict[str, dict[int, GradientStatus]] = {}
+        self._looks = 0
+        self._next_look = 1
+
+    def seen(self, tensors: list[torch.Tensor], reads: tuple[Snapshot, ...]) -> None:
+        """Take note of leaves that require grad among the arguments of a call."""
+        leaves = self._leaves
+        for tensor, snapshot in zip(tensors, reads, strict=True):
+            if snapshot[7] and snapshot[8] and snapshot[0] not in leaves:
+                self.hold(tensor)
+
+    def hold(self, tensor: torch.Tensor) -> int:
+        """Follow the gradient of `tensor`; return its serial number."""
+        serial = self._recorder.who.serial(tensor)
+        if serial not in self._leaves:
+            leaves = self._leaves
+            self._leaves[serial] = weakref.ref(tensor, lambda _: leaves.pop(serial, None))
+        return serial
+
+    def after_backward(self, site: int) -> None:
+        """Record which leaves have a gradient now."""
+        status: dict[int, GradientStatus] = {}
+        for serial, ref in list(self._leaves.items()):
+            leaf = ref()
+            if leaf is not None and leaf.is_leaf:
+                status[serial] = "none" if leaf.grad is None else "unchecked"
+        self._add("backward", site, UNKNOWN, status)
+
+    def at_step(self, site: int, optimizer: int, tensors: Iterable[torch.Tensor]) -> None:
+        """Record the gradients that an optimizer is about to use."""
+        self._looks += 1
+        look = self._looks == self._next_look or self._looks <= 3
+        if self._looks >= self._next_look:
+            self._next_look = self._looks * 2
+        self._add("step", site, optimizer, self._statuses(tensors, look=look))
+
+    def at_end(self) -> None:
+        """Record the gradients as the recording ends."""
+        leaves = [ref() for ref in list(self._leaves.values())]
+        alive = [leaf for leaf in leaves if leaf is not None and leaf.is_leaf]
+        self._add("end", UNKNOWN, UNKNOWN, self._statuses(alive, look=True))
+
+    def _statuses(
+        self, tensors: Iterable[torch.Tensor], *, look: bool
+    ) -> dict[int, GradientStatus]:
+        status: dict[int, GradientStatus] = {}
+        for tensor in tensors:
+            serial = self._recorder.who.serial(tensor)
+            gradient = tensor.grad
+            if gradient is None:
+                status[serial] = "none"
+            elif serial in self._alive or not look:
+                status[serial] = "unchecked"
+            else:
+                status[serial] = _content(gradient)
+                if status[serial] == "some":
+                    self._alive.add(serial)
+        return status
+
+    def _add(
+        self, moment: Any, site: int, optimizer: int, status: dict[int, GradientStatus]
+    ) -> None:
+        key = f"{moment} {optimizer}"
+        last = self._last.get(key)
+        if last == status:
+            status = last  # thousands of equal steps share one table
+        self._last[key] = status
+        self.facts.append(Gradients(moment, self._recorder.now(), site, optimizer, status))
+
+
+def _content(gradient: torch.Tensor) -> GradientStatus:
+    try:
+        values = gradient.detach()
+        if values.layout is torch.sparse_coo:
+            values = values._values()
+        if values.device.type == "meta":
+            return "unchecked"
+        return "some" if bool((values != 0).any()) else "zero"
+    except Exception:  # noqa: BLE001 -- a gradient may be of any type; then it stays unchecked
+        return "unchecked"

@@ -1,0 +1,432 @@
+"""The recorder: hears every call on tensors, and appends what happened as plain facts.
+
+It is one `TorchFunctionMode` per thread (`Listener`) over tables shared by all threads
+(`Recorder`). A function mode hears the call that the user wrote, before PyTorch takes it apart,
+at a fifth of what a dispatch mode costs. What a mode does not hear comes in through
+`live.patches`. The effects of a call are read off its arguments before and after it: the version
+moved, so it was written; the storage is an argument's, so it is shared; it is new, so it is owned.
+
+Observe and append, nothing else: judging is for afterwards. A failure in here never reaches the
+program; it becomes a `Gap` (and is raised when ``TETHER_STRICT`` is set, as under our tests).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.overrides
+from torch.overrides import TorchFunctionMode
+
+from tether.facts import (
+    GRAD_INFERENCE,
+    GRAD_OFF,
+    GRAD_ON,
+    UNKNOWN,
+    Bridge,
+    Event,
+    Gap,
+    Operand,
+    OptimizerFact,
+    Raised,
+    Span,
+    Trace,
+)
+from tether.live import functions
+from tether.live.contents import Contents
+from tether.live.gradients import GradientLog
+from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Identities, Snapshot
+from tether.live.naming import Naming
+from tether.live.sites import Places
+
+STRICT = "TETHER_STRICT"
+
+_ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombuffer"}
+_handle = torch.overrides.handle_torch_function.__code__
+_dispatchers = {
+    code
+    for code in (
+        _handle,
+        getattr(getattr(torch._jit_internal, "boolean_dispatch", None), "__code__", None),
+    )
+    if code is not None
+}
+_getframe = sys._getframe
+_grad_enabled = torch.is_grad_enabled
+_inference_enabled = torch.is_inference_mode_enabled
+_function = types.FunctionType
+
+RawEvent = tuple[Any, ...]  # the fields of facts.Event, in order
+
+
+class Recorder:
+    """The facts of one recording while it grows, shared by the listeners of all threads."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.strict = bool(os.environ.get(STRICT))
+        self.active = False
+        self.events: list[RawEvent] = []
+        self.dropped = 0
+        self.spans: list[list[Any]] = []
+        self.raised: list[Raised] = []
+        self.gaps: dict[tuple[str, int], int] = {}
+        self.bridges: list[Bridge] = []
+        self.optimizers: list[OptimizerFact] = []
+        self.functions: dict[Any, functions.Function] = {}
+        self.places = Places()
+        self.who = Identities(self.now, self.gap)
+        self.contents = Contents(self)
+        self.gradients = GradientLog(self)
+        self.naming = Naming(self)
+        self.exports: dict[int, int] = {}  # tensor serial -> event that exported its memory
+        self.last_error: int = 0  # id of the exception noted last, while it travels up
+        self._keep = (limit or 0) + max((limit or 0) // 4, 1000)
+
+    def now(self) -> int:
+        """Return the time: how many events have been recorded."""
+        return self.dropped + len(self.events)
+
+    def add(self, event: RawEvent) -> int:
+        """Append an event; return its index."""
+        events = self.events
+        events.append(event)
+        if self.limit is not None and len(events) > self._keep:
+            surplus = len(events) - self.limit
+            del events[:surplus]
+            self.dropped += surplus
+        return self.dropped + len(events) - 1
+
+    def gap(self, reason: str, site: int = UNKNOWN) -> None:
+        """Note something that could not be seen, once per reason and place."""
+        key = (reason, site)
+        self.gaps[key] = self.gaps.get(key, 0) + 1
+
+    def failed(self, where: str, error: BaseException) -> None:
+        """Note a failure of the recorder itself: a gap for the user, an error under our tests."""
+        if self.strict:
+            raise error
+        self.gap(f"tether could not look at this call ({where}: {type(error).__name__}: {error})")
+
+    def error(self, error: BaseException, site: int) -> None:
+        """Note an exception that passes through a recorded call, once while it travels."""
+        if id(error) == self.last_error:
+            return
+        self.last_error = id(error)
+        if len(self.raised) < 1000:
+            self.raised.append(
+                Raised(self.now(), type(error).__name__, str(error)[:2000], site, fatal=False)
+            )
+
+    # -- spans -------------------------------------------------------------------------------
+
+    def open_span(self, kind: str, name: str, site: int, parent: int) -> int:
+        """Begin a stretch that belongs to one call; return its number."""
+        self.spans.append([kind, name, site, self.now(), UNKNOWN, parent, UNKNOWN])
+        return len(self.spans) - 1
+
+    def close_span(self, number: int, event: int = UNKNOWN) -> None:
+        """End a stretch; `event` is the event of the call itself."""
+        span = self.spans[number]
+        span[4], span[6] = self.now(), event
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def trace(self) -> Trace:
+        """Turn the raw record into facts."""
+        operands: dict[int, Operand] = {}
+
+        def convert(raw: Iterable[Snapshot]) -> tuple[Operand, ...]:
+            found = []
+            for one in raw:
+                operand = operands.get(id(one))
+                if operand is None:
+                    operand = operands[id(one)] = Operand._make(one)
+                found.append(operand)
+            return tuple(found)
+
+        events = list(self.events)
+        trace = Trace(torch=torch.__version__, python=sys.version.split()[0])
+        trace.dropped = self.dropped
+        trace.events = [
+            Event(e[0], e[1], convert(e[2]), convert(e[3]), convert(e[4]), *e[5:]) for e in events
+        ]
+        trace.sites = self.places.resolve()
+        trace.spans = [Span(*span) for span in self.spans]
+        trace.tensors = self.who.tensor_facts()
+        trace.storages = self.who.storage_facts()
+        trace.names = list(self.naming.facts.values())
+        trace.optimizers = list(self.optimizers)
+        trace.gradients = list(self.gradients.facts)
+        trace.bridges = [b for b in self.bridges if b.exit >= self.dropped]
+        trace.unseen = list(self.contents.facts)
+        trace.raised = list(self.raised)
+        trace.gaps = [
+            Gap(reason if n == 1 else f"{reason} ({n} times)", site)
+            for (reason, site), n in self.gaps.items()
+        ]
+        if self.dropped:
+            trace.gaps.append(
+                Gap(f"the first {self.dropped:,} calls were forgotten (--limit {self.limit:,})")
+            )
+        return trace
+
+
+class Listener(TorchFunctionMode):
+    """The recorder's ear in one thread."""
+
+    def __init__(self, recorder: Recorder, thread: int) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.thread = thread
+        self.span = UNKNOWN
+        self.who = recorder.who
+        self._categories = recorder.who.categories
+
+    def __torch_function__(  # noqa: C901 -- one call, in the order in which it happens
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],  # noqa: ARG002
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call `func`, and append what it did."""
+        if kwargs is None:
+            kwargs = {}
+        recorder = self.recorder
+        what = recorder.functions.get(func)
+        if what is None:
+            what = recorder.functions[func] = functions.learn(func)
+        if what.silent or not recorder.active:
+            return func(*args, **kwargs)
+        # Where from: the caller, past PyTorch's own dispatch of functions written in Python.
+        frame = _getframe(1)
+        while frame.f_code is _handle or frame.f_code in _dispatchers:
+            if frame.f_back is None or frame.f_back.f_back is None:
+                break
+            frame = frame.f_back.f_back
+        places = recorder.places
+        code = frame.f_code
+        known = places.codes.get(id(code)) or places.of_code(code)
+        if known.skip:
+            return func(*args, **kwargs)
+        place = known.places.get(frame.f_lasti) or places.add(known, frame.f_lasti)
+        inner = site = place.number
+        if not known.user:
+            above = frame.f_back
+            while above is not None:
+                known = places.codes.get(id(above.f_code)) or places.of_code(above.f_code)
+                if known.user:
+                    user = known.places.get(above.f_lasti) or places.add(known, above.f_lasti)
+                    site = user.number
+                    break
+                above = above.f_back
+            del above
+        call = _function(place.code, frame.f_globals)
+        del frame
+        # Before: the arguments as they are.
+        who = self.who
+        tensors: list[torch.Tensor] = []
+        try:
+            categories = self._categories
+            for argument in args:
+                category = categories.get(type(argument))
+                if category == PLAIN or category == SUBCLASS:
+                    tensors.append(argument)
+                elif category is None or category != OTHER:
+                    self._collect(argument, tensors, 0)
+            if kwargs:
+                for argument in kwargs.values():
+                    self._collect(argument, tensors, 0)
+            reads = tuple([who.snapshot(tensor) for tensor in tensors])
+            if recorder.contents.watched:
+                recorder.contents.compare(reads, site)
+        except Exception as error:  # noqa: BLE001
+            recorder.failed(what.name, error)
+            return call(func, args, kwargs)
+        # The call itself.
+        try:
+            result = call(func, args, kwargs)
+        except BaseException as error:
+            self._raised(error, what.name, site, inner, reads)
+            raise
+        # After: who was written, what came back.
+        try:
+            self._append(what, site, inner, tensors, reads, args, kwargs, result)
+        except Exception as error:  # noqa: BLE001
+            recorder.failed(what.name, error)
+        return result
+
+    # -- parts of one call -------------------------------------------------------------------
+
+    def _collect(self, value: Any, into: list[torch.Tensor], depth: int) -> None:
+        """Gather the tensors inside plain containers, a few levels deep."""
+        kind = type(value)
+        category = self._categories.get(kind)
+        if category is None:
+            category = self.who.category(kind)
+        if category == PLAIN or category == SUBCLASS:
+            into.append(value)
+        elif category == SEQUENCE:
+            if depth < 6:
+                for item in value:
+                    self._collect(item, into, depth + 1)
+        elif category == MAPPING and depth < 6:
+            for item in value.values():
+                self._collect(item, into, depth + 1)
+
+    def _append(
+        self,
+        what: functions.Function,
+        site: int,
+        inner: int,
+        tensors: list[torch.Tensor],
+        reads: tuple[Snapshot, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> None:
+        who = self.who
+        recorder = self.recorder
+        writes: tuple[Snapshot, ...] = ()
+        for tensor, before in zip(tensors, reads, strict=True):
+            version = before[2]
+            if version >= 0:
+                if tensor._version != version:
+                    writes += (who.refresh(tensor),)
+            elif what.writes and tensor is tensors[0]:
+                writes += (who.refresh(tensor),)
+        note = "out" if "out" in kwargs else ""
+        if what.changes_identity:
+            note = self._changed(what.name, tensors, args)
+        category = self._categories.get(type(result), OTHER)
+        results: tuple[Snapshot, ...] = ()
+        if category == PLAIN or category == SUBCLASS:
+            results = (who.snapshot(result),)
+        elif result is not None and type(result) is not bool:
+            found: list[torch.Tensor] = []
+            self._collect(result, found, 0)
+            results = tuple([who.snapshot(tensor) for tensor in found])
+        if not (reads or results or what.name == "set_grad_enabled"):
+            return
+        if what.name == "set_grad_enabled":
+            note = "on" if args and args[0] else "off"
+            site = self._definition_or(site)
+        elif what.name == "grad.__get__":
+            note = "none" if result is None else ""
+        elif what.name == "grad.__set__":
+            note = "none" if len(tensors) == 1 else ""
+        elif what.name == "batch_norm" or what.name == "instance_norm":
+            writes += self._running_statistics(args, kwargs)
+        elif what.name == "register_hook":
+            note = getattr(args[1] if len(args) > 1 else None, "__qualname__", "")
+        if _grad_enabled():
+            mode = GRAD_ON
+        else:
+            mode = GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
+        index = recorder.add(
+            (what.name, site, reads, results, writes, mode, self.span, inner, self.thread, note)
+        )
+        if reads:
+            recorder.gradients.seen(tensors, reads)
+        if writes and recorder.contents.watched:
+            recorder.contents.wrote(writes)
+        if what.exits:
+            recorder.contents.exported(what.name, index, tensors, result)
+        elif what.name in _ENTRIES and args:
+            recorder.contents.entered(index, args[-1] if what.name == "new_tensor" else args[0],
+                                      result)
+
+    def _changed(self, name: str, tensors: list[torch.Tensor], args: tuple[Any, ...]) -> str:
+        """Look again at a tensor that may have another storage or place in the graph now."""
+        for tensor in tensors[:1]:
+            self.who.refresh(tensor)
+        if name in ("requires_grad_", "requires_grad.__set__"):
+            return "off" if len(args) > 1 and not args[1] else "on"
+        return ""
+
+    def _running_statistics(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Snapshot, ...]:
+        """Batch norm writes its running statistics without moving their version."""
+        if not (kwargs.get("training", kwargs.get("use_input_stats"))
+                or (len(args) > 5 and args[5])):
+            return ()
+        candidates = list(args[1:3]) + [kwargs.get("running_mean"), kwargs.get("running_var")]
+        return tuple(
+            self.who.snapshot(one) for one in candidates if isinstance(one, torch.Tensor)
+        )
+
+    def _definition_or(self, site: int) -> int:
+        """Site of a grad-mode switch: a decorator's own line, where one made the switch."""
+        frame: types.FrameType | None = _getframe(1)
+        for _ in range(12):
+            if frame is None:
+                break
+            if frame.f_code.co_name in ("decorate_context", "generator_context"):
+                local = frame.f_locals
+                function = local.get("func")
+                code = getattr(function, "__code__", None)
+                if hasattr(local, "clear"):
+                    local.clear()  # the snapshot of a frame's variables would keep them alive
+                return self.recorder.places.add_definition(code) if code is not None else site
+            frame = frame.f_back
+        return site
+
+    def _raised(
+        self,
+        error: BaseException,
+        name: str,
+        site: int,
+        inner: int,
+        reads: tuple[Snapshot, ...],
+    ) -> None:
+        recorder = self.recorder
+        mode = GRAD_ON if _grad_enabled() else GRAD_OFF
+        recorder.add((name, site, reads, (), (), mode, self.span, inner, self.thread, "raised"))
+        recorder.error(error, site)
+
+    # -- what the patches tell ---------------------------------------------------------------
+
+    def note(
+        self,
+        operation: str,
+        place: tuple[int, int],
+        reads: Iterable[torch.Tensor] = (),
+        results: Iterable[torch.Tensor] = (),
+        writes: Iterable[torch.Tensor] = (),
+        note: str = "",
+        *,
+        snapshots: tuple[Snapshot, ...] | None = None,
+    ) -> int:
+        """Append an event that no mode hears; `snapshots` are reads taken before the call."""
+        who = self.who
+        if _grad_enabled():
+            mode = GRAD_ON
+        else:
+            mode = GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
+        return self.recorder.add(
+            (
+                operation,
+                place[0],
+                tuple(who.snapshot(one) for one in reads) if snapshots is None else snapshots,
+                tuple(who.snapshot(one) for one in results),
+                tuple(who.refresh(one) for one in writes),
+                mode,
+                self.span,
+                place[1],
+                self.thread,
+                note,
+            )
+        )
+
+    def tensors_in(self, *values: Any) -> list[torch.Tensor]:
+        """Return the tensors among and inside `values`."""
+        found: list[torch.Tensor] = []
+        for value in values:
+            self._collect(value, found, 0)
+        return found

@@ -1,0 +1,85 @@
+"""One recording from start to stop: what is put in place, and how all of it goes away again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from tether.facts import Trace
+from tether.live import modes
+from tether.live.naming import variables_of
+from tether.live.patches import Patches
+from tether.live.recorder import Listener, Recorder
+
+
+class Session:
+    """A recorder, put in place in this process by `start` and taken away by `stop`."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.recorder = Recorder(limit)
+        self._patches = Patches(self.recorder, self._listener)
+        self._threads = threading.local()
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def _listener(self) -> Listener:
+        """Return the listener of the current thread, made when the thread is first heard."""
+        listener: Listener | None = getattr(self._threads, "listener", None)
+        if listener is None:
+            with self._lock:
+                listener = Listener(self.recorder, self._count)
+                self._count += 1
+            self._threads.listener = listener
+        return listener
+
+    def start(self) -> None:
+        """Begin to hear this thread and all that start from now on."""
+        self.recorder.active = True
+        self._patches.install()
+        modes.push(self._listener())
+        _forked.add(self)
+
+    def stop(self, namespace: dict[str, Any] | None = None) -> Trace:
+        """Stop hearing, put everything back, and return the facts.
+
+        `namespace` holds the variables from which tensors are named, the program's globals.
+        """
+        recorder = self.recorder
+        self.mute()
+        try:
+            recorder.naming.search(variables_of(namespace or {}))
+            recorder.gradients.at_end()
+        except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
+            recorder.failed("naming what is left at the end", error)
+        trace = recorder.trace()
+        recorder.places.release()
+        return trace
+
+    def mute(self) -> None:
+        """Hear nothing more, and put everything back. Safe to call twice."""
+        if self.recorder.active:
+            modes.remove(self._listener())
+            self._patches.restore()
+            self.recorder.active = False
+            _forked.discard(self)
+
+    def in_child(self) -> None:
+        """Fall silent in a forked process: its parent makes the report."""
+        self.recorder.active = False
+
+
+_forked: set[Session] = set()
+
+
+def _after_fork_in_child() -> None:
+    for session in _forked:
+        session.in_child()
+
+
+def _before_fork() -> None:
+    for session in _forked:
+        session.recorder.gap("a forked process (a data loader's worker?) is not heard")
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

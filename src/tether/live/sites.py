@@ -1,0 +1,232 @@
+"""Where a call comes from: code objects and instructions while recording, lines afterwards.
+
+While the program runs, a place is an instruction of a code object and nothing else; turning it
+into a file, a line and columns (40 us with `traceback`) waits until the recording has ended.
+
+The recorder also calls the program's functions *from* such a place: `Place.call` wears the file,
+the name and the line of the caller, so that warnings point at the user's line and the "once per
+line" filter counts as it would have.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import site as site_packages
+import sys
+import sysconfig
+import types
+from collections.abc import Callable
+from typing import Any
+
+from tether.facts import Site
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site_packages.getsitepackages())
+    folders.add(site_packages.getusersitepackages())
+    return tuple(sorted(os.path.realpath(folder) + os.sep for folder in folders))
+
+
+_LIBRARY = _library_folders()
+# Called at each optimizer step for each parameter; the step as a whole is one event.
+_SKIPPED = (os.sep + os.path.join("torch", "optim") + os.sep,)
+
+
+def is_user_file(file: str) -> bool:
+    """Whether a code object's file is the user's own: neither installed, nor frozen, nor ours."""
+    if file.startswith("<"):
+        # Code typed at a prompt or made by exec is the user's, frozen modules are Python's.
+        return not file.startswith("<frozen") and not file.startswith("<attrs generated")
+    path = os.path.realpath(file)
+    if path.startswith(_PACKAGE + os.sep):
+        return False
+    return not path.startswith(_LIBRARY)
+
+
+_caller = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
+
+
+class Place:
+    """One instruction of one code object: its number, and how to call from there."""
+
+    __slots__ = ("code", "number", "offset")
+
+    def __init__(self, number: int, code: types.CodeType, offset: int) -> None:
+        self.number = number
+        self.offset = offset
+        line = _line_of(code, offset)
+        self.code = _caller.replace(
+            co_filename=code.co_filename,
+            co_name=code.co_name,
+            co_qualname=code.co_qualname,
+            co_firstlineno=line,
+        )
+
+
+class CodePlaces:
+    """What is known of one code object: whose it is, and its places met so far."""
+
+    __slots__ = ("code", "file", "places", "skip", "user")
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code  # held, so that its id stays its own
+        name = code.co_filename
+        self.file = name if name.startswith("<") else os.path.abspath(name)
+        self.user = is_user_file(name)
+        self.skip = any(part in name for part in _SKIPPED)
+        self.places: dict[int, Place] = {}
+
+
+class Places:
+    """All code objects and places of one recording."""
+
+    def __init__(self) -> None:
+        self.codes: dict[int, CodePlaces] = {}
+        self._all: list[tuple[CodePlaces, int] | Site] = []
+
+    def of_code(self, code: types.CodeType) -> CodePlaces:
+        """Look up, or learn, a code object."""
+        known = self.codes.get(id(code))
+        if known is None:
+            known = self.codes[id(code)] = CodePlaces(code)
+        return known
+
+    def add(self, known: CodePlaces, offset: int) -> Place:
+        """Learn a place that was not met before."""
+        place = known.places.get(offset)
+        if place is None:
+            self._all.append((known, offset))
+            place = Place(len(self._all) - 1, known.code, offset)
+            known.places[offset] = place
+        return place
+
+    def add_definition(self, code: types.CodeType) -> int:
+        """Learn the first line of a function, where its decorators stand."""
+        known = self.of_code(code)
+        place = known.places.get(-1)
+        if place is None:
+            self._all.append(
+                Site(
+                    known.file,
+                    code.co_firstlineno,
+                    function=code.co_qualname,
+                    first_line=code.co_firstlineno,
+                    user=known.user,
+                )
+            )
+            place = Place(len(self._all) - 1, code, 0)
+            known.places[-1] = place
+        return place.number
+
+    def user_place(self, frame: types.FrameType | None) -> tuple[int, int]:
+        """Numbers of the user's place that led to `frame`, and of `frame`'s own place.
+
+        Without any frame of the user's on the stack both are the frame's own.
+        """
+        if frame is None:
+            return -1, -1
+        own = self.of_code(frame.f_code)
+        inner = own.places.get(frame.f_lasti) or self.add(own, frame.f_lasti)
+        while frame is not None:
+            known = self.codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
+            if known.user:
+                place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti)
+                return place.number, inner.number
+            frame = frame.f_back
+        return inner.number, inner.number
+
+    def release(self) -> None:
+        """Let go of the program's code once its places have been resolved."""
+        self.codes.clear()
+        self._all.clear()
+
+    def resolve(self) -> list[Site]:
+        """Turn every place into its file, line and columns."""
+        tables: dict[int, list[Any]] = {}
+        sites = []
+        for place in self._all:
+            if isinstance(place, Site):
+                sites.append(place)
+                continue
+            known, offset = place
+            table = tables.get(id(known.code))
+            if table is None:
+                table = tables[id(known.code)] = list(known.code.co_positions())
+            sites.append(_site(known, table, offset))
+        return sites
+
+
+def _line_of(code: types.CodeType, offset: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= offset < end:
+            return line or code.co_firstlineno
+    return code.co_firstlineno
+
+
+def _site(known: CodePlaces, table: list[Any], offset: int) -> Site:
+    code = known.code
+    index = offset // 2
+    line, end_line, column, end_column = (None,) * 4
+    if 0 <= index < len(table):
+        line, end_line, column, end_column = table[index]
+    line = line or code.co_firstlineno
+    end_line = end_line or line
+    first, last = 0, 0
+    if column is not None and end_column is not None:
+        first = _characters(code.co_filename, line, column) + 1
+        last = _characters(code.co_filename, end_line, end_column) + 1
+    return Site(
+        known.file,
+        line,
+        first,
+        end_line,
+        last,
+        code.co_qualname,
+        code.co_firstlineno,
+        known.user,
+    )
+
+
+def _characters(file: str, line: int, column: int) -> int:
+    """Turn a UTF-8 byte offset within a line into a count of characters."""
+    text = linecache.getline(file, line)
+    if not text or text.isascii():
+        return column
+    return len(text.encode("utf-8")[:column].decode("utf-8", errors="replace"))
+
+
+def without_our_frames(
+    traceback: types.TracebackType | None, worn: Callable[[types.CodeType], bool]
+) -> types.TracebackType | None:
+    """Drop tether's own frames, and those that wear a user's line, from a traceback."""
+    kept = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE + os.sep) and not worn(code):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    result = None
+    for entry in reversed(kept):
+        result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
+
+
+def is_worn(code: types.CodeType) -> bool:
+    """Whether `code` is a caller made by `Place`, in a user's clothes."""
+    return code.co_code == _caller.co_code and code.co_varnames == _caller.co_varnames
+
+
+def here(depth: int = 1) -> types.FrameType | None:
+    """Return the frame `depth` callers above the one that asks, None beyond the last.
+
+    With 1 it is the caller of the function that calls this one.
+    """
+    try:
+        return sys._getframe(depth)
+    except ValueError:
+        return None
