@@ -32,15 +32,14 @@ def _to(dtype: str) -> tuple[Case | Effect, ...]:
 
 def _cast(slug: str, call: str, dtype: str, **more: Any) -> Rule:
     """Rule of a conversion that is named after its type."""
-    cut = () if dtype in FLOATS else (when(GRAD, but(FRESH, dtype=dtype)),)
+    copied = CLONE if dtype in FLOATS else FRESH  # integers have no gradient
     return rule(
         slug,
         call,
         f"Returns the tensor itself when it is {dtype} already, else a converted copy"
         + (" in the graph." if dtype in FLOATS else ", and integers and bools have no gradient."),
         when(When(dtype=(dtype,)), SAME),
-        *cut,
-        but(CLONE, dtype=dtype),
+        but(copied, dtype=dtype),
         only=_NOT_COMPLEX,
         **more,
     )

@@ -1,0 +1,1 @@
+"""What was found, made readable: text, HTML, JSON, SARIF."""

@@ -1,0 +1,238 @@
+"""The rulebook as a table: text, Markdown, JSON, HTML.
+
+A `Row` is a rule and what became of it on one build of PyTorch; the generated page is made of the
+rules alone and so is the same on every build.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from tether.semantics import Rule, words
+
+_COLUMNS = ("call", "memory", "gradient", "version", "cost", "also", "what to know")
+_MARK = {"verified": "✓", "different": "✗", "not tried": "-"}
+_STYLE = {"verified": "green", "different": "bold red", "not tried": "dim"}
+
+
+class Row(NamedTuple):
+    """One rule, and its verdict where it was tried."""
+
+    rule: Rule
+    status: str = ""  # "verified", "different", "not tried"; "" when nobody asked
+    tried: int = 0  # kinds of source it was tried on
+    seen: tuple[str, ...] = ()  # differences, or why it was not tried
+
+
+def cells(rule: Rule) -> tuple[str, ...]:
+    """Say a rule in the words of the table, one cell for each column."""
+    raised = words.raised(rule)
+    also = (*words.extras(rule), f"raises {raised}") if raised else words.extras(rule)
+    sentence = f"{rule.sentence} Better: {rule.better}." if rule.better else rule.sentence
+    return (
+        rule.call,
+        words.memory(rule),
+        words.gradient(rule),
+        words.version(rule),
+        words.cost(rule),
+        "; ".join(also),
+        sentence,
+    )
+
+
+def to_text(rows: Sequence[Row], *, width: int = 120, color: bool = False) -> str:
+    """Lower the table to text. `width` in characters."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=color, no_color=not color)
+    for name, group in groupby(rows, key=lambda row: row.rule.family):
+        table = Table(title=name, title_justify="left", box=box.SIMPLE, pad_edge=False)
+        for column, share in zip(
+            ("", "call", "memory", "gradient", "what to know"), (0, 3, 2, 2, 5), strict=True
+        ):
+            table.add_column(column, ratio=share or None, overflow="fold")
+        for row in group:
+            call, memory, gradient, *_, sentence = cells(row.rule)
+            mark = Text(_MARK.get(row.status, " "), style=_STYLE.get(row.status, ""))
+            table.add_row(mark, Text(call), memory, gradient, Text(sentence))
+        console.print(table)
+    for row in rows:
+        for line in row.seen[:_SHOWN] if row.status == "different" else ():
+            console.print(Text(f"{row.rule.slug}: {line}", style=_STYLE["different"]))
+        if row.status == "different" and len(row.seen) > _SHOWN:
+            console.print(f"{row.rule.slug}: and {len(row.seen) - _SHOWN} more")
+        if row.status == "not tried":
+            console.print(Text(f"{row.rule.slug}: not tried: {'; '.join(row.seen)}", style="dim"))
+    console.print(summary(rows))
+    return out.getvalue()
+
+
+def to_markdown(rows: Iterable[Row]) -> str:
+    """Lower the table to Markdown; with a column of verdicts when there are any."""
+    rows = list(rows)
+    tried = any(row.status for row in rows)
+    lines = [_TITLE]
+    if tried:
+        lines += [summary(rows), ""]
+    columns = (*_COLUMNS, "here") if tried else _COLUMNS
+    for name, group in groupby(rows, key=lambda row: row.rule.family):
+        lines += [f"## {name}", "", _line(columns), _line("---" for _ in columns)]
+        for row in group:
+            call, *rest = cells(row.rule)
+            said = [f'<a id="{row.rule.slug}"></a>' + _code(call), *map(_escape, rest)]
+            lines.append(_line([*said, _escape(_here(row))] if tried else said))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def to_json(rows: Iterable[Row], *, torch: str = "", device: str = "") -> str:
+    """Lower the table to JSON: every field of every case, and the verdicts."""
+    listed = [
+        {
+            "slug": row.rule.slug,
+            "operation": row.rule.operation,
+            "also": list(row.rule.names),
+            "family": row.rule.family,
+            "call": row.rule.call,
+            "setup": row.rule.setup,
+            "sentence": row.rule.sentence,
+            "better": row.rule.better,
+            "only": row.rule.only.words(),
+            "cases": [
+                {"when": case.when.words(), **_plain(case.effect)} for case in row.rule.cases
+            ],
+            "status": row.status,
+            "tried": row.tried,
+            "seen": list(row.seen),
+        }
+        for row in rows
+    ]
+    document = {"schema": 1, "torch": torch, "device": device, "rules": listed}
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def to_html(rows: Sequence[Row]) -> str:
+    """Lower the table to one page of HTML that needs nothing else."""
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    families = [
+        (name, [(row, cells(row.rule)) for row in group])
+        for name, group in groupby(rows, key=lambda row: row.rule.family)
+    ]
+    return environment.from_string(_PAGE).render(
+        families=families,
+        columns=_COLUMNS,
+        marks=_MARK,
+        summary=summary(rows),
+    )
+
+
+def summary(rows: Iterable[Row]) -> str:
+    """Count the rows by verdict, in one line."""
+    rows = list(rows)
+    counts = [
+        f"{sum(row.status == status for row in rows)} {words_}"
+        for status, words_ in (
+            ("verified", "verified"),
+            ("different", "different on this build"),
+            ("not tried", "not tried"),
+        )
+    ]
+    sources = sum(row.tried for row in rows)
+    return f"{len(rows)} rules: {', '.join(counts)} ({sources} experiments)"
+
+
+_SHOWN = 4  # differences of one rule that the text shows
+
+
+def _here(row: Row) -> str:
+    if row.status in ("", "verified"):
+        return row.status
+    return f"{row.status}: {'; '.join(row.seen[:_SHOWN])}"
+
+
+def _plain(effect: object) -> dict[str, object]:
+    return {name: getattr(effect, name) for name in effect.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+def _line(cells_: Iterable[str]) -> str:
+    return "| " + " | ".join(cells_) + " |"
+
+
+def _code(text: str) -> str:
+    return "<br>".join(f"`{_bars(line)}`" for line in text.splitlines())
+
+
+def _bars(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _escape(text: str) -> str:
+    return _bars(text).replace("<", "&lt;").replace("_", "\\_").replace("*", "\\*")
+
+
+_TITLE = """\
+<!-- Generated by `python -m tether.report.rulebook`; a test keeps it fresh. Do not edit. -->
+
+# The rulebook
+
+What every way of copying, converting, viewing, wrapping or writing a tensor `x` does to both ties,
+memory and gradient. `tether rulebook` tries every row on the PyTorch that is installed.
+
+- **memory**: *own* memory, *shares* the source's, *the same tensor* comes back.
+- **gradient**, when the source requires grad: *keeps*, *cuts*, *zeros* (a way back that carries
+  only zeros).
+- **version**: whether a write through the result is counted by the source's version counter
+  (*shared*), only by the result's (*own*), or by none. Backward checks versions to refuse values
+  that were overwritten.
+- **cost**: blocks of the source's size that torch allocates; *waits* when a GPU source makes the
+  program wait.
+"""
+
+_PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>The rulebook</title><style>
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #1d2733 }
+table { border-collapse: collapse; width: 100%; margin-bottom: 2rem }
+th, td { border-bottom: 1px solid #d5dbe2; padding: .3rem .5rem; text-align: left;
+  vertical-align: top }
+code { white-space: pre-wrap; overflow-wrap: anywhere } .different { background: #fde8e6 }
+</style></head><body><h1>The rulebook</h1><p>{{ summary }}</p>
+{% for name, rows in families %}
+<h2>{{ name }}</h2><table><tr><th></th>
+{%- for column in columns %}<th>{{ column }}</th>{% endfor %}</tr>
+{% for row, cells in rows %}
+<tr id="{{ row.rule.slug }}" class="{{ row.status }}"><td title="{{ row.status }}">
+{{- marks.get(row.status, "") }}</td><td><code>{{ cells[0] }}</code></td>
+{%- for cell in cells[1:] %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% if row.seen %}
+<tr class="{{ row.status }}"><td></td><td colspan="{{ columns|length }}">
+{%- for line in row.seen[:8] %}{{ line }}<br>{% endfor %}</td></tr>
+{% endif %}
+{% endfor %}
+</table>
+{% endfor %}
+</body></html>
+"""
+
+
+def page() -> str:
+    """Make the page ``docs/rulebook.md``."""
+    from tether.semantics import RULES
+
+    return to_markdown(Row(rule) for rule in RULES)
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(page())

@@ -1,0 +1,116 @@
+"""Every rule is tried on the installed PyTorch, and a wrong rule is caught."""
+
+from dataclasses import fields, replace
+
+import pytest
+from click.testing import CliRunner
+
+from tether import rulebook_cli
+from tether.live.experiments import try_rule, verify
+from tether.semantics import BY_SLUG, RULES, Case, When
+from tether.semantics.rule import Effect
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
+def test_the_rule_holds(rule):
+    verdict = try_rule(rule)
+    if verdict.status == "not tried":
+        pytest.skip("; ".join(verdict.seen))
+    assert verdict.tried
+    assert not verdict.seen
+
+
+WRONG = {
+    "memory": "share",
+    "gradient": "cut",
+    "requires_grad": "no",
+    "leaf": "yes",
+    "dtype": "float64",
+    "device": "meta",
+    "layout": "contiguous",
+    "version": "shared",
+    "writes": "seen",
+    "grad": "copied",
+    "hooks": "same",
+    "allocations": 3,
+    "saves": ("result",),
+    "raises": "RuntimeError: never",
+}
+
+
+def broken(slug, **changes):
+    rule = BY_SLUG[slug]
+    return replace(
+        rule, cases=tuple(Case(c.when, replace(c.effect, **changes)) for c in rule.cases)
+    )
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_wrong_entry_is_caught(field):
+    verdict = try_rule(broken("clone", **{field: WRONG[field]}))
+    assert verdict.status == "different"
+    assert verdict.seen
+
+
+def test_every_field_can_be_caught():
+    waits_need_a_gpu = {"waits"}
+    assert {field.name for field in fields(Effect)} == set(WRONG) | waits_need_a_gpu
+
+
+def test_a_wrong_condition_is_caught():
+    rule = BY_SLUG["contiguous"]
+    swapped = Case(When(contiguous=False), rule.cases[0].effect)
+    verdict = try_rule(replace(rule, cases=(swapped, Case(When(), rule.cases[1].effect))))
+    assert verdict.status == "different"
+
+
+def test_verdicts_are_kept_by_rule(tmp_path):
+    rule = BY_SLUG["detach"]
+    (first,) = verify([rule], cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    asked = []
+    (again,) = verify([rule], cache=tmp_path, progress=asked.append)
+    assert first == again
+    assert asked == [rule]
+    (other,) = verify([broken("detach", memory="own")], cache=tmp_path)
+    assert other.status == "different"
+
+
+def test_a_spoilt_cache_is_no_cache(tmp_path):
+    verify([BY_SLUG["detach"]], cache=tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_text("[")
+    (verdict,) = verify([BY_SLUG["detach"]], cache=tmp_path)
+    assert verdict.status == "verified"
+
+
+def command(*args):
+    return CliRunner().invoke(rulebook_cli.rulebook_command, [*args, "--no-cache"])
+
+
+def test_the_command_prints_what_was_asked():
+    result = command("--only", "detach_")
+    assert result.exit_code == 0
+    assert "x.detach_()" in result.output
+    assert "1 rules" in result.output or "verified" in result.output
+
+
+def test_the_exit_code_tells_a_difference(monkeypatch):
+    monkeypatch.setattr(rulebook_cli, "RULES", (broken("clone", memory="share"),))
+    result = command()
+    assert result.exit_code == 1
+    assert "memory: the rule says share, seen own" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("format_", ["text", "md", "json", "html"])
+def test_every_format(format_):
+    result = command("--only", "clone", "--format", format_)
+    assert result.exit_code == 0
+    assert "x.clone()" in result.output
+
+
+@pytest.mark.parametrize("args", [("--only", "no such rule"), ("--device", "nowhere")])
+def test_bad_input_is_one_line(args):
+    result = command(*args)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
