@@ -1,0 +1,120 @@
+"""What stands at each site: the expression, and what its value is assigned to."""
+
+from __future__ import annotations
+
+import ast
+
+from tether.facts import Site, Trace
+from tether.source.syntax import Source, read, source_of
+
+LONGEST = 2000
+"""Characters of an expression that are kept. Nobody reads a longer one; the site has its place."""
+
+SAME_VALUE = frozenset(
+    {"detach", "clone", "data", "numpy", "contiguous", "pin_memory", "share_memory_"}
+    | {"to", "cpu", "cuda", "float", "double", "half", "bfloat16", "type", "type_as"}
+)
+"""Methods and attributes whose result is the same values: in ``y = x.clone().to(d)`` both calls
+make y. Any other method makes something else: the product in ``loss = (a * b).sum()`` is no loss.
+"""
+
+WRAPPERS = frozenset({"Parameter", "Buffer", "Variable"})
+"""Calls that give a tensor a role: in ``self.h0 = nn.Parameter(torch.zeros(3))`` both make h0."""
+
+
+def annotate(trace: Trace) -> None:
+    """Fill `Site.expression` and `Site.target` of every site, and `Trace.sources`.
+
+    Where there is no text (a frozen module, code from `exec` that nobody registered) both stay
+    empty. The text of the user's files is kept with the trace, so that a report can be made
+    after they have changed.
+    """
+    texts = dict(trace.sources)
+    for number, site in enumerate(trace.sites):
+        if site.file not in texts:
+            texts[site.file] = read(site.file)
+        text = texts[site.file]
+        if not text:
+            continue
+        if site.user:
+            trace.sources[site.file] = text
+        trace.sites[number] = described(site, source_of(site.file, text))
+
+
+def described(site: Site, source: Source) -> Site:
+    """Return the site with its expression and target as `source` has them."""
+    node = source.node_at(site)
+    if node is None:
+        key = source.key(site)
+        return site._replace(expression=source.between(key)[:LONGEST]) if key else site
+    expression = source.text_of(node)[:LONGEST]
+    return site._replace(expression=expression, target=target_of(node, source)[:LONGEST])
+
+
+def name_at(site: Site) -> str:
+    """Return what a reader would call the value made at a site: its variable, or the expression.
+
+    The place (``train.py:14``) where the source is not known.
+    """
+    if site.target and "," not in site.target:
+        return site.target
+    if site.expression:
+        return site.expression if len(site.expression) <= 60 else site.expression[:57] + "..."
+    return f"{site.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{site.line}"
+
+
+def target_of(node: ast.AST, source: Source) -> str:
+    """Return the text of what the value of `node` is assigned to, "" when to nothing.
+
+    Only where the value itself arrives there: through parentheses, a conditional, an await, a
+    method of `SAME_VALUE`, an in-place method (it returns the tensor it wrote) or a wrapper.
+    """
+    if isinstance(node, ast.AugAssign):
+        return source.text_of(node.target)
+    if isinstance(getattr(node, "ctx", None), ast.Store):
+        return source.text_of(node)
+    while (parent := source.parent(node)) is not None:
+        match parent:
+            case ast.Attribute(attr=name) if _keeps_value(name):
+                pass
+            case ast.Call(func=func) if func is node:  # the method looked up on the line before
+                if not isinstance(node, ast.Attribute) or not _keeps_value(node.attr):
+                    return ""
+            case ast.Call(func=func, args=[first, *_]) if first is node:
+                if getattr(func, "attr", getattr(func, "id", "")) not in WRAPPERS:
+                    return ""
+            case ast.IfExp(test=test) if test is not node:
+                pass
+            case ast.Await():
+                pass
+            case ast.NamedExpr(target=target):
+                return target.id
+            case ast.Assign(targets=targets, value=value) if value is node:
+                return source.text_of(targets[0])
+            case ast.AnnAssign(target=target, value=value) if value is node:
+                return source.text_of(target)
+            case ast.Tuple(elts=values):
+                place = next(i for i, value in enumerate(values) if value is node)
+                return _matching_target(parent, place, source)
+            case _:
+                return ""
+        node = parent
+    return ""
+
+
+def _keeps_value(method: str) -> bool:
+    in_place = method.endswith("_") and not method.endswith("__")
+    return in_place or method in SAME_VALUE
+
+
+def _matching_target(values: ast.Tuple, place: int, source: Source) -> str:
+    """Return b of ``a, b = x, y`` for y."""
+    statement = source.parent(values)
+    if not isinstance(statement, ast.Assign) or statement.value is not values:
+        return ""
+    targets = statement.targets[0]
+    if not isinstance(targets, (ast.Tuple, ast.List)) or len(targets.elts) != len(values.elts):
+        return ""
+    if any(isinstance(one, ast.Starred) for one in (*targets.elts, *values.elts)):
+        return ""
+    return source.text_of(targets.elts[place])

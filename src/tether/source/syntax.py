@@ -1,0 +1,205 @@
+"""The text of a file and its syntax tree, read once and kept.
+
+Positions come in two kinds. A `Site` counts characters from 1, as people do; the tree counts
+UTF-8 bytes from 0. `Source` translates on each question rather than for every node.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import linecache
+import sys
+import tokenize
+import warnings
+from collections import OrderedDict
+from functools import cached_property
+
+from tether.facts import Site
+
+MAX_TEXT = 8 << 20
+"""Characters of one file that are looked at. A larger one is data, not program text."""
+
+_KEPT = 256  # files
+
+Key = tuple[int, int, int, int]  # line, byte column, end line, end byte column of a node
+
+
+class Source:
+    """The text of one file, its lines, and its syntax tree when it has one."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines as Python counts them: a form feed or U+2028 ends none."""
+        return io.StringIO(self.text, newline=None).read().split("\n")
+
+    def line(self, number: int) -> str:
+        """Return line `number` (from 1) without its end; "" when there is none."""
+        return self.lines[number - 1] if 1 <= number <= len(self.lines) else ""
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The syntax tree; None when the text is not Python, or too deep for its parser."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the program's own invalid escapes were warned about
+            try:
+                return ast.parse(self.text)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                return None
+
+    @cached_property
+    def _index(self) -> tuple[dict[Key, ast.AST], dict[tuple[int, int], list[ast.AST]]]:
+        """Nodes by whole position, and by their end."""
+        whole: dict[Key, ast.AST] = {}
+        ends: dict[tuple[int, int], list[ast.AST]] = {}
+        self._parents: dict[ast.AST, ast.AST] = {}
+        waiting: list[ast.AST] = [self.tree] if self.tree else []
+        while waiting:
+            node = waiting.pop()
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+                waiting.append(child)
+            key = key_of(node)
+            if key is None or isinstance(node, (ast.expr_context, ast.keyword)):
+                continue
+            held = whole.get(key)
+            if held is None or (isinstance(node, ast.expr) and not isinstance(held, ast.expr)):
+                whole[key] = node
+            if isinstance(node, ast.expr):
+                ends.setdefault(key[2:], []).append(node)
+        return whole, ends
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Return the node around `node`."""
+        _ = self._index
+        return self._parents.get(node)
+
+    def node_at(self, site: Site) -> ast.AST | None:
+        """Return the expression (or augmented assignment) that stands at a site.
+
+        Where a method chain runs over several lines the interpreter says that the call starts at
+        the method's name, so a node that only ends where the site ends is taken as well.
+        """
+        key = self.key(site)
+        if key is None or self.tree is None:
+            return None
+        whole, ends = self._index
+        if exact := whole.get(key):
+            return exact
+        around = [node for node in ends.get(key[2:], ()) if _start(node) <= key[:2]]
+        return max(around, key=_start, default=None)
+
+    def key(self, site: Site) -> Key | None:
+        """Return the place of a site in byte columns, None when its columns are not known."""
+        if site.line < 1 or site.column < 1 or site.end_column < 1:
+            return None
+        first, last = self.line(site.line), self.line(site.end_line)
+        if site.column > len(first) + 1 or site.end_column > len(last) + 1:
+            return None  # the file is not the one that ran
+        return (
+            site.line,
+            len(first[: site.column - 1].encode("utf-8", "replace")),
+            site.end_line,
+            len(last[: site.end_column - 1].encode("utf-8", "replace")),
+        )
+
+    def text_of(self, node: ast.AST) -> str:
+        """Return the text of a node on one line, without comments; "" when it cannot be told."""
+        key = key_of(node)
+        return self.between(key) if key else ""
+
+    def between(self, key: Key) -> str:
+        """Return the text from one place to another (byte columns), on one line."""
+        line, column, end_line, end_column = key
+        if not 1 <= line <= end_line <= len(self.lines):
+            return ""
+        if line == end_line:
+            return _cut(self.line(line), column, end_column)
+        parts = [
+            _cut(self.line(line), column, None),
+            *self.lines[line : end_line - 1],
+            _cut(self.line(end_line), 0, end_column),
+        ]
+        return one_line("\n".join(parts))
+
+
+def key_of(node: ast.AST) -> Key | None:
+    """Return where a node stands, or None for one that stands nowhere (a module, a context)."""
+    line = getattr(node, "lineno", None)
+    if line is None:
+        return None
+    end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+    return line, node.col_offset, end_line or line, end_column or 0  # type: ignore[attr-defined]
+
+
+def _start(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def _cut(line: str, start: int, end: int | None) -> str:
+    if line.isascii():
+        return line[start:end]
+    return line.encode("utf-8", "replace")[start:end].decode("utf-8", "replace")
+
+
+def one_line(text: str) -> str:
+    """Return an expression of several lines on one: comments dropped, breaks made one space."""
+    kept: list[str] = []
+    row, column = 1, 0
+    lines = ("(" + text + "\n)").split("\n")  # in parentheses any line break is allowed
+    try:
+        for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+            if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER):
+                continue
+            if token.start[0] == row:
+                kept.append(lines[row - 1][column : token.start[1]])
+            elif kept and kept[-1][-1:] not in "([{." and token.string[:1] not in ")]}.,":
+                kept.append(" ")
+            kept.append(token.string)
+            row, column = token.end
+    except (tokenize.TokenError, SyntaxError):
+        return " ".join(text.split())
+    return "".join(kept).strip()[1:-1].strip()
+
+
+_cache: OrderedDict[tuple[str, str], Source] = OrderedDict()
+
+
+def source_of(file: str, text: str) -> Source:
+    """Return the `Source` of a text; the same one for the same file and text."""
+    key = (file, text)
+    found = _cache.get(key)
+    if found is None:
+        found = _cache[key] = Source(text)
+        while len(_cache) > _KEPT:
+            _cache.popitem(last=False)
+    _cache.move_to_end(key)
+    return found
+
+
+def read(file: str) -> str:
+    """Return the text of a source file, "" when there is none.
+
+    As the interpreter's tracebacks find it: files of any declared encoding, modules in a zip
+    archive, notebook cells and whatever else registered its text with `linecache`.
+    """
+    try:
+        lines = linecache.getlines(file, _globals_of(file))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    text = "".join(lines)
+    return text if len(text) <= MAX_TEXT else ""
+
+
+def _globals_of(file: str) -> dict[str, object] | None:
+    """Return the globals of the module made from `file`: its loader may be a zip archive's."""
+    if file in linecache.cache:
+        return None
+    for module in list(sys.modules.values()):
+        space = getattr(module, "__dict__", None)
+        if isinstance(space, dict) and space.get("__file__") == file:
+            return space
+    return None
