@@ -67,7 +67,7 @@ class Contents:
         recorder = self._recorder
         recorder.exports[recorder.who.serial(tensors[0])] = event
         storage = recorder.who.storage_of(tensors[0])
-        if storage is None or storage.device != "cpu":
+        if storage is None or tensors[0].device.type != "cpu":
             return
         if storage.nbytes > LIMIT:
             recorder.gap(

@@ -117,6 +117,7 @@ def expected(effect: Effect, source: Source, seen: probe.Seen) -> probe.Seen:
         grad=effect.grad if seen.grad else "",
         hooks=(effect.hooks if leaf_source else "no") if seen.hooks else "",
         saves=effect.saves[0] if effect.saves and inner else "",
+        starts=str(effect.starts) if seen.starts else "",
     )
 
 

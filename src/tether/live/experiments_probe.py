@@ -54,6 +54,7 @@ class Seen(NamedTuple):
     grad: str = ""
     hooks: str = ""
     saves: str = ""
+    starts: str = ""
 
 
 def sources(rule: Rule, device: str) -> Iterator[Source]:
@@ -94,7 +95,7 @@ def observe(rule: Rule, source: Source) -> Seen:
         if before.requires_grad and before.is_leaf:
             before.grad = torch.ones_like(before)
             before.register_hook(_hook)
-        look = _Look(before, root)
+        look = _Look(before, root, names.get("other"))
         try:
             result = run(rule, names)
         except Exception as error:  # noqa: BLE001 - whatever is raised is the result
@@ -168,8 +169,8 @@ def namespace(folder: Path) -> dict[str, Any]:
 class _Look:
     """The source before the call, and the questions asked of it afterwards."""
 
-    def __init__(self, source: torch.Tensor, root: torch.Tensor) -> None:
-        self.source, self.root = source, root
+    def __init__(self, source: torch.Tensor, root: torch.Tensor, other: Any) -> None:
+        self.source, self.root, self.other = source, root, other
         self.alias = source.detach()  # holds the storage, so that no address comes back
         self.requires_grad = source.requires_grad
         self.storage = source.untyped_storage()
@@ -199,8 +200,12 @@ class _Look:
             hooks="same" if leaf and result._backward_hooks else "no",
         )
         inner = self.requires_grad and requires_grad and not leaf
+        starts = "" if result.is_inference() else str(result._version)
         saves = self._saves(result) if inner else ""
-        return seen._replace(saves=saves, version=self._version(result))
+        version = self._version(result)
+        return seen._replace(
+            saves=saves, version=version, starts=starts if version == "own" else ""
+        )
 
     def _plain(self, result: Any, writes: str) -> Seen:
         """Say what is known of a result that is no tensor."""
@@ -286,7 +291,12 @@ class _Look:
             return "result" if result is self.source else "x"
         with torch.no_grad():
             increment_version(result)
-        return "result" if _refuses(result, self.root) else ""
+        if _refuses(result, self.root):
+            return "result"
+        if isinstance(self.other, torch.Tensor):
+            increment_version(self.other)
+            return "other" if _refuses(result, self.root) else ""
+        return ""
 
 
 def _bytes(storage: torch.UntypedStorage) -> bytes:

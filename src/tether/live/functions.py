@@ -44,10 +44,11 @@ its version did not move."""
 class Function:
     """One torch function as the recorder treats it."""
 
-    __slots__ = ("changes_identity", "exits", "name", "silent", "writes")
+    __slots__ = ("changes_identity", "exits", "name", "number", "silent", "writes")
 
     def __init__(self, name: str, *, silent: bool) -> None:
         self.name = name
+        self.number = -1  # of the name, in the log of one recording
         self.silent = silent
         self.exits = name in EXITS
         self.changes_identity = name in RETYPES

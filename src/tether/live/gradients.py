@@ -17,7 +17,6 @@ import torch
 from tether.facts import UNKNOWN, Gradients, GradientStatus
 
 if TYPE_CHECKING:
-    from tether.live.identity import Snapshot
     from tether.live.recorder import Recorder
 
 
@@ -33,19 +32,16 @@ class GradientLog:
         self._looks = 0
         self._next_look = 1
 
-    def seen(self, tensors: list[torch.Tensor], reads: tuple[Snapshot, ...]) -> None:
-        """Take note of leaves that require grad among the arguments of a call."""
-        leaves = self._leaves
-        for tensor, snapshot in zip(tensors, reads, strict=True):
-            if snapshot[7] and snapshot[8] and snapshot[0] not in leaves:
-                self.hold(tensor)
+    def seen(self, tensor: torch.Tensor, serial: int) -> None:
+        """Take note of a leaf that requires grad, met as an argument or a result of a call."""
+        if serial not in self._leaves:
+            leaves = self._leaves
+            leaves[serial] = weakref.ref(tensor, lambda _: leaves.pop(serial, None))
 
     def hold(self, tensor: torch.Tensor) -> int:
         """Follow the gradient of `tensor`; return its serial number."""
         serial = self._recorder.who.serial(tensor)
-        if serial not in self._leaves:
-            leaves = self._leaves
-            self._leaves[serial] = weakref.ref(tensor, lambda _: leaves.pop(serial, None))
+        self.seen(tensor, serial)
         return serial
 
     def after_backward(self, site: int) -> None:

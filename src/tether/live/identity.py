@@ -5,9 +5,9 @@ microseconds. A serial number is minted when a tensor or a storage is first seen
 reference retires it when the object is gone. Nothing here keeps a tensor alive, and nothing calls
 ``data_ptr()``, which would un-share copy-on-write storages.
 
-A snapshot (the plain tuple behind `facts.Operand`) is taken once per tensor and version, and
-reused while the tensor stays as it was. Plain tuples, not `NamedTuple`s: the garbage collector
-stops tracking them, so a long recording does not slow the program's own collections.
+A snapshot is taken once per tensor and version, and reused while the tensor stays as it was. It is
+a row of numbers in an array, which becomes a `facts.Operand` when the recording has ended: objects
+kept by the million would slow the program's own garbage collections.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import Any
 
 import torch
 
-from tether.facts import UNKNOWN, StorageFact, TensorFact
+from tether.facts import UNKNOWN, Operand, StorageFact, TensorFact
 
-Snapshot = tuple[Any, ...]  # the fields of facts.Operand, in order
+Snapshot = tuple[int, int, int, bool, bool, int]
+"""What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage, the
+version, requires_grad, leaf, and the row with all of it."""
 
 PLAIN, SUBCLASS, SEQUENCE, MAPPING, OTHER = 1, 2, 3, 4, 0
-_DTYPE = 6
 _without_subclasses = torch._C.DisableTorchFunctionSubclass
 
 
 class _TensorRef(weakref.ref):  # type: ignore[type-arg]
     """A weak reference that is also the entry of its tensor."""
 
-    __slots__ = ("born", "key", "kind", "serial", "snapshot", "storage", "wrapped")
+    __slots__ = ("born", "key", "kind", "serial", "snapshot", "wrapped")
 
     key: int
     serial: int
-    kind: str
+    kind: int  # number of the class name
     born: int
     snapshot: Snapshot
-    storage: int
     wrapped: bool  # a wrapper without memory of its own: functorch, sparse, nested
 
 
@@ -49,7 +49,7 @@ class _StorageRef(weakref.ref):  # type: ignore[type-arg]
     key: int
     serial: int
     nbytes: int
-    device: str
+    device: int  # number of the device's name
     born: int
     memory: int
     start: int
@@ -58,19 +58,23 @@ class _StorageRef(weakref.ref):  # type: ignore[type-arg]
 class Identities:
     """Tensors and storages of one recording, by serial number."""
 
-    def __init__(self, now: Callable[[], int], on_gap: Callable[[str], None]) -> None:
-        self._now = now
+    def __init__(self, on_gap: Callable[[str], None]) -> None:
+        self.time = 0  # events recorded so far; the recorder moves it
+        self.on_leaf: Callable[[torch.Tensor, int], None] = lambda *_: None
         self._on_gap = on_gap
         self.tensors: dict[int, _TensorRef] = {}
         self.storages: dict[int, _StorageRef] = {}
-        self._serials = count()
-        self._storage_serials = count()
-        self._kinds: list[str] = []
-        self._kind_numbers: dict[str, int] = {}
+        self._next_tensor = count().__next__
+        self._next_storage = count().__next__
+        self._next_row = count().__next__
+        # Rows of eight numbers: row, tensor, storage, version, offset, shape and strides (numbers
+        # of tuples), dtype (number of a name) with the flags. Arrays of numbers cost the
+        # program's garbage collector nothing, however long the recording.
+        self._rows = array("q")
+        self._tuples: dict[Any, int] = {}
+        self._names: dict[Any, int] = {}
         self._dead_tensors = array("q")  # serial, kind, born, died
         self._dead_storages = array("q")  # serial, bytes, device, born, freed, memory, start
-        self._tuples: dict[Any, tuple[int, ...]] = {}
-        self._dtypes: dict[torch.dtype, str] = {}
         self.categories: dict[type, int] = {
             torch.Tensor: PLAIN,
             torch.nn.Parameter: PLAIN,
@@ -95,15 +99,15 @@ class Identities:
         return found
 
     def snapshot(self, tensor: torch.Tensor) -> Snapshot:
-        """Return what is true of `tensor` now: the fields of `facts.Operand`."""
+        """Return what is true of `tensor` now."""
         ref = self.tensors.get(id(tensor))
         if ref is None:
             return self._meet(tensor)
         known = ref.snapshot
         if known[2] >= 0:
-            if tensor._version == known[2] and tensor.requires_grad is known[7]:
+            if tensor._version == known[2] and tensor.requires_grad is known[3]:
                 return known
-        elif not ref.wrapped and tensor.requires_grad is known[7]:
+        elif not ref.wrapped and tensor.requires_grad is known[3]:
             return known  # an inference tensor: it has no version to compare
         return self._look(tensor, ref)
 
@@ -114,17 +118,19 @@ class Identities:
 
     def serial(self, tensor: torch.Tensor) -> int:
         """Return the serial number of `tensor`, meeting it first if need be."""
-        return int(self.snapshot(tensor)[0])
+        return self.snapshot(tensor)[0]
 
     def _meet(self, tensor: torch.Tensor) -> Snapshot:
         ref = _TensorRef(tensor, self._forget_tensor)
-        ref.key = id(tensor)
-        ref.serial = next(self._serials)
-        ref.kind = type(tensor).__name__
-        ref.born = self._now()
+        ref.key = key = id(tensor)
+        ref.serial = self._next_tensor()
+        kind = type(tensor)
+        number = self._names.get(kind)
+        ref.kind = self._number(kind, kind.__name__) if number is None else number
+        ref.born = self.time
         ref.wrapped = False
         result = self._look(tensor, ref)
-        self.tensors[ref.key] = ref
+        self.tensors[key] = ref
         return result
 
     def _look(self, tensor: torch.Tensor, ref: _TensorRef) -> Snapshot:
@@ -139,89 +145,90 @@ class Identities:
             ref.wrapped = True
             snapshot = self._read_wrapper(tensor, ref, error)
         ref.snapshot = snapshot
+        if snapshot[3] and snapshot[4]:
+            self.on_leaf(tensor, snapshot[0])
         return snapshot
 
-    def _read(self, tensor: torch.Tensor, ref: _TensorRef) -> Snapshot:
+    def _read(self, tensor: torch.Tensor, ref: _TensorRef, base: Any = None) -> Snapshot:
+        """Take a row of `tensor`; its memory is that of `base`, where it has none of its own."""
+        requires_grad = tensor.requires_grad
+        leaf = tensor.is_leaf if requires_grad else True
+        if base is not None:
+            tensor = base
         storage = tensor.untyped_storage()
         known = self.storages.get(id(storage))
         if known is None:
-            known = self._meet_storage(storage)
-        requires_grad = tensor.requires_grad
+            known = self._meet_storage(storage, tensor.device)
         shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
-        tuples, dtypes = self._tuples, self._dtypes
+        tuples = self._tuples
+        a, b, c = tuples.get(shape), tuples.get(strides), self._names.get(dtype)
+        if a is None:
+            a = tuples.setdefault(tuple(shape), len(tuples))
+        if b is None:
+            b = tuples.setdefault(strides, len(tuples))
+        if c is None:
+            c = self._number(dtype, str(dtype).removeprefix("torch."))
         try:
             version = tensor._version
         except RuntimeError:  # an inference tensor
             version = UNKNOWN
-        return (
-            ref.serial,
-            known.serial,
-            version,
-            tensor.storage_offset(),
-            tuples.get(shape) or tuples.setdefault(tuple(shape), tuple(shape)),
-            tuples.get(strides) or tuples.setdefault(strides, strides),
-            dtypes.get(dtype) or dtypes.setdefault(dtype, str(dtype).removeprefix("torch.")),
-            requires_grad,
-            tensor.is_leaf if requires_grad else True,
-        )
+        row = self._next_row()
+        self._rows.extend(
+            (row, ref.serial, known.serial, version, tensor.storage_offset(), a, b,
+             c << 2 | requires_grad << 1 | leaf)
+        )  # fmt: skip
+        return (ref.serial, known.serial, version, requires_grad, leaf, row)
 
     def _read_wrapper(
         self, tensor: torch.Tensor, ref: _TensorRef, error: BaseException
     ) -> Snapshot:
         """Look at a tensor without memory of its own: the memory is that of what it wraps."""
-        storage = UNKNOWN
-        shape: tuple[int, ...] = ()
-        strides: tuple[int, ...] = ()
-        version, offset = UNKNOWN, 0
         with _without_subclasses():
-            inner = _unwrapped(tensor)
+            inner = _innermost(tensor)
             if inner is not None:
-                ref.kind = "functorch wrapper"
-                base = self._meet_inner(inner)
-                storage, version, offset, shape, strides = (
-                    base[1], base[2], base[3], base[4], base[5],
-                )  # fmt: skip
-            else:
-                self._on_gap(
-                    f"the memory of a {ref.kind} with layout {_layout(tensor)} cannot be seen"
-                    f" ({_first_line(error)})"
-                )
-                storage, version = self._components(tensor), _version(tensor)
+                ref.kind = self._number("functorch wrapper", "functorch wrapper")
+                return self._read(tensor, ref, inner)
+            name = type(tensor).__name__
+            self._on_gap(
+                f"the memory of a {name} with layout {_layout(tensor)} cannot be seen"
+                f" ({_first_line(error)})"
+            )
             requires_grad = bool(tensor.requires_grad)
-            return (
-                ref.serial, storage, version, offset, shape, strides,
-                str(tensor.dtype).removeprefix("torch."), requires_grad,
-                bool(tensor.is_leaf) if requires_grad else True,
+            leaf = bool(tensor.is_leaf) if requires_grad else True
+            storage, version = self._components(tensor), _version(tensor)
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            nothing = self._tuples.setdefault((), len(self._tuples))
+            row = self._next_row()
+            self._rows.extend(
+                (row, ref.serial, storage, version, 0, nothing, nothing,
+                 self._number(dtype, dtype) << 2 | requires_grad << 1 | leaf)
             )  # fmt: skip
-
-    def _meet_inner(self, inner: torch.Tensor) -> Snapshot:
-        """Snapshot what a functorch wrapper stands on, through every level of wrapping."""
-        deeper = _unwrapped(inner)
-        return self._meet_inner(deeper) if deeper is not None else self.snapshot(inner)
+            return (ref.serial, storage, version, requires_grad, leaf, row)
 
     def _components(self, tensor: torch.Tensor) -> int:
         """Storage of the values of a sparse or nested tensor, so that data flow is not lost."""
         for name in ("_values", "_nested_tensor_storage_offsets", "values"):
             try:
-                part = getattr(tensor, name)()
-                found = self.storages.get(id(part.untyped_storage()))
-                return (found or self._meet_storage(part.untyped_storage())).serial
-            except Exception:  # noqa: BLE001, S112, PERF203 -- one of them fits, or none does
+                found = self.storage_of(getattr(tensor, name)())
+            except Exception:  # noqa: BLE001, S112 -- one of them fits, or none does
                 continue
+            if found is not None:
+                return found.serial
         return UNKNOWN
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _meet_storage(self, storage: torch.UntypedStorage) -> _StorageRef:
+    def _meet_storage(self, storage: torch.UntypedStorage, device: torch.device) -> _StorageRef:
         ref = _StorageRef(storage, self._forget_storage)
-        ref.key = id(storage)
-        ref.serial = next(self._storage_serials)
+        ref.key = key = id(storage)
+        ref.serial = self._next_storage()
         ref.nbytes = storage.nbytes()
-        ref.device = str(storage.device)
-        ref.born = self._now()
+        number = self._names.get(device)
+        ref.device = self._number(device, str(device)) if number is None else number
+        ref.born = self.time
         ref.memory = UNKNOWN
         ref.start = 0
-        self.storages[ref.key] = ref
+        self.storages[key] = ref
         return ref
 
     def storage_of(self, tensor: torch.Tensor) -> _StorageRef | None:
@@ -230,65 +237,88 @@ class Identities:
             storage = tensor.untyped_storage()
         except Exception:  # noqa: BLE001 -- wrappers refuse in their own ways
             return None
-        return self.storages.get(id(storage)) or self._meet_storage(storage)
+        return self.storages.get(id(storage)) or self._meet_storage(storage, tensor.device)
 
     # -- the dead ----------------------------------------------------------------------------
 
     def _forget_tensor(self, ref: _TensorRef) -> None:
         if self.tensors.get(ref.key) is ref:
             del self.tensors[ref.key]
-        self._dead_tensors.extend((ref.serial, self._kind(ref.kind), ref.born, self._now()))
+        self._dead_tensors.extend((ref.serial, ref.kind, ref.born, self.time))
 
     def _forget_storage(self, ref: _StorageRef) -> None:
         if self.storages.get(ref.key) is ref:
             del self.storages[ref.key]
         self._dead_storages.extend(
-            (ref.serial, ref.nbytes, self._kind(ref.device), ref.born, self._now(),
-             ref.memory, ref.start)
-        )  # fmt: skip
+            (ref.serial, ref.nbytes, ref.device, ref.born, self.time, ref.memory, ref.start)
+        )
 
-    def _kind(self, name: str) -> int:
-        number = self._kind_numbers.get(name)
-        if number is None:
-            number = self._kind_numbers[name] = len(self._kinds)
-            self._kinds.append(name)
+    def _number(self, key: Any, name: str) -> int:
+        """Number of a name (of a class, dtype or device); the name itself has one as well."""
+        number = self._names.setdefault(name, len(self._names))
+        self._names[key] = number
         return number
 
     # -- facts -------------------------------------------------------------------------------
 
+    def operands(self, wanted: set[int]) -> dict[int, Operand]:
+        """Return the snapshots in the `wanted` rows."""
+        tuples = {number: value for value, number in self._tuples.items()}
+        names = {number: value for value, number in self._names.items() if isinstance(value, str)}
+        rows = self._rows
+        return {
+            rows[i]: self._operand(rows[i + 1 : i + 8], tuples, names)
+            for i in range(0, len(rows), 8)
+            if rows[i] in wanted
+        }
+
+    @staticmethod
+    def _operand(
+        row: array[int], tuples: dict[int, tuple[int, ...]], names: dict[int, str]
+    ) -> Operand:
+        tensor, storage, version, offset, shape, strides, rest = row
+        return Operand(
+            tensor, storage, version, offset, tuples[shape], tuples[strides], names[rest >> 2],
+            bool(rest & 2), bool(rest & 1),
+        )  # fmt: skip
+
     def tensor_facts(self) -> dict[int, TensorFact]:
         """Return the life of every tensor met, by serial number."""
+        names = {number: value for value, number in self._names.items() if isinstance(value, str)}
         dead = self._dead_tensors
         facts = {
-            dead[i]: TensorFact(self._kinds[dead[i + 1]], dead[i + 2], dead[i + 3])
+            dead[i]: TensorFact(names[dead[i + 1]], dead[i + 2], dead[i + 3])
             for i in range(0, len(dead), 4)
         }
         for ref in list(self.tensors.values()):
-            facts[ref.serial] = TensorFact(ref.kind, ref.born)
+            facts[ref.serial] = TensorFact(names[ref.kind], ref.born)
         return facts
 
     def storage_facts(self) -> dict[int, StorageFact]:
         """Return the life of every storage met, by serial number."""
+        names = {number: value for value, number in self._names.items() if isinstance(value, str)}
         dead = self._dead_storages
         facts = {
-            dead[i]: StorageFact(
-                dead[i + 1], self._kinds[dead[i + 2]], *dead[i + 3 : i + 7].tolist()
-            )
+            dead[i]: StorageFact(dead[i + 1], names[dead[i + 2]], *dead[i + 3 : i + 7])
             for i in range(0, len(dead), 7)
         }
         for ref in list(self.storages.values()):
             facts[ref.serial] = StorageFact(
-                ref.nbytes, ref.device, ref.born, UNKNOWN, ref.memory, ref.start
+                ref.nbytes, names[ref.device], ref.born, UNKNOWN, ref.memory, ref.start
             )
         return facts
 
 
-def _unwrapped(tensor: torch.Tensor) -> torch.Tensor | None:
+def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return what a functorch wrapper stands on, through every level; None for anything else."""
     functorch = torch._C._functorch
-    if not functorch.is_functorch_wrapped_tensor(tensor):
-        return None
-    inner = functorch.get_unwrapped(tensor)
-    return inner if inner is not tensor else None
+    inner = None
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        inner = functorch.get_unwrapped(tensor)
+        if inner is tensor:
+            return None
+        tensor = inner
+    return inner
 
 
 def _layout(tensor: torch.Tensor) -> str:

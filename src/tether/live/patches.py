@@ -221,7 +221,6 @@ class Patches:
                     snapshots=reads,
                 )  # fmt: skip
                 recorder.close_span(span, index)
-                recorder.gradients.seen(tensors, reads)
             return value
 
         return classmethod(functools.update_wrapper(apply, plain))

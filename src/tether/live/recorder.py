@@ -28,9 +28,7 @@ from tether.facts import (
     GRAD_ON,
     UNKNOWN,
     Bridge,
-    Event,
     Gap,
-    Operand,
     OptimizerFact,
     Raised,
     Span,
@@ -40,6 +38,7 @@ from tether.live import functions
 from tether.live.contents import Contents
 from tether.live.gradients import GradientLog
 from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Identities, Snapshot
+from tether.live.log import EventLog
 from tether.live.naming import Naming
 from tether.live.sites import Places
 
@@ -47,31 +46,42 @@ STRICT = "TETHER_STRICT"
 
 _ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombuffer"}
 _handle = torch.overrides.handle_torch_function.__code__
-_dispatchers = {
-    code
-    for code in (
-        _handle,
-        getattr(getattr(torch._jit_internal, "boolean_dispatch", None), "__code__", None),
-    )
-    if code is not None
-}
+_boolean = next(  # of F.max_pool2d and the like: return_indices or not
+    one
+    for one in torch._jit_internal.boolean_dispatch.__code__.co_consts
+    if isinstance(one, types.CodeType)
+)
+_NO_NOTE = 0  # number of the empty string in every log
 _getframe = sys._getframe
 _grad_enabled = torch.is_grad_enabled
 _inference_enabled = torch.is_inference_mode_enabled
 _function = types.FunctionType
 
-RawEvent = tuple[Any, ...]  # the fields of facts.Event, in order
+
+def _past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeType]:
+    """Step back from PyTorch's dispatch of a function written in Python to who called that."""
+    while frame.f_code is _handle or frame.f_code is _boolean:
+        steps = 2 if frame.f_code is _handle else 1
+        for _ in range(steps):
+            if frame.f_back is None:
+                return frame, frame.f_code
+            frame = frame.f_back
+    return frame, frame.f_code
+
+
+def _mode() -> int:
+    if _grad_enabled():
+        return GRAD_ON
+    return GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
 
 
 class Recorder:
     """The facts of one recording while it grows, shared by the listeners of all threads."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
         self.strict = bool(os.environ.get(STRICT))
         self.active = False
-        self.events: list[RawEvent] = []
-        self.dropped = 0
+        self.log = EventLog(limit)
         self.spans: list[list[Any]] = []
         self.raised: list[Raised] = []
         self.gaps: dict[tuple[str, int], int] = {}
@@ -79,27 +89,51 @@ class Recorder:
         self.optimizers: list[OptimizerFact] = []
         self.functions: dict[Any, functions.Function] = {}
         self.places = Places()
-        self.who = Identities(self.now, self.gap)
+        self.who = Identities(self.gap)
         self.contents = Contents(self)
         self.gradients = GradientLog(self)
+        self.who.on_leaf = self.gradients.seen
         self.naming = Naming(self)
         self.exports: dict[int, int] = {}  # tensor serial -> event that exported its memory
         self.last_error: int = 0  # id of the exception noted last, while it travels up
-        self._keep = (limit or 0) + max((limit or 0) // 4, 1000)
 
     def now(self) -> int:
         """Return the time: how many events have been recorded."""
-        return self.dropped + len(self.events)
+        return self.log.count
 
-    def add(self, event: RawEvent) -> int:
+    def learn(self, func: Any) -> functions.Function:
+        """Classify a function that was not heard before."""
+        what = functions.learn(func)
+        what.number = self.log.number(what.name)
+        self.functions[func] = what
+        return what
+
+    def add(
+        self,
+        operation: str,
+        place: tuple[int, int],
+        reads: Iterable[Snapshot],
+        results: Iterable[Snapshot],
+        writes: Iterable[Snapshot],
+        listener: Listener,
+        note: str,
+    ) -> int:
         """Append an event; return its index."""
-        events = self.events
-        events.append(event)
-        if self.limit is not None and len(events) > self._keep:
-            surplus = len(events) - self.limit
-            del events[:surplus]
-            self.dropped += surplus
-        return self.dropped + len(events) - 1
+        log = self.log
+        index = log.add(
+            log.number(operation),
+            place[0],
+            [one[5] for one in reads],
+            [one[5] for one in results],
+            [one[5] for one in writes],
+            _mode(),
+            listener.span,
+            place[1],
+            listener.thread,
+            log.number(note),
+        )
+        self.who.time = index + 1
+        return index
 
     def gap(self, reason: str, site: int = UNKNOWN) -> None:
         """Note something that could not be seen, once per reason and place."""
@@ -138,23 +172,10 @@ class Recorder:
 
     def trace(self) -> Trace:
         """Turn the raw record into facts."""
-        operands: dict[int, Operand] = {}
-
-        def convert(raw: Iterable[Snapshot]) -> tuple[Operand, ...]:
-            found = []
-            for one in raw:
-                operand = operands.get(id(one))
-                if operand is None:
-                    operand = operands[id(one)] = Operand._make(one)
-                found.append(operand)
-            return tuple(found)
-
-        events = list(self.events)
+        log = self.log
         trace = Trace(torch=torch.__version__, python=sys.version.split()[0])
-        trace.dropped = self.dropped
-        trace.events = [
-            Event(e[0], e[1], convert(e[2]), convert(e[3]), convert(e[4]), *e[5:]) for e in events
-        ]
+        trace.dropped = log.dropped
+        trace.events = list(log.events(self.who.operands(log.rows())))
         trace.sites = self.places.resolve()
         trace.spans = [Span(*span) for span in self.spans]
         trace.tensors = self.who.tensor_facts()
@@ -162,16 +183,16 @@ class Recorder:
         trace.names = list(self.naming.facts.values())
         trace.optimizers = list(self.optimizers)
         trace.gradients = list(self.gradients.facts)
-        trace.bridges = [b for b in self.bridges if b.exit >= self.dropped]
+        trace.bridges = [b for b in self.bridges if b.exit >= log.dropped]
         trace.unseen = list(self.contents.facts)
         trace.raised = list(self.raised)
         trace.gaps = [
             Gap(reason if n == 1 else f"{reason} ({n} times)", site)
             for (reason, site), n in self.gaps.items()
         ]
-        if self.dropped:
+        if log.dropped:
             trace.gaps.append(
-                Gap(f"the first {self.dropped:,} calls were forgotten (--limit {self.limit:,})")
+                Gap(f"the first {log.dropped:,} calls were forgotten (--limit {log.limit:,})")
             )
         return trace
 
@@ -200,17 +221,15 @@ class Listener(TorchFunctionMode):
         recorder = self.recorder
         what = recorder.functions.get(func)
         if what is None:
-            what = recorder.functions[func] = functions.learn(func)
+            what = recorder.learn(func)
         if what.silent or not recorder.active:
             return func(*args, **kwargs)
         # Where from: the caller, past PyTorch's own dispatch of functions written in Python.
         frame = _getframe(1)
-        while frame.f_code is _handle or frame.f_code in _dispatchers:
-            if frame.f_back is None or frame.f_back.f_back is None:
-                break
-            frame = frame.f_back.f_back
-        places = recorder.places
         code = frame.f_code
+        if code is _handle or code is _boolean:
+            frame, code = _past_dispatch(frame)
+        places = recorder.places
         known = places.codes.get(id(code)) or places.of_code(code)
         if known.skip:
             return func(*args, **kwargs)
@@ -324,15 +343,20 @@ class Listener(TorchFunctionMode):
             writes += self._running_statistics(args, kwargs)
         elif what.name == "register_hook":
             note = getattr(args[1] if len(args) > 1 else None, "__qualname__", "")
-        if _grad_enabled():
-            mode = GRAD_ON
-        else:
-            mode = GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
-        index = recorder.add(
-            (what.name, site, reads, results, writes, mode, self.span, inner, self.thread, note)
+        log = recorder.log
+        index = log.add(
+            what.number,
+            site,
+            [one[5] for one in reads],
+            [one[5] for one in results],
+            [one[5] for one in writes],
+            GRAD_ON if _grad_enabled() else _mode(),
+            self.span,
+            inner,
+            self.thread,
+            log.number(note) if note else _NO_NOTE,
         )
-        if reads:
-            recorder.gradients.seen(tensors, reads)
+        who.time = index + 1
         if writes and recorder.contents.watched:
             recorder.contents.wrote(writes)
         if what.exits:
@@ -386,8 +410,7 @@ class Listener(TorchFunctionMode):
         reads: tuple[Snapshot, ...],
     ) -> None:
         recorder = self.recorder
-        mode = GRAD_ON if _grad_enabled() else GRAD_OFF
-        recorder.add((name, site, reads, (), (), mode, self.span, inner, self.thread, "raised"))
+        recorder.add(name, (site, inner), reads, (), (), self, "raised")
         recorder.error(error, site)
 
     # -- what the patches tell ---------------------------------------------------------------
@@ -405,23 +428,14 @@ class Listener(TorchFunctionMode):
     ) -> int:
         """Append an event that no mode hears; `snapshots` are reads taken before the call."""
         who = self.who
-        if _grad_enabled():
-            mode = GRAD_ON
-        else:
-            mode = GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
         return self.recorder.add(
-            (
-                operation,
-                place[0],
-                tuple(who.snapshot(one) for one in reads) if snapshots is None else snapshots,
-                tuple(who.snapshot(one) for one in results),
-                tuple(who.refresh(one) for one in writes),
-                mode,
-                self.span,
-                place[1],
-                self.thread,
-                note,
-            )
+            operation,
+            place,
+            tuple(who.snapshot(one) for one in reads) if snapshots is None else snapshots,
+            tuple(who.snapshot(one) for one in results),
+            tuple(who.refresh(one) for one in writes),
+            self,
+            note,
         )
 
     def tensors_in(self, *values: Any) -> list[torch.Tensor]:

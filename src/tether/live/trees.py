@@ -1,0 +1,282 @@
+"""Finds every tensor inside an object, and builds the same object again around other tensors.
+
+Two passes over any object that holds tensors: `find` lists the tensors (each once, however often
+it is met, cycles included), and `rebuild` makes the copy of everything else, with the tensors'
+copies in their places. Plain containers are rebuilt here, namedtuples, PyTorch's result tuples and
+types registered as tree nodes with optree, and every other object by `copy.deepcopy`, which is
+handed the same memo and so puts our tensors in.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import io
+import logging
+import mmap
+import queue
+import threading
+import types
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import optree
+import torch
+
+ATOMIC: frozenset[type] = frozenset(
+    [type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)]
+    + [type(NotImplemented), torch.Size, torch.dtype, torch.device, torch.layout]
+    + [torch.memory_format]
+)
+"""Cannot change and hold no tensor: the same object serves both."""
+
+PASSED: tuple[type, ...] = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.CodeType,
+    types.GeneratorType,
+    types.CoroutineType,
+    types.FrameType,
+    types.TracebackType,
+    weakref.ReferenceType,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Thread,
+    threading.Event,
+    threading.Condition,
+    threading.Semaphore,
+    queue.Queue,
+    io.IOBase,
+    mmap.mmap,
+    logging.Logger,
+    torch.Stream,
+    torch.Event,
+)
+"""Passed through: they are code, or handles on something that exists once."""
+
+_PLAIN_KEYS = frozenset([str, int, float, bool, bytes, type(None)])
+_ABSENT: Any = object()
+
+
+class Found(NamedTuple):
+    """What one walk met."""
+
+    tensors: list[torch.Tensor]  # each object once, in the order met
+    passed: list[Any]  # objects that the copy will share
+    flat: bool  # one dict, list or tuple of plain tensors and nothing else
+
+
+def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
+    """Return the tensors inside `root`; objects of `passed_types` are not entered."""
+    flat = _flat(root)
+    if flat is not None:
+        return Found(flat, [], flat=True)
+    seen: dict[int, Any] = {}
+    tensors: list[torch.Tensor] = []
+    passed: list[Any] = []
+    stops = PASSED + passed_types
+    stack = [root]
+    while stack:
+        item = stack.pop()
+        if type(item) in ATOMIC or id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, stops):
+            passed.append(item)
+            continue
+        if isinstance(item, torch.Tensor):
+            tensors.append(item)
+        stack.extend(children(item))
+    return Found(tensors, passed, flat=False)
+
+
+def _flat(root: Any) -> list[torch.Tensor] | None:
+    """Return the tensors of a plain container of plain tensors, each once; None for others."""
+    if type(root) is dict:
+        if not _PLAIN_KEYS.issuperset(map(type, root)):
+            return None
+        values: Iterable[Any] = root.values()
+    elif type(root) in {list, tuple}:
+        values = root
+    else:
+        return None
+    if set(map(type, values)) != {torch.Tensor}:
+        return None
+    if any(map(_attributes, values)):
+        return None
+    return list(dict(zip(map(id, values), values, strict=True)).values())
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    found: dict[str, Any] = item.__dict__
+    return found
+
+
+def children(item: Any) -> list[Any]:
+    """Return the objects that `item` directly holds, last first, as a stack wants them."""
+    cls = type(item)
+    held: list[Any] = []
+    if isinstance(item, dict):
+        held += item.keys()
+        held += item.values()
+    elif isinstance(item, (list, tuple, set, frozenset, collections.deque)):
+        held += item
+    elif isinstance(item, types.MethodType):
+        held.append(item.__self__)
+    elif isinstance(item, functools.partial):
+        held += (item.func, item.args, item.keywords)
+    elif _is_registered(cls):
+        held += optree.tree_flatten_one_level(item, none_is_leaf=True)[0]
+    attributes = getattr(item, "__dict__", None)
+    if type(attributes) is dict and attributes:
+        held += attributes.values()
+    for slot in _slots(cls):
+        value = getattr(item, slot, _ABSENT)
+        if value is not _ABSENT:
+            held.append(value)
+    if isinstance(item, torch.Tensor) and item.is_leaf and item.requires_grad:
+        for hooks in tensor_hooks(item):
+            held += hooks.values()
+    held.reverse()
+    return held
+
+
+def tensor_hooks(item: torch.Tensor) -> Iterator[dict[int, Any]]:
+    """Yield the dictionaries of hooks that hang on a leaf itself, those on its gradient first."""
+    yield getattr(item, "_backward_hooks", None) or {}
+    yield getattr(item, "_post_accumulate_grad_hooks", None) or {}
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots(cls: type) -> tuple[str, ...]:
+    names: list[str] = []
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] in {"builtins", "torch._C"}:
+            continue
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in {"__dict__", "__weakref__"}:
+                continue
+            hidden = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if hidden else name)
+    return tuple(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_registered(cls: type) -> bool:
+    """Whether optree knows `cls` as a tree node: namedtuples, result tuples, users' own."""
+    if cls in {dict, list, tuple, collections.OrderedDict}:
+        return False
+    if issubclass(cls, (collections.defaultdict, collections.deque, type(None))):
+        return False  # they can hold themselves: deepcopy makes them before their contents
+    return (
+        optree.is_namedtuple_class(cls)
+        or optree.is_structseq_class(cls)
+        or cls in optree.register_pytree_node.get(namespace="")  # type: ignore[attr-defined]
+    )
+
+
+def rebuild(item: Any, memo: dict[int, Any]) -> Any:
+    """Return the copy of `item` whose parts are those in `memo` (id of the old -> the new).
+
+    Raises what `copy.deepcopy` raises for an object that cannot be copied.
+    """
+    cls = type(item)
+    if cls in ATOMIC:
+        return item
+    known = memo.get(id(item), _ABSENT)
+    if known is not _ABSENT:
+        return known
+    made: Any
+    if cls is dict or cls is collections.OrderedDict:
+        made = memo[id(item)] = cls()
+        for key, value in item.items():
+            made[rebuild(key, memo)] = rebuild(value, memo)
+    elif cls is list:
+        made = memo[id(item)] = []
+        made.extend(rebuild(value, memo) for value in item)
+    elif cls is tuple:
+        parts = tuple(rebuild(value, memo) for value in item)
+        made = memo.setdefault(id(item), parts)  # a part that holds the tuple may have made it
+    elif _is_registered(cls):
+        held, _, _, unflatten = optree.tree_flatten_one_level(item, none_is_leaf=True)
+        made = unflatten(_, [rebuild(value, memo) for value in held])
+        made = memo.setdefault(id(item), made)
+    else:
+        return copy.deepcopy(item, memo)
+    return made
+
+
+def rebuild_flat(root: Any, memo: dict[int, Any]) -> Any:
+    """`rebuild` for what `find` called flat."""
+    if type(root) is dict:
+        return dict(zip(root, map(memo.__getitem__, map(id, root.values())), strict=True))
+    return type(root)(map(memo.__getitem__, map(id, root)))
+
+
+def without_tensors(root: Any, found: Found, passed_types: tuple[type, ...]) -> list[Any]:
+    """Return the objects under `root` from which no tensor can be reached.
+
+    Containers of such objects are among them. Used to share them when that is asked for.
+    """
+    holders: dict[int, list[int]] = collections.defaultdict(list)  # id -> ids that hold it
+    met: dict[int, Any] = {}
+    stack = [root]
+    stops = PASSED + passed_types
+    while stack:
+        item = stack.pop()
+        if type(item) in ATOMIC or id(item) in met:
+            continue
+        met[id(item)] = item
+        if isinstance(item, stops):
+            continue
+        for child in children(item):
+            holders[id(child)].append(id(item))
+            stack.append(child)
+    reaching = {id(tensor) for tensor in found.tensors}
+    pending = list(reaching)
+    while pending:
+        for holder in holders.get(pending.pop(), ()):
+            if holder not in reaching:
+                reaching.add(holder)
+                pending.append(holder)
+    return [item for key, item in met.items() if key not in reaching]
+
+
+def paths(root: Any) -> dict[int, str]:
+    """Return id of tensor -> how it is reached ("model.layer1.weight"); for messages only."""
+    names: dict[int, str] = {}
+    seen: set[int] = set()
+    stack: list[tuple[str, Any]] = [("", root)]
+    while stack:
+        name, item = stack.pop()
+        if type(item) in ATOMIC or id(item) in seen or isinstance(item, PASSED):
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            names[id(item)] = name or "the tensor"
+            continue
+        stack.extend(reversed(list(_named_children(name, item))))
+    return names
+
+
+def _named_children(name: str, item: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(item, torch.nn.Module):
+        for part in ("_parameters", "_buffers", "_modules"):
+            for key, value in getattr(item, part).items():
+                yield f"{name}.{key}".lstrip("."), value
+    if isinstance(item, dict):
+        for key, value in item.items():
+            yield f"{name}[{key!r}]", value
+    elif isinstance(item, (list, tuple, collections.deque)):
+        for index, value in enumerate(item):
+            yield f"{name}[{index}]", value
+    for key, value in (getattr(item, "__dict__", None) or {}).items():
+        yield f"{name}.{key}".lstrip("."), value
+    for slot in _slots(type(item)):
+        if hasattr(item, slot):
+            yield f"{name}.{slot}".lstrip("."), getattr(item, slot)
