@@ -1,0 +1,139 @@
+"""Values that left the tensors and came back, followed through the source.
+
+The recorder is certain of a bridge where the memory or the object was the same. A number or a
+list that was computed with in between is neither; there the source says whether the value can
+have flowed from where it left to where a tensor was made of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from tether.facts import Bridge, Event, Trace
+from tether.source.flow import Flow
+from tether.source.syntax import read, source_of
+
+EXITS = frozenset(
+    {"item", "tolist", "numpy", "__array__", "__dlpack__", "to_dlpack"}
+    | {"__float__", "__int__", "__bool__", "__complex__", "__index__"}
+)
+"""Operations that hand the values of a tensor to something that is no tensor."""
+
+ENTRIES = frozenset(
+    {"tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "scalar_tensor"}
+    | {"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "BoolTensor"}
+    | {"LongTensor", "IntTensor", "ShortTensor", "CharTensor", "ByteTensor"}
+)
+"""Operations that make a tensor of data; with a tensor as the data nothing came back."""
+
+MIXING = frozenset(
+    {"new_tensor", "full", "full_like", "new_full", "fill_", "fill", "masked_fill", "masked_fill_"}
+    | {"__setitem__", "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide"}
+    | {"true_divide", "pow", "float_power", "add_", "sub_", "mul_", "div_", "pow_", "lerp"}
+    | {f"__{mark}{name}__" for mark in ("", "r", "i") for name in ("add", "sub", "mul", "pow")}
+    | {"__truediv__", "__rtruediv__", "__itruediv__", "__div__", "__rdiv__", "__idiv__"}
+)
+"""Operations that take a number beside a tensor: ``loss + 0.1 * penalty.item()``."""
+
+WINDOW = 1024
+"""Executions of one exit that one entry is joined to: of a longer sum the last terms."""
+
+
+def follow(trace: Trace) -> list[Bridge]:
+    """Return the likely bridges of a trace: (exit, entry) events, never certain.
+
+    An entry is joined to the executions of an exit since this entry was last passed (to the last
+    one before it when there was none), on the same thread. Bridges that are known already are
+    left out, and so are entries that are certain of where their memory came from.
+    """
+    reached = _reached(trace)
+    if not reached:
+        return []
+    known = {(bridge.exit, bridge.entry) for bridge in trace.bridges}
+    settled = {bridge.entry for bridge in trace.bridges if bridge.certain}
+    passed: dict[tuple[int, int], list[int]] = defaultdict(list)  # (thread, exit site) -> events
+    used: dict[tuple[int, int, int], int] = {}  # (thread, exit site, entry site) -> how many
+    bridges: list[Bridge] = []
+    for number, event in enumerate(trace.events, start=trace.dropped):
+        if _is_exit(event):
+            passed[event.thread, event.site].append(number)
+            continue
+        if event.site not in reached or not _is_entry(event):
+            continue
+        for exit_site, via in reached[event.site].items():
+            events = passed[event.thread, exit_site]
+            key = (event.thread, exit_site, event.site)
+            since = max(min(used.get(key, 0), len(events) - 1), len(events) - WINDOW, 0)
+            used[key] = len(events)
+            if number in settled:
+                continue
+            bridges += (
+                Bridge(exit_, number, certain=False, via=_in_words(trace.events, exit_, via, trace))
+                for exit_ in events[since:]
+                if (exit_, number) not in known
+            )
+    return bridges
+
+
+def _in_words(events: list[Event], exit_: int, via: str, trace: Trace) -> str:
+    operation = events[exit_ - trace.dropped].operation
+    if via:
+        return f"`{via}`"
+    return "the NumPy array" if operation in ("numpy", "__array__") else "the Python value"
+
+
+def _is_exit(event: Event) -> bool:
+    return event.operation in EXITS and bool(event.reads)
+
+
+def _is_entry(event: Event) -> bool:
+    if not event.results and not event.writes:
+        return False
+    if event.operation in ENTRIES:
+        return not event.reads
+    return event.operation in MIXING and len({one.tensor for one in event.reads}) <= 1
+
+
+def _reached(trace: Trace) -> dict[int, dict[int, str]]:
+    """Return for each entry site the exit sites whose value can reach it, and by which name."""
+    exit_sites = {event.site for event in trace.events if _is_exit(event)} - {-1}
+    entry_sites = {event.site for event in trace.events if _is_entry(event)} - {-1}
+    if not exit_sites or not entry_sites:
+        return {}
+    made = {event.site for event in trace.events if event.results} - exit_sites - {-1}
+    trees: dict[str, ast.Module] = {}
+    nodes: dict[int, ast.AST] = {}
+    for number, site in enumerate(trace.sites):
+        if not site.user:
+            continue
+        text = trace.sources.get(site.file) or read(site.file)
+        source = source_of(site.file, text)
+        if not text or source.tree is None:
+            continue
+        trees[site.file] = source.tree
+        node = source.node_at(site)
+        if node is not None:
+            nodes[number] = node
+    exits = _numbered(exit_sites, nodes)
+    entries = _numbered(entry_sites, nodes)
+    tensors = [nodes[number] for number in made if number in nodes]
+    flow = Flow(trees, exits, entries, tensors).run()
+    back = _sharing(nodes)
+    return {
+        twin: {number: via for one, via in held.items() for number in back[one] & exit_sites}
+        for entry, held in flow.items()
+        for twin in back[entry] & entry_sites
+    }
+
+
+def _numbered(numbers: set[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
+    return {nodes[number]: number for number in sorted(numbers) if number in nodes}
+
+
+def _sharing(nodes: dict[int, ast.AST]) -> dict[int, set[int]]:
+    """Return for each site all sites of its expression (one runs in several code objects)."""
+    by_node: dict[ast.AST, set[int]] = defaultdict(set)
+    for number, node in nodes.items():
+        by_node[node].add(number)
+    return {number: by_node[node] for number, node in nodes.items()}
