@@ -55,13 +55,10 @@ class Subject(NamedTuple):
     layout: str = "strided"
     shape: tuple[int, ...] = ()
     requires_grad: bool = False
-    leaf: bool = True
-    parameter: bool = False
     conj: bool = False  # the conjugate bit is set: the bytes are not the values
     neg: bool = False  # the same for the negative bit
     formats: frozenset[str] = frozenset()  # the memory formats it already has
     pinned: bool = False
-    differentiable: bool = True  # its dtype can carry a gradient
     inference: bool = False  # inference mode is on, or it was made in it
     plain: bool = True  # no subclass that intercepts dispatch
 

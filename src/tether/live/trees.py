@@ -166,7 +166,6 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
-@functools.lru_cache(maxsize=4096)
 def _is_registered(cls: type) -> bool:
     """Whether optree knows `cls` as a tree node: namedtuples, result tuples, users' own."""
     if cls in {dict, list, tuple, collections.OrderedDict}:
@@ -176,7 +175,7 @@ def _is_registered(cls: type) -> bool:
     return (
         optree.is_namedtuple_class(cls)
         or optree.is_structseq_class(cls)
-        or cls in optree.register_pytree_node.get(namespace="")  # type: ignore[attr-defined]
+        or optree.register_pytree_node.get(cls) is not None  # type: ignore[attr-defined]
     )
 
 
@@ -196,6 +195,8 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
         made = memo[id(item)] = cls()
         for key, value in item.items():
             made[rebuild(key, memo)] = rebuild(value, memo)
+        if cls is collections.OrderedDict and item.__dict__:  # a state_dict's _metadata
+            made.__dict__.update(rebuild(item.__dict__, memo))
     elif cls is list:
         made = memo[id(item)] = []
         made.extend(rebuild(value, memo) for value in item)
@@ -203,8 +204,8 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
         parts = tuple(rebuild(value, memo) for value in item)
         made = memo.setdefault(id(item), parts)  # a part that holds the tuple may have made it
     elif _is_registered(cls):
-        held, _, _, unflatten = optree.tree_flatten_one_level(item, none_is_leaf=True)
-        made = unflatten(_, [rebuild(value, memo) for value in held])
+        held, metadata, _, unflatten = optree.tree_flatten_one_level(item, none_is_leaf=True)
+        made = unflatten(metadata, [rebuild(value, memo) for value in held])
         made = memo.setdefault(id(item), made)
     else:
         return copy.deepcopy(item, memo)

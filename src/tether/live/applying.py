@@ -1,0 +1,262 @@
+"""Carries out a `Plan` on one tensor: each step's name is one function here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tether.intent import EXTENSION_DTYPES, Intent, Plan, Subject, Target, World
+from tether.live import numpy_bridge, pool, relating, threads
+
+FORMATS = {
+    "preserve": torch.preserve_format,
+    "contiguous": torch.contiguous_format,
+    "channels_last": torch.channels_last,
+    "channels_last_3d": torch.channels_last_3d,
+}
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return "float32" for `torch.float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def is_plain(x: torch.Tensor) -> bool:
+    """Whether `x` is strided elements on a storage: what can be copied by its geometry.
+
+    False for sparse, nested, quantized and wrapper tensors, and inside `torch.func` transforms.
+    """
+    return (
+        (type(x) is torch.Tensor or type(x).__torch_dispatch__ is _NO_DISPATCH)
+        and x.layout is torch.strided
+        and not x.is_nested
+        and not x.is_quantized
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        and not torch._is_functional_tensor(x)
+    )
+
+
+def subject_of(x: torch.Tensor) -> Subject:
+    """Return the facts about `x` on which a plan depends. Touches no memory."""
+    plain = is_plain(x)
+    return Subject(
+        device=str(x.device),
+        dtype=dtype_name(x.dtype),
+        layout=str(x.layout).removeprefix("torch."),
+        shape=tuple(x.shape) if plain else (),
+        requires_grad=x.requires_grad,
+        conj=x.is_conj(),
+        neg=x.is_neg(),
+        formats=_formats(x) if plain else frozenset(),
+        pinned=x.device.type == "cpu" and plain and torch.cuda.is_available() and x.is_pinned(),
+        inference=torch.is_inference_mode_enabled() or x.is_inference(),
+        plain=plain,
+    )
+
+
+def _formats(x: torch.Tensor) -> frozenset[str]:
+    dims = {"contiguous": None, "channels_last": 4, "channels_last_3d": 5}
+    return frozenset(
+        name
+        for name, dim in dims.items()
+        if dim in {None, x.dim()} and x.is_contiguous(memory_format=FORMATS[name])
+    )
+
+
+def target_of(out: Any, x: torch.Tensor) -> Target:
+    """Return the facts about `out`, a tensor or a NumPy array, as the target of a copy of `x`."""
+    readonly = not isinstance(out, torch.Tensor) and not out.flags.writeable
+    if readonly:
+        return Target("cpu", str(out.dtype), tuple(out.shape), readonly=True)
+    written = numpy_bridge.tensor_on(out)
+    touches = is_plain(x) and is_plain(written) and bool(relating.common_bytes(written, x))
+    return Target(
+        device=str(written.device),
+        dtype=dtype_name(written.dtype),
+        shape=tuple(written.shape),
+        overlapping=is_plain(written) and relating.overlaps_itself(written),
+        touches_source=written is x or touches,
+    )
+
+
+@functools.cache
+def _ml_dtypes() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("ml_dtypes") is not None
+
+
+def world() -> World:
+    """Return what this machine offers."""
+    return World(cuda=torch.cuda.is_available(), ml_dtypes=_ml_dtypes())
+
+
+def own(x: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+    """Return a tensor on memory of its own with the values of `x`, which carries no gradient.
+
+    Large host tensors are put on memory from the pool. Other tensors are PyTorch's `clone`.
+    """
+    nbytes = x.nbytes if x.layout is torch.strided else 0
+    if nbytes < threads.THRESHOLD or x.device.type != "cpu" or not is_plain(x):
+        return x.clone(memory_format=memory_format)
+    if nbytes < pool.THRESHOLD or not pool.enabled:
+        return threads.paced(lambda: x.clone(memory_format=memory_format), nbytes)
+    made = pooled_like(x, memory_format)
+    threads.paced(lambda: made.copy_(x), nbytes)
+    return made.data  # the same tensor with a version counter that has not moved
+
+
+def pooled_like(x: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
+    """Return an uninitialised tensor like `x` on memory from the pool.
+
+    The storage has exactly the bytes of the elements: what `torch.save` would write.
+    """
+    flat = torch.frombuffer(pool.lease(x.nbytes), dtype=x.dtype)
+    if memory_format is torch.preserve_format and x.is_contiguous():
+        strides = x.stride()
+    else:
+        strides = torch.empty_like(x, device="meta", memory_format=memory_format).stride()
+    return flat.as_strided(x.shape, strides)
+
+
+class Pending:
+    """A copy that may still be under way. It is no tensor: it cannot be read too early.
+
+    `wait()` returns the copy once it is complete; `done()` says whether that would wait.
+    """
+
+    def __init__(self, result: Any, events: tuple[Any, ...] = ()) -> None:
+        self._result = result
+        self._events = events  # torch.cuda.Event of every stream that works on it
+
+    def done(self) -> bool:
+        """Whether the copy is complete."""
+        return all(event.query() for event in self._events)
+
+    def wait(self) -> Any:
+        """Wait for the copy and return it."""
+        for event in self._events:
+            event.synchronize()
+        self._events = ()
+        return self._result
+
+    def __repr__(self) -> str:
+        state = "complete" if self.done() else "under way"
+        return f"<a pending copy, {state}: call wait() to have it>"
+
+
+def _detach(x: Any, intent: Intent, out: Any) -> Any:
+    return x.detach()
+
+
+def _alias(x: Any, intent: Intent, out: Any) -> Any:
+    with torch.set_grad_enabled(x.requires_grad):
+        return x.view_as(x) if is_plain(x) else torch.ops.aten.alias(x)
+
+
+def _clone(x: Any, intent: Intent, out: Any) -> Any:
+    if intent.grad == "keep" and x.requires_grad:
+        with torch.enable_grad():
+            return x.clone(memory_format=FORMATS[intent.memory_format])
+    return own(x, FORMATS[intent.memory_format])
+
+
+def _move(x: Any, intent: Intent, out: Any) -> Any:
+    device = torch.device(intent.device or "cpu")
+    dtype = getattr(torch, intent.dtype) if intent.dtype else x.dtype
+    with torch.set_grad_enabled(x.requires_grad):
+        # The device waits where it must: a blocking copy is complete when it returns.
+        return x.to(device=device, dtype=dtype, copy=True, non_blocking=_may_run_on(x, intent))
+
+
+def _may_run_on(x: Any, intent: Intent) -> bool:
+    return intent.non_blocking and "cuda" in {x.device.type, torch.device(intent.device).type}
+
+
+def _convert(x: Any, intent: Intent, out: Any) -> Any:
+    with torch.set_grad_enabled(x.requires_grad):
+        return x.to(dtype=getattr(torch, intent.dtype), copy=True)
+
+
+def _reformat(x: Any, intent: Intent, out: Any) -> Any:
+    with torch.set_grad_enabled(x.requires_grad):
+        return x.contiguous(memory_format=FORMATS[intent.memory_format])
+
+
+def _dense(x: Any, intent: Intent, out: Any) -> Any:
+    with torch.set_grad_enabled(x.requires_grad):
+        return x.to_dense()
+
+
+def _resolve(x: Any, intent: Intent, out: Any) -> Any:
+    return x.resolve_conj().resolve_neg()
+
+
+def _pin(x: Any, intent: Intent, out: Any) -> Any:
+    return x.pin_memory()
+
+
+def _numpy(x: Any, intent: Intent, out: Any) -> Any:
+    return x.numpy()
+
+
+def _extension(x: Any, intent: Intent, out: Any) -> Any:
+    return numpy_bridge.extension_array(x, EXTENSION_DTYPES[dtype_name(x.dtype)])
+
+
+def _readonly(x: Any, intent: Intent, out: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+def _dlpack(x: Any, intent: Intent, out: Any) -> Any:
+    return torch.utils.dlpack.to_dlpack(x)
+
+
+def _write(x: Any, intent: Intent, out: Any) -> Any:
+    target = numpy_bridge.tensor_on(out)
+    with torch.no_grad():
+        if target.device == x.device and x.device.type == "cpu":
+            threads.paced(lambda: target.copy_(x), x.nbytes if is_plain(x) else 0)
+        else:
+            target.copy_(x, non_blocking=_may_run_on(x, intent))
+    return out
+
+
+def _pending(x: Any, intent: Intent, out: Any) -> Any:
+    if not torch.cuda.is_available():
+        return Pending(x)
+    event = torch.cuda.Event()
+    event.record()
+    return Pending(x, (event,))
+
+
+_STEPS: dict[str, Callable[[Any, Intent, Any], Any]] = {
+    "detach": _detach,
+    "alias": _alias,
+    "clone": _clone,
+    "move": _move,
+    "convert": _convert,
+    "reformat": _reformat,
+    "dense": _dense,
+    "resolve": _resolve,
+    "pin": _pin,
+    "numpy": _numpy,
+    "ml_dtypes": _extension,
+    "readonly": _readonly,
+    "dlpack": _dlpack,
+    "write": _write,
+    "pending": _pending,
+}
+
+
+def apply(plan: Plan, x: torch.Tensor, intent: Intent, out: Any = None) -> Any:
+    """Carry out `plan` on `x` and return what its last step makes."""
+    result: Any = x
+    for step in plan.steps:
+        result = _STEPS[step.call](result, intent, out)
+    return result

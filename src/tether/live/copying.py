@@ -1,0 +1,341 @@
+"""`tether.copy`: the copy that is meant, of one tensor or of anything that holds tensors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from tether.intent import Intent, Plan, Refused, check_words, decide
+from tether.live import applying, numpy_bridge, refreshing, storages, threads, trees
+
+T = TypeVar("T")
+
+_Tensor = torch.Tensor
+_PEEK = torch._C._functorch.maybe_current_level  # None outside of torch.func transforms
+_FORWARD = torch.autograd.forward_ad
+_SMALL = threads.THRESHOLD
+_Device = str | int | torch.device | None
+_Dtype = str | torch.dtype | None
+
+
+class TreePlan(NamedTuple):
+    """What `copy` does with the tensors of a tree; printed, it is a few lines."""
+
+    tensors: int
+    groups: int  # pieces of memory that several of them lie on
+    nbytes: int  # of all tensors together
+    passed: tuple[str, ...]  # kinds of objects that both trees will hold
+    plans: tuple[tuple[str, Plan], ...]  # path of the tensor, what is done with it
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.tensors} tensors, {self.nbytes} bytes, of which {self.groups} pieces of memory "
+            "are under several; their ties are kept"
+        ]
+        alike: dict[Plan, list[str]] = {}
+        for path, plan in self.plans:
+            alike.setdefault(plan, []).append(path)
+        for plan, names in alike.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            lines.append(f"{names[0]}{more}: {plan}")
+        if self.passed:
+            lines.append("shared by both: " + ", ".join(self.passed))
+        return "\n".join(lines)
+
+
+def copy(
+    obj: T,
+    /,
+    memory: str = "own",
+    grad: str = "cut",
+    device: _Device = None,
+    dtype: _Dtype = None,
+    memory_format: str | torch.memory_format = "preserve",
+    to: str = "torch",
+    *,
+    pinned: bool = False,
+    non_blocking: bool = False,
+    dense: bool = False,
+    readonly: bool = False,
+    out: Any = None,
+    objects: str = "copy",
+    share_types: tuple[type, ...] = (),
+    explain: bool = False,
+) -> Any:
+    """Return a copy of `obj`, a tensor or anything that holds tensors, with exactly these ties.
+
+    memory        "own": bytes of its own. "share": the source's bytes, or an error that says why not
+    grad          "cut": no gradient flows to the source. "keep": it does
+    device, dtype, memory_format   as for `Tensor.to`; a floating dtype leaves the integers of a tree
+    to            "torch", "numpy" or "dlpack"
+    pinned        page-locked host memory
+    non_blocking  returns an `applying.Pending`, whose `wait()` returns the copy when it is complete
+    dense         a sparse tensor may become dense
+    readonly      the NumPy array refuses writes
+    out           a copy made before: it is refreshed in place and returned
+    objects       "copy": what is no tensor is copied deeply. "share": objects without tensors are
+                  passed through
+    share_types   objects of these types are passed through
+    explain       prints the plan first
+
+    One plain tensor comes back as one that requires no grad; within a tree, and for a Parameter,
+    a leaf that requires grad stays such a leaf. The source's values, gradient, hooks and version
+    are not touched. Raises `tether.intent.Refused`, a `ValueError`, when no copy can be as asked.
+    """
+    if (
+        type(obj) is _Tensor
+        and memory == "own"
+        and grad == "cut"
+        and device is dtype is out is None
+        and memory_format == "preserve"
+        and to == "torch"
+        and not (pinned or non_blocking or explain or readonly)
+        and _PEEK() is None
+        and _FORWARD._current_level < 0
+    ):
+        # What `decide` says for this intent, without asking: detach if there is a graph, clone.
+        if not obj.requires_grad:
+            return obj.clone() if obj.nbytes < _SMALL else applying.own(obj)
+        with torch._C.DisableTorchFunctionSubclass():
+            return obj.detach().clone() if obj.nbytes < _SMALL else applying.own(obj.detach())
+    intent = Intent(
+        memory=memory,
+        grad=grad,
+        device=_device_name(device),
+        dtype=_dtype_name(dtype),
+        memory_format=_format_name(memory_format),
+        to=to,
+        pinned=pinned,
+        non_blocking=non_blocking,
+        dense=dense,
+        readonly=readonly,
+        out=out is not None,
+    )
+    _check(intent, objects)
+    if explain:
+        print(_planned(obj, intent, out, share_types), file=sys.stderr)  # noqa: T201 -- asked for
+    if isinstance(obj, _Tensor) or numpy_bridge.is_array(obj):
+        return _copy_one(obj, intent, out)
+    return _copy_tree(obj, intent, out, objects, share_types)
+
+
+def plan(obj: Any, /, **options: Any) -> Plan | TreePlan:
+    """Return what `copy(obj, **options)` would do, without doing it. Print it to read it.
+
+    Raises `tether.intent.Refused` where `copy` would.
+    """
+    out = options.pop("out", None)
+    share_types = options.pop("share_types", ())
+    objects = options.pop("objects", "copy")
+    options.pop("explain", None)
+    options["device"] = _device_name(options.get("device"))
+    options["dtype"] = _dtype_name(options.get("dtype"))
+    options["memory_format"] = _format_name(options.get("memory_format", "preserve"))
+    intent = Intent(**options, out=out is not None)
+    _check(intent, objects)
+    return _planned(obj, intent, out, share_types)
+
+
+def _device_name(device: _Device) -> str:
+    if device is None or device == "":
+        return ""
+    found = torch.device(device)
+    if found.type != "cpu" and found.index is None and found.type != "meta":
+        module = getattr(torch, found.type, None)
+        index = module.current_device() if module is not None and module.is_available() else 0
+        return f"{found.type}:{index}"
+    return found.type if found.type == "cpu" else str(found)
+
+
+def _dtype_name(dtype: _Dtype) -> str:
+    if dtype is None or dtype == "":
+        return ""
+    name = dtype if isinstance(dtype, str) else applying.dtype_name(dtype)
+    name = name.removeprefix("torch.")
+    if not isinstance(getattr(torch, name, None), torch.dtype):
+        raise ValueError(f"dtype={dtype!r} is no dtype of torch")
+    return applying.dtype_name(getattr(torch, name))
+
+
+def _format_name(memory_format: str | torch.memory_format) -> str:
+    name = str(memory_format).removeprefix("torch.").removesuffix("_format")
+    return name
+
+
+def _check(intent: Intent, objects: str) -> None:
+    check_words(intent)
+    if intent.to not in {"torch", "numpy", "dlpack"}:
+        raise ValueError(f"to={intent.to!r} is not known; it is one of torch, numpy, dlpack")
+    if objects not in {"copy", "share"}:
+        raise ValueError(f"objects={objects!r} is not known; it is copy or share")
+
+
+def _decided(x: torch.Tensor, intent: Intent, out: Any) -> Plan:
+    target = None if out is None else applying.target_of(out, x)
+    return decide(intent, applying.subject_of(x), target, applying.world())
+
+
+def _planned(obj: Any, intent: Intent, out: Any, share_types: tuple[type, ...]) -> Plan | TreePlan:
+    if isinstance(obj, _Tensor) or numpy_bridge.is_array(obj):
+        return _decided(numpy_bridge.tensor_on(obj), intent, out)
+    found = trees.find(obj, share_types)
+    names = trees.paths(obj)
+    plain = [x for x in found.tensors if applying.is_plain(x)]
+    each = [storages.plan_in_tree(x, intent)._replace(out=False) for x in found.tensors]
+    return TreePlan(
+        tensors=len(found.tensors),
+        groups=sum(not group.alone for group in storages.grouped(plain)),
+        nbytes=sum(x.nbytes for x in plain),
+        passed=tuple(sorted({type(item).__name__ for item in found.passed})),
+        plans=tuple(
+            (names.get(id(x), "?"), _decided(x, intent_of_x, None))
+            for x, intent_of_x in zip(found.tensors, each, strict=True)
+        ),
+    )
+
+
+def _copy_one(obj: Any, intent: Intent, out: Any) -> Any:
+    x = numpy_bridge.tensor_on(obj)
+    made = applying.apply(_decided(x, intent, out), x, intent, out)
+    if intent.to != "torch" or intent.out or type(x) is _Tensor or not isinstance(made, _Tensor):
+        return made
+    return dressed(made, x, intent.grad)
+
+
+def dressed(new: torch.Tensor, old: torch.Tensor, grad: str) -> torch.Tensor:
+    """Return `new` as what `old` is: its class, and a leaf that requires grad if it is one.
+
+    A tensor that keeps its gradient is no leaf, and a Parameter is always one: it comes back as
+    the plain tensor that `Parameter.clone()` gives.
+    """
+    wants = old.requires_grad and old.is_leaf
+    if grad == "keep" and old.requires_grad:
+        return new
+    cls = type(old)
+    if cls is torch.nn.Parameter:
+        return torch.nn.Parameter(new, requires_grad=old.requires_grad)
+    if cls is not type(new) and applying.is_plain(old):
+        made: torch.Tensor = _Tensor._make_subclass(cls, new, wants)
+        return made
+    return new.requires_grad_() if wants else new
+
+
+def _copy_tree(
+    obj: Any, intent: Intent, out: Any, objects: str, share_types: tuple[type, ...]
+) -> Any:
+    found = trees.find(obj, share_types)
+    if intent.out:
+        _refuse_for_out(intent)
+        refreshing.refresh(obj, out, found, share_types)
+        return applying.Pending(out) if intent.non_blocking else out
+    if intent.to == "numpy" and not found.flat:
+        _refuse_modules(obj, found)
+    copies = _copied(found, intent)
+    memo = dict(zip(map(id, found.tensors), copies, strict=True))
+    if found.flat:
+        result = trees.rebuild_flat(obj, memo)
+    else:
+        memo |= {id(item): item for item in found.passed}
+        if objects == "share":
+            memo |= {id(x): x for x in trees.without_tensors(obj, found, share_types)}
+        result = trees.rebuild(obj, memo)
+        _attach(found.tensors, copies, memo)
+    return applying.Pending(result) if intent.non_blocking else result
+
+
+def _refuse_for_out(intent: Intent) -> None:
+    if intent._replace(out=False, non_blocking=False) != Intent():
+        raise Refused(
+            "a refreshed tree keeps its own dtypes, devices and kinds of memory",
+            "give copy(tree, out=previous) no other option",
+        )
+
+
+def _refuse_modules(obj: Any, found: trees.Found) -> None:
+    if isinstance(obj, torch.nn.Module) or any(
+        isinstance(x, torch.nn.Parameter) and not isinstance(obj, Mapping | list | tuple)
+        for x in found.tensors
+    ):
+        raise Refused("a module holds tensors, not arrays", "copy its state_dict() to NumPy")
+
+
+def _copied(found: trees.Found, intent: Intent) -> list[Any]:
+    """Return the copies of the tensors of a tree, in order, dressed as their originals."""
+    tensors = found.tensors
+    if found.flat and intent == Intent():
+        quick = storages.copy_flat(tensors)
+        if quick is not None:
+            _require_grad(tensors, quick)
+            return quick
+    plain = [x for x in tensors if applying.is_plain(x)]
+    inner = intent._replace(to="torch", non_blocking=False, readonly=False)
+    if intent.memory == "share":
+        raw = [applying.apply(_decided(x, inner, None), x, inner) for x in plain]
+    elif intent.grad == "keep":
+        if inner._replace(grad="cut") != Intent():
+            return [_copy_one(x, intent, None) for x in _untied(tensors, plain)]
+        raw = storages.keep_all(plain)
+    else:
+        raw = storages.copy_all(plain, inner)
+    made = {id(x): new for x, new in zip(plain, raw, strict=True)}
+    if intent.to != "torch":
+        return [_exported(made.get(id(x)), x, intent) for x in tensors]
+    return [
+        dressed(made[id(x)], x, intent.grad) if id(x) in made else _copy_special(x, inner)
+        for x in tensors
+    ]
+
+
+def _untied(tensors: list[torch.Tensor], plain: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return `tensors` if none share memory. Raises `Refused`: their ties could not be kept."""
+    if any(not group.alone for group in storages.grouped(plain)):
+        raise Refused(
+            "tensors that share memory cannot be converted, keep their gradient and share again",
+            'copy with grad="keep" alone first, or use grad="cut"',
+        )
+    return tensors
+
+
+def _copy_special(x: torch.Tensor, intent: Intent) -> torch.Tensor:
+    """Copy a tensor of another layout or of a wrapper class, as PyTorch copies it."""
+    intent = storages.plan_in_tree(x, intent)
+    new = applying.apply(_decided(x, intent, None), x, intent)
+    return dressed(new, x, intent.grad)
+
+
+def _exported(new: torch.Tensor | None, x: torch.Tensor, intent: Intent) -> Any:
+    """Return the array on a copy that lies in the tree's memory, so that ties are kept there."""
+    if new is None:
+        return _copy_one(x, intent, None)
+    if intent.memory == "own" and (new.is_conj() or new.is_neg()):
+        new = new.resolve_conj().resolve_neg()
+    if intent.memory == "own" and new.device.type != "cpu":
+        new = new.cpu()
+    onward = intent._replace(memory="share", grad="cut", device="", dtype="", pinned=False)
+    onward = onward._replace(memory_format="preserve", non_blocking=False, dense=False)
+    return applying.apply(_decided(new, onward, None), new, onward)
+
+
+def _require_grad(tensors: list[torch.Tensor], copies: list[torch.Tensor]) -> None:
+    for old, new in zip(tensors, copies, strict=True):
+        if old.requires_grad and old.is_leaf:
+            new.requires_grad_()
+
+
+def _attach(tensors: list[torch.Tensor], copies: list[Any], memo: dict[int, Any]) -> None:
+    """Give the copies what hangs on their originals: attributes and hooks."""
+    for old, new in zip(tensors, copies, strict=True):
+        if not isinstance(new, _Tensor):
+            continue
+        if old.__dict__:
+            for name, value in old.__dict__.items():
+                new.__dict__[name] = trees.rebuild(value, memo)
+        if new.requires_grad and new.is_leaf:
+            on_gradient, after = trees.tensor_hooks(old)
+            for hook in on_gradient.values():
+                new.register_hook(trees.rebuild(hook, memo))
+            for hook in after.values():
+                new.register_post_accumulate_grad_hook(trees.rebuild(hook, memo))

@@ -1,0 +1,111 @@
+"""`tether.Snapshot`: the state of a model as it was, kept in memory that is used again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tether.intent import Refused
+from tether.live import copying, refreshing
+
+
+class Snapshot:
+    """The tensors of `obj` (a module, an optimizer, a dict of both, ...) as they were.
+
+    Made once, it takes no new memory: `update` writes the present values over the old ones,
+    `restore` writes them back into `obj`, `average` mixes them in. Ties inside are kept. What is no
+    tensor (a step count that is a Python number, a learning rate) stays as it was when the snapshot
+    was made, and `restore` leaves it alone.
+
+    Each of the four takes a lock. Another thread that saves the value holds it meanwhile::
+
+        with best.held() as value:
+            torch.save(value.state_dict(), "best.pt")
+
+    Raises `tether.intent.Refused`, a `ValueError`, naming the tensor, when `obj` has changed its
+    tensors' number, shapes, dtypes or ties since.
+    """
+
+    def __init__(self, obj: Any, **options: Any) -> None:
+        for name in ("out", "to", "memory", "grad", "non_blocking"):
+            if name in options:
+                raise TypeError(f"a snapshot owns its memory: it has no option {name}")
+        self._source = obj
+        self._lock = threading.RLock()
+        self._value = copying.copy(obj, **options)
+
+    @property
+    def value(self) -> Any:
+        """The copy itself. It changes with the next `update`; see `held` and `copy`."""
+        return self._value
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Any]:
+        """Hold the value still for the body of a `with`."""
+        with self._lock:
+            yield self._value
+
+    def copy(self, **options: Any) -> Any:
+        """Return a copy of the value, taken between two updates."""
+        with self._lock:
+            return copying.copy(self._value, **options)
+
+    def update(self) -> None:
+        """Take the present values."""
+        with self._lock:
+            refreshing.refresh(self._source, self._value)
+
+    def restore(self) -> None:
+        """Write the values back into the object they came from, in place.
+
+        Autograd sees the writes: a graph that saved the old values for backward raises.
+        """
+        with self._lock:
+            refreshing.refresh(self._value, self._source)
+
+    def average(self, decay: float) -> None:
+        """Move towards the present values: value = decay * value + (1 - decay) * present.
+
+        Tied tensors move once. Integers, booleans and the like take the present value. Raises
+        `ValueError` when `decay` is not within 0 and 1.
+        """
+        if not 0 <= decay <= 1:
+            raise ValueError(f"decay={decay} is not within 0 and 1")
+        with self._lock:
+            pairs = refreshing.pair(self._source, self._value)
+            mixed: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+            plain = refreshing.Pairs([], [])
+            for source, value in zip(*pairs, strict=True):
+                if value.dtype.is_floating_point or value.dtype.is_complex:
+                    mixed[0].append(value)
+                    mixed[1].append(source.detach().to(value.device))
+                else:
+                    plain.sources.append(source)
+                    plain.copies.append(value)
+            _refuse_overlap(mixed[0])
+            with torch.no_grad():
+                if mixed[0]:
+                    torch._foreach_lerp_(mixed[0], mixed[1], 1 - decay)
+            refreshing.write(plain)
+
+    def __repr__(self) -> str:
+        return f"<a snapshot of {type(self._source).__name__}>"
+
+
+def _refuse_overlap(values: list[torch.Tensor]) -> None:
+    """Refuse views that overlap without one holding the others: each would move their bytes."""
+    from tether.live import applying, relating, storages
+
+    plain = [x for x in values if applying.is_plain(x)]
+    for group in storages.grouped(plain):
+        for number, x in enumerate(group.members):
+            for y in group.members[:number]:
+                if relating.common_bytes(x, y) != 0:
+                    raise Refused(
+                        "tensors that partly overlap would be averaged twice",
+                        "give the tensor they are views of, or only one of them",
+                    )
