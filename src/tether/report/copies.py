@@ -1,0 +1,178 @@
+"""Every copy and conversion met, by line: what it did to both ties, how often, how many bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from tether.facts import GRAD_ON, Event, Operand, Site, Trace
+
+Memory = Literal["owns", "shares", "varies"]
+Gradient = Literal["keeps", "cuts"]
+Needed = Literal["yes", "no", "unknown"]
+
+CASTS = frozenset(
+    {"float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool"}
+    | {"cfloat", "cdouble", "chalf", "type", "type_as"}
+)
+COPYING = frozenset(
+    {"clone", "deepcopy", "__deepcopy__", "copy_", "to", "cpu", "cuda", "contiguous"}
+)
+SHARING = frozenset({"detach", "detach_", "data.__get__", "data.__set__", "set_", "Parameter"})
+LEAVING = frozenset(
+    {"item", "tolist", "numpy", "__array__", "__dlpack__"}
+    | {"__float__", "__int__", "__bool__", "__complex__", "__index__"}
+)
+ENTERING = frozenset(
+    {"tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "new_tensor"}
+)
+TREES = frozenset({"state_dict", "load_state_dict"})
+
+OPERATIONS = CASTS | COPYING | SHARING | LEAVING | ENTERING | TREES
+"""The operations that are a copy or a conversion. Views and arithmetic are neither."""
+
+CUTTING = LEAVING | ENTERING | {"detach", "detach_", "data.__get__", "data.__set__", "Parameter"}
+"""Operations whose result has no way back to their source, whatever it requires."""
+
+SHOWN = {
+    "data.__get__": ".data",
+    "data.__set__": ".data =",
+    "__deepcopy__": "deepcopy",
+    "__array__": "numpy",
+    "__dlpack__": "dlpack",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__bool__": "bool()",
+    "__complex__": "complex()",
+    "__index__": "index",
+}
+"""How the report writes an operation whose recorded name nobody types."""
+
+_BYTES = {"bool": 1, "half": 2, "float": 4, "double": 8, "complex64": 8, "complex128": 16}
+
+
+@dataclass
+class Copy:
+    """What one operation at one site did, over all its runs (with this effect on gradients)."""
+
+    site: Site
+    operation: str
+    memory: Memory
+    gradient: Gradient
+    count: int = 0
+    bytes: int = 0  # copied, in all runs; 0 where the memory is shared
+    needed: Needed = "unknown"
+    library: bool = False  # the call stands in a library that this line called
+
+
+class _Key(NamedTuple):
+    site: int
+    operation: str
+    gradient: Gradient
+    library: bool
+
+
+@dataclass
+class _Sum:
+    count: int = 0
+    bytes: int = 0
+    memories: set[Memory] = field(default_factory=set)
+
+
+def copies(trace: Trace, needed: Mapping[tuple[int, str], Needed] | None = None) -> list[Copy]:
+    """Return a row for each site, operation and effect on gradients, in the order of the source.
+
+    `needed` says by (number of the site, operation) whether a copy was needed, where that is known.
+    """
+    sums: dict[_Key, _Sum] = {}
+    known: set[int] = set()  # storages that were seen before the event
+    for event in trace.events:
+        if event.operation in OPERATIONS and event.site >= 0:
+            memory = _memory(event, known)
+            library = event.inner not in (-1, event.site)
+            key = _Key(event.site, event.operation, _gradient(event), library)
+            total = sums.setdefault(key, _Sum())
+            total.count += 1
+            total.memories.add(memory)
+            if memory == "owns":
+                total.bytes += _moved(event)
+        for operand in (*event.reads, *event.results):
+            known.add(operand.storage)
+    rows = [
+        Copy(
+            trace.sites[key.site],
+            key.operation,
+            next(iter(total.memories)) if len(total.memories) == 1 else "varies",
+            key.gradient,
+            total.count,
+            total.bytes,
+            (needed or {}).get((key.site, key.operation), "unknown"),
+            key.library,
+        )
+        for key, total in sums.items()
+    ]
+    rows.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
+    return rows
+
+
+def _memory(event: Event, known: set[int]) -> Memory:
+    """Say whether what came out uses memory that was there before the call."""
+    match event.operation:
+        case "item" | "tolist" | "copy_" | "tensor" | "new_tensor" | "load_state_dict":
+            return "owns"
+        case "data.__set__" | "set_" | "from_numpy" | "frombuffer" | "from_dlpack" | "state_dict":
+            return "shares"
+        case "numpy" | "__array__" | "__dlpack__":
+            return "shares"
+        case name if name in LEAVING:
+            return "owns"
+    before = {operand.storage for operand in event.reads} | (
+        known if event.operation in ENTERING else set()
+    )
+    before.discard(-1)
+    if not event.results:
+        return "varies"
+    shared = [operand.storage in before for operand in event.results]
+    if event.operation in ENTERING and not event.reads and not any(shared):
+        return "varies"  # as_tensor of a list owns, of an array seen for the first time shares
+    return "shares" if all(shared) else "varies" if any(shared) else "owns"
+
+
+def _gradient(event: Event) -> Gradient:
+    """Say whether a gradient could flow from the result back to what was read.
+
+    Seen where something read requires grad; by the nature of the operation elsewhere.
+    """
+    if event.operation in CUTTING:
+        return "cuts"
+    out = event.writes if event.operation == "copy_" else event.results
+    sources = event.reads[1:] if event.operation == "copy_" else event.reads
+    if any(operand.requires_grad for operand in sources):
+        return "keeps" if any(operand.requires_grad for operand in out) else "cuts"
+    if event.grad_mode != GRAD_ON or any(not _differentiable(operand) for operand in out):
+        return "cuts"
+    return "keeps"
+
+
+def _differentiable(operand: Operand) -> bool:
+    return "float" in operand.dtype or "complex" in operand.dtype
+
+
+def _moved(event: Event) -> int:
+    """Return the bytes that the call made or filled."""
+    made = event.results or event.writes
+    return sum(nbytes(operand) for operand in (made or event.reads))
+
+
+def nbytes(operand: Operand) -> int:
+    """Return the bytes of a tensor's elements (each once, whatever its strides)."""
+    return math.prod(operand.shape) * _itemsize(operand.dtype)
+
+
+def _itemsize(dtype: str) -> int:
+    if dtype in _BYTES:
+        return _BYTES[dtype]
+    digits = "".join(one for one in dtype.partition("_")[0] if one.isdigit())  # float8_e4m3fn is 8
+    return int(digits) // 8 if digits else 4

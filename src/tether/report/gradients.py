@@ -1,0 +1,68 @@
+"""Which parameters the gradient reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from tether.facts import Trace
+from tether.finding import Finding
+
+Status = Literal["reached", "zero", "none"]
+
+
+class Gradient(NamedTuple):
+    """What one parameter's gradient was, over the whole recording."""
+
+    name: str
+    status: Status
+    finding: int | None  # the finding that says why, as an index
+    module: str = ""  # the part of the name before the last dot
+
+
+def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
+    """Return a row for each parameter that an optimizer holds, by name.
+
+    Judged where the optimizer was about to step, since many programs clear gradients at the end;
+    where nothing stepped, after each backward pass, and for parameters no optimizer holds too.
+    """
+    moments = [one for one in trace.gradients if one.moment == "step"]
+    moments = moments or [one for one in trace.gradients if one.moment == "backward"]
+    moments = moments or trace.gradients
+    held = {tensor for one in trace.optimizers for tensor in one.tensors}
+    names = shortest_names(trace)
+    seen: dict[int, set[str]] = {tensor: set() for tensor in held}
+    for moment in moments:
+        for tensor, status in moment.status.items():
+            if tensor in held or (not held and tensor in names):
+                seen.setdefault(tensor, set()).add(status)
+    why = {tensor: n for n, one in reversed(list(enumerate(findings))) for tensor in one.tensors}
+    rows = [
+        Gradient(
+            names.get(tensor, f"parameter {tensor}"),
+            _status(statuses),
+            why.get(tensor),
+            names.get(tensor, "").rpartition(".")[0],
+        )
+        for tensor, statuses in seen.items()
+        if moments
+    ]
+    first = {name: place for place, name in enumerate(names.values())}
+    rows.sort(key=lambda row: first.get(row.name, len(first)))
+    return rows
+
+
+def _status(seen: set[str]) -> Status:
+    if seen & {"some", "unchecked"}:
+        return "reached"
+    return "zero" if "zero" in seen else "none"
+
+
+def shortest_names(trace: Trace) -> dict[int, str]:
+    """Return for each named tensor the shortest of its names (the first of equally short ones)."""
+    names: dict[int, str] = {}
+    for name in trace.names:
+        held = names.get(name.tensor)
+        if held is None or len(name.name) < len(held):
+            names[name.tensor] = name.name
+    return names

@@ -1,0 +1,276 @@
+"""A document as text for a terminal or a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from tether.report.document import (
+    Chain,
+    Document,
+    Excerpt,
+    FindingBlock,
+    Heading,
+    Paragraph,
+    Phrase,
+    Table,
+)
+
+NARROW, WIDE = 60, 200
+"""Columns between which the report fits itself."""
+
+_STYLES = {
+    "plain": "",
+    "strong": "bold",
+    "dim": "dim",
+    "code": "cyan",
+    "place": "blue",
+    "good": "green",
+    "bad": "red",
+    "error": "bold red",
+    "warning": "bold yellow",
+    "note": "bold cyan",
+}
+_LABEL = 8  # columns of the words before the lines of a finding: "fix     "
+_GAP = 2  # columns between the columns of a table
+
+
+def write(document: Document, stream: TextIO, width: int | None = None) -> None:
+    """Write a document to a stream: coloured and as wide as the terminal if it is one.
+
+    Elsewhere 80 columns without colour codes, unless COLUMNS says otherwise. NO_COLOR is obeyed.
+    """
+    terminal = stream.isatty()
+    if width is None:
+        fallback = int(os.environ.get("COLUMNS", "")) if _whole(os.environ.get("COLUMNS")) else 80
+        width = shutil.get_terminal_size((80, 24)).columns if terminal else fallback
+    text = render(document, width, colour=terminal and not os.environ.get("NO_COLOR"))
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _whole(value: str | None) -> bool:
+    return bool(value) and value.isdecimal()  # type: ignore[union-attr]
+
+
+def render(document: Document, width: int = 80, *, colour: bool = False) -> str:
+    """Return a document as text of at most `width` columns (within `NARROW` and `WIDE`)."""
+    width = max(NARROW, min(WIDE, width))
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    for line in _lines(document, width):
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    return out.getvalue()
+
+
+def _lines(document: Document, width: int) -> Iterator[Text]:
+    before: object = None
+    for block in document.blocks:
+        if before is not None and not (
+            isinstance(before, Paragraph) and isinstance(block, Paragraph)
+        ):
+            yield Text()
+        match block:
+            case Heading():
+                yield Text(
+                    visible(block.text)[:width], "bold underline" if block.level > 1 else "bold"
+                )
+            case Paragraph():
+                yield from _wrapped(_text(block.phrases), width)
+            case FindingBlock():
+                yield from _finding(block, width)
+            case Table():
+                yield from _table(block, width)
+            case Chain():
+                for link in block.links:
+                    yield from _excerpt(link, width)
+        before = block
+
+
+# ---------------------------------------------------------------------------------------- words
+
+
+def visible(text: str) -> str:
+    """Return text in which nothing acts on a terminal: controls and direction marks spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one
+        if one.isprintable()
+        else "    "
+        if one == "\t"
+        else one.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if unicodedata.category(one)[0] in "CZ"
+        else one
+        for one in text
+    )
+
+
+def _text(phrases: Sequence[Phrase]) -> Text:
+    made = Text()
+    for phrase in phrases:
+        made.append(visible(phrase.text), _STYLES[phrase.kind])
+    return made
+
+
+def _wrapped(text: Text, width: int, first: str = "", rest: str = "") -> Iterator[Text]:
+    """Yield the lines of a text, the first after `first`, the others after `rest`."""
+    lines = text.wrap(Console(width=width), max(20, width - len(rest or first)), overflow="fold")
+    for number, line in enumerate(lines):
+        line.rstrip()
+        yield Text(first if number == 0 else rest).append_text(line)
+
+
+def _labelled(label: str, text: Text, width: int) -> Iterator[Text]:
+    yield from _wrapped(text, width, f"  {label:<{_LABEL}}", " " * (_LABEL + 2))
+
+
+def shortened(text: str, width: int) -> str:
+    """Return text of at most so many columns, its end replaced by dots where it is longer."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 3:
+        text = text[: min(len(text) - 1, width - 3)]
+    return text + "..."
+
+
+# ------------------------------------------------------------------------------------- findings
+
+
+def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
+    style = _STYLES[block.severity]
+    title = Text(f"#{block.number} ", "bold").append(block.slug, style)
+    title.append("  ").append(visible(block.subject), "bold")
+    if block.facts:
+        title.append(f"  ({block.facts})", "dim")
+    yield from _wrapped(title, width, "", "   ")
+    yield from _wrapped(Text(visible(block.message)), width, "  ", "  ")
+    for end in block.ends:
+        yield Text()
+        yield from _excerpt(end, width)
+    if block.ends and any((block.evidence, block.also, block.fix, block.assumes)):
+        yield Text()
+    for one in block.evidence:
+        yield from _labelled("also", Text(visible(f"{one.role}  ({one.place})")), width)
+    if block.also:
+        names = ", ".join(block.also[:4])
+        left = len(block.also) - 4
+        names += f" and {left} more" if left > 0 else ""
+        yield from _labelled("same", Text(visible(names)), width)
+    for text in block.assumes:
+        yield from _labelled("assumes", Text(visible(text)), width)
+    if block.fix:
+        yield from _labelled("fix", Text(visible(block.fix), "green"), width)
+    for edit in block.edits:
+        yield from _labelled("", Text(visible(edit), "cyan"), width)
+
+
+def _excerpt(one: Excerpt, width: int) -> Iterator[Text]:
+    """Yield a place, its line of source and the caret under what is meant."""
+    head = Text("  ").append(visible(one.place), "blue")
+    if one.role:
+        head.append("  ").append(visible(one.role), "bold")
+    yield from _wrapped(head, width, "", "      ")
+    if not one.source.strip():
+        return
+    number = f"  {one.line:>5} | "
+    before, meant, after = _window(one, width - len(number))
+    yield Text(number, "dim").append(before).append(meant, "bold").append(after)
+    if meant:
+        caret = Text(" " * 8 + "| ", "dim")
+        yield caret.append(" " * cell_len(before)).append("^" * cell_len(meant), "bold red")
+
+
+def _window(one: Excerpt, width: int) -> tuple[str, str, str]:
+    """Return what stands before, on and after the meant columns, cut so that those can be seen."""
+    indent = len(one.source) - len(one.source.lstrip())
+    skip = max(0, min(indent, one.start) - 4)  # deep code moves to the left
+    before = visible(one.source[skip : one.start])
+    meant = visible(one.source[one.start : one.end])
+    after = visible(one.source[one.end : one.end + width].rstrip())
+    meant = shortened(meant, width)
+    room = width - cell_len(meant)
+    if cell_len(before) > room:
+        keep = max(0, room - 3)
+        while before and cell_len(before) > keep:
+            before = before[max(1, len(before) - keep) :]
+        before = "..." + before if room >= 3 else ""
+    room -= cell_len(before)
+    return before, meant, shortened(after, room) if room >= 4 else ""
+
+
+# --------------------------------------------------------------------------------------- tables
+
+
+def _table(table: Table, width: int) -> Iterator[Text]:
+    cells = [[visible(one.text).replace("\n", " ") for one in row] for row in table.rows]
+    widths = _widths(table, cells, width)
+    yield _row([one.title for one in table.columns], ["dim"] * len(widths), table, widths)
+    for row, texts in zip(table.rows, cells, strict=True):
+        yield _row(texts, [_STYLES[one.kind] for one in row], table, widths)
+    if table.omitted:
+        yield Text(f"... and {table.omitted:,} {table.rest}", "dim")
+
+
+def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the width of each column; where all is too wide the ones that give do, then any."""
+    titles = [one.title for one in table.columns]
+    widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
+    least = [
+        min(wide, 12 if column.give else 8)
+        for wide, column in zip(widths, table.columns, strict=True)
+    ]
+    for give in (True, False):
+        while sum(widths) + _GAP * (len(widths) - 1) > width:
+            able = [
+                place
+                for place, column in enumerate(table.columns)
+                if column.give == give and widths[place] > least[place]
+            ]
+            if not able:
+                break
+            widths[max(able, key=lambda place: widths[place])] -= 1
+    return widths
+
+
+def _row(texts: Sequence[str], styles: Sequence[str], table: Table, widths: Sequence[int]) -> Text:
+    line = Text()
+    for text, style, column, wide in zip(texts, styles, table.columns, widths, strict=True):
+        shown = _from_right(text, wide) if column.title == "line" else shortened(text, wide)
+        pad = " " * (wide - cell_len(shown))
+        if line:
+            line.append(" " * _GAP)
+        if column.align == "right":
+            line.append(pad).append(shown, style)
+        else:
+            line.append(shown, style).append(pad)
+    return line
+
+
+def _from_right(text: str, width: int) -> str:
+    """Return the end of a path, which says more than its start."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) > width - 3:
+        text = text[1:]
+    return "..." + text
