@@ -38,6 +38,7 @@ GRADIENT: dict[Gradient, str] = {
 
 Layout = Literal["source", "contiguous", "view"]
 Writes = Literal["no", "seen", "unseen"]
+Saved = Literal["x", "other", "result", "own"]  # "own": a number, a mask, indices
 
 
 class Source(NamedTuple):
@@ -105,7 +106,8 @@ class Effect:
     hooks: Literal["no", "same"] = "no"  # hooks registered on the source: are they on the result
     allocations: int = 0  # blocks of the source's size that torch allocates; -1: not counted
     waits: bool = False  # a GPU source makes the program wait for it
-    saves: tuple[Literal["x", "result"], ...] = ()  # values backward reads again
+    saves: tuple[Saved, ...] = ()  # values backward reads again, freed by the first
+    starts: int = 0  # version of a result with a counter of its own
     raises: str = ""  # "RuntimeError: what its message contains"; nothing else holds then
 
     def result_requires_grad(self, source: Source) -> bool:

@@ -25,7 +25,7 @@ _PLAIN = When(
     device="cpu",
 )
 _BACK = but(ARRAY, version="own")
-_LOADED = but(FRESH, allocations=-1)  # by the reader's own buffers
+_LOADED = but(FRESH, allocations=-1, starts=1)  # by the reader's own buffers
 _COPY = but(ARRAY, memory="own", allocations=0)
 
 BRIDGE_RULES = (

@@ -131,9 +131,9 @@ COPY_RULES = (
             " through the new object fills its own .grad, not the source's.",
             when(
                 GRAD,
-                but(ALIAS, version="own", requires_grad="yes", leaf="yes"),
+                but(ALIAS, version="own", starts=1, requires_grad="yes", leaf="yes"),
             ),
-            but(ALIAS, version="own"),
+            but(ALIAS, version="own", starts=1),
             names=("copy.copy",),
             better="x.detach() to share, x.clone() to copy",
         ),
@@ -148,9 +148,9 @@ COPY_RULES = (
             ),
             when(
                 GRAD,
-                but(FRESH, requires_grad="yes", leaf="yes", grad="copied", allocations=1),
+                but(FRESH, starts=1, requires_grad="yes", leaf="yes", grad="copied", allocations=1),
             ),
-            FRESH,
+            but(FRESH, starts=1),
             names=("deepcopy",),
             better="tether.copy(x), which takes non-leaf tensors too",
         ),
@@ -159,8 +159,8 @@ COPY_RULES = (
             "pickle.loads(pickle.dumps(x))",
             "A copy by way of bytes: memory of its own, outside the graph, requires_grad kept,"
             " .grad not.",
-            when(GRAD, but(FRESH, requires_grad="yes", leaf="yes")),
-            FRESH,
+            when(GRAD, but(FRESH, starts=1, requires_grad="yes", leaf="yes")),
+            but(FRESH, starts=1),
             names=("loads",),
         ),
     ),
@@ -414,7 +414,7 @@ COPY_RULES = (
             "chain:empty_like-copy_",
             "torch.empty_like(x).copy_(x)",
             "A copy in memory of its own; copy_ records the gradient as clone does.",
-            CLONE,
+            but(CLONE, starts=1),
             better="x.clone(), or x.detach() in the copy_ where the gradient must end",
         ),
         rule(

@@ -199,7 +199,7 @@ GRAPH_RULES = (
             "torch.func.functional_call(module, {'weight': x}, (data,))",
             "Runs"
             " a module on the tensors given: the gradient flows to those, not to its parameters.",
-            but(CLONE, layout="view", allocations=0),
+            but(CLONE, saves=("own",), layout="view", allocations=0),
             setup="module = torch.nn.Linear(4, 3, bias=False, dtype=x.dtype, device=x.device);"
             " data = torch.ones(2, 4, dtype=x.dtype, device=x.device)",
             only=When(dtype=("float32", "float64")),
@@ -208,7 +208,7 @@ GRAPH_RULES = (
             "func.grad",
             "torch.func.grad(lambda v: (v * v).sum())(x)",
             "A gradient as a function: in the graph, so that it can be derived again.",
-            but(CLONE, layout="view", allocations=-1),
+            but(CLONE, saves=("own",), layout="view", allocations=-1),
             only=When(dtype=FLOATS),
         ),
         rule(

@@ -84,7 +84,7 @@ MODULE_RULES = (
             "state_dict:deepcopy",
             "copy.deepcopy(module.state_dict())['weight']",
             "A copy that training leaves alone.",
-            FRESH,
+            but(FRESH, starts=1),
             setup=_HELD,
             source="module.weight",
             only=_LEAF,

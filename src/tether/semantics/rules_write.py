@@ -54,7 +54,7 @@ WRITE_RULES = (
             "x.mul_(2)",
             "Writes in place; a leaf that requires grad refuses.",
             LEAF_WRITE,
-            WRITE,
+            but(WRITE, saves=("own",)),
             only=_NUMBERS,
             names=(
                 "__imul__",
@@ -65,6 +65,16 @@ WRITE_RULES = (
                 "clamp_min_",
                 "clamp_max_",
             ),
+        ),
+        rule(
+            "mul_:tensor",
+            "x.mul_(other)",
+            "Writes in place; backward needs the other operand as it is now, and a copy of this"
+            " one is saved where it is needed.",
+            LEAF_WRITE,
+            but(WRITE, saves=("other",)),
+            setup="other = torch.full((3, 4), 2, dtype=x.dtype, device=x.device)",
+            only=_NUMBERS,
         ),
         rule(
             "exp_",
@@ -92,8 +102,8 @@ WRITE_RULES = (
             "other.copy_(x)",
             "Writes the source's values into memory that is there already; the gradient flows to"
             " the source, and the old values' gradient is zero.",
-            when(GRAD, but(CLONE, layout="view", allocations=0)),
-            but(CLONE, layout="view", allocations=0),
+            when(GRAD, but(CLONE, starts=1, layout="view", allocations=0)),
+            but(CLONE, starts=1, layout="view", allocations=0),
             setup="other = torch.zeros(3, 4, dtype=x.dtype, device=x.device)",
         ),
         rule(
@@ -137,7 +147,7 @@ WRITE_RULES = (
                 "RuntimeError: a view of a leaf Variable that requires grad is being used",
                 When(requires_grad=True, leaf=True),
             ),
-            WRITE,
+            but(WRITE, saves=("own",)),
             result="x",
             names=(
                 "index_put_",
@@ -149,11 +159,23 @@ WRITE_RULES = (
             ),
         ),
         rule(
+            "__setitem__:tensor",
+            "x[1:] = other",
+            "Writes a part in place with another tensor's values, to which the gradient flows.",
+            raises(
+                "RuntimeError: a view of a leaf Variable that requires grad is being used",
+                When(requires_grad=True, leaf=True),
+            ),
+            but(WRITE, saves=("own",)),
+            setup="other = torch.zeros(2, 4, dtype=x.dtype, device=x.device)",
+            result="x",
+        ),
+        rule(
             "__setitem__:mask",
             "x[mask] = 0",
             "Writes where the mask is true, in place.",
             LEAF_WRITE,
-            but(WRITE, gradient="zero"),
+            but(WRITE, saves=("own",), gradient="zero"),
             setup=_MASK,
             result="x",
         ),
@@ -162,7 +184,7 @@ WRITE_RULES = (
             "x.masked_fill_(mask, 0)",
             "Writes where the mask is true, in place.",
             LEAF_WRITE,
-            but(WRITE, gradient="zero"),
+            but(WRITE, saves=("own",), gradient="zero"),
             setup=_MASK,
             names=("masked_scatter_",),
         ),
@@ -170,7 +192,7 @@ WRITE_RULES = (
             "masked_fill",
             "x.masked_fill(mask, 0)",
             "A copy with the masked elements replaced; zeros flow back to those.",
-            but(CLONE, gradient="zero", layout="contiguous"),
+            but(CLONE, saves=("own",), gradient="zero", layout="contiguous"),
             setup=_MASK,
         ),
         rule(
@@ -178,7 +200,7 @@ WRITE_RULES = (
             "torch.add(x.detach(), 1, out=other)",
             "With out= the result is written into memory that is there already; a tensor that"
             " requires grad is refused on either side.",
-            but(FRESH, layout="view", allocations=0),
+            but(FRESH, starts=1, layout="view", allocations=0),
             setup="other = torch.zeros(3, 4, dtype=x.dtype, device=x.device)",
             only=_NUMBERS,
         ),
@@ -190,7 +212,7 @@ WRITE_RULES = (
                 "RuntimeError: add(): functions with out=... arguments don't support automatic",
                 GRAD,
             ),
-            but(FRESH, layout="view", allocations=0),
+            but(FRESH, starts=1, layout="view", allocations=0),
             setup="other = torch.zeros(3, 4, dtype=x.dtype, device=x.device)",
             only=_NUMBERS,
         ),
@@ -339,10 +361,18 @@ WRITE_RULES = (
             ),
         ),
         rule(
+            "mul:tensor",
+            "x * other",
+            "A new tensor in the graph; backward needs both operands as they are now.",
+            but(CLONE, saves=("other",)),
+            setup="other = torch.ones(3, 4, dtype=x.dtype, device=x.device)",
+            only=_NUMBERS,
+        ),
+        rule(
             "mul:number",
             "x * 2",
             "A new tensor in the graph; nothing of it is saved.",
-            CLONE,
+            but(CLONE, saves=("own",)),
             only=_NUMBERS,
         ),
         rule(
@@ -438,7 +468,7 @@ WRITE_RULES = (
             "x.max(1).values",
             "The values, in the graph: the gradient goes to the"
             " elements chosen; the indices beside them have none.",
-            but(NEW, layout="view", allocations=0),
+            but(NEW, saves=("own",), layout="view", allocations=0),
             only=_FLOATS,
             names=("min", "sort", "topk", "kthvalue", "median", "cummax", "cummin"),
         ),

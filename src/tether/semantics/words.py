@@ -66,6 +66,12 @@ def _leaf(effect: Effect) -> str:
     return "unmarks it" if effect.memory == "same" and effect.requires_grad == "no" else ""
 
 
+def _saves(effect: Effect) -> str:
+    words = {"own": "values of its own", "other": "the other operand"}
+    saved = [words.get(one, one) for one in effect.saves]
+    return f"backward reads {' and '.join(saved)}" if saved else ""
+
+
 def _writes(effect: Effect) -> str:
     return {"no": "", "seen": "writes, version +1 or more", "unseen": "writes, no version tells"}[
         effect.writes
@@ -85,7 +91,7 @@ _EXTRAS: tuple[Callable[[Effect], str], ...] = (
     _writes,
     _grad,
     lambda effect: "result is contiguous" if effect.layout == "contiguous" else "",
-    lambda effect: f"backward reads {' and '.join(effect.saves)}" if effect.saves else "",
+    _saves,
 )
 
 
