@@ -15,8 +15,8 @@ GRAD = ("cut", "keep")
 FORMATS = ("preserve", "contiguous", "channels_last", "channels_last_3d")
 
 NUMPY_DTYPES = frozenset(
-    "float16 float32 float64 complex64 complex128 bool "
-    "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+    {"float16", "float32", "float64", "complex64", "complex128", "bool"}
+    | {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
 )
 """What NumPy can hold without help."""
 
@@ -81,6 +81,10 @@ class World(NamedTuple):
     ml_dtypes: bool = False
 
 
+PLAIN_WORLD = World()
+"""Neither CUDA nor ml_dtypes."""
+
+
 class Step(NamedTuple):
     """One call, by the name under which `tether.live.copying` knows it, and why it is made."""
 
@@ -129,7 +133,7 @@ def check_words(intent: Intent) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def decide(
-    intent: Intent, subject: Subject, target: Target | None = None, world: World = World()
+    intent: Intent, subject: Subject, target: Target | None = None, world: World = PLAIN_WORLD
 ) -> Plan:
     """Return the plan for one tensor. Raises `Refused` when no result can be as asked."""
     check_words(intent)

@@ -1,4 +1,5 @@
 """Carries out a `Plan` on one tensor: each step's name is one function here."""
+# ruff: noqa: ARG001 -- every step is given the intent and the out, and few need them
 
 from __future__ import annotations
 
@@ -95,32 +96,41 @@ def world() -> World:
     return World(cuda=torch.cuda.is_available(), ml_dtypes=_ml_dtypes())
 
 
-def own(x: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+def own(
+    x: torch.Tensor,
+    memory_format: torch.memory_format = torch.preserve_format,
+    pooled_from: int = pool.THRESHOLD,
+) -> torch.Tensor:
     """Return a tensor on memory of its own with the values of `x`, which carries no gradient.
 
-    Large host tensors are put on memory from the pool. Other tensors are PyTorch's `clone`.
+    Host tensors of at least `pooled_from` bytes are put on memory from the pool. Others are
+    PyTorch's `clone`.
     """
     nbytes = x.nbytes if x.layout is torch.strided else 0
     if nbytes < threads.THRESHOLD or x.device.type != "cpu" or not is_plain(x):
         return x.clone(memory_format=memory_format)
-    if nbytes < pool.THRESHOLD or not pool.enabled:
+    if nbytes < pooled_from or not pool.enabled:
         return threads.paced(lambda: x.clone(memory_format=memory_format), nbytes)
-    made = pooled_like(x, memory_format)
-    threads.paced(lambda: made.copy_(x), nbytes)
+    made, mapped = pooled_like(x, memory_format)
+    if mapped:
+        threads.paced(lambda: made.copy_(x), nbytes)
+    else:
+        made.copy_(x)  # it faults pages in: nothing to learn from about threads
     return made.data  # the same tensor with a version counter that has not moved
 
 
-def pooled_like(x: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
-    """Return an uninitialised tensor like `x` on memory from the pool.
+def pooled_like(x: torch.Tensor, memory_format: torch.memory_format) -> tuple[torch.Tensor, bool]:
+    """Return an uninitialised tensor like `x` on memory from the pool, and whether it is mapped.
 
     The storage has exactly the bytes of the elements: what `torch.save` would write.
     """
-    flat = torch.frombuffer(pool.lease(x.nbytes), dtype=x.dtype)
+    view, mapped = pool.lease(x.nbytes)
+    flat = torch.frombuffer(view, dtype=x.dtype)
     if memory_format is torch.preserve_format and x.is_contiguous():
         strides = x.stride()
     else:
         strides = torch.empty_like(x, device="meta", memory_format=memory_format).stride()
-    return flat.as_strided(x.shape, strides)
+    return flat.as_strided(x.shape, strides), mapped
 
 
 class Pending:
@@ -214,7 +224,7 @@ def _readonly(x: Any, intent: Intent, out: Any) -> Any:
 
 
 def _dlpack(x: Any, intent: Intent, out: Any) -> Any:
-    return torch.utils.dlpack.to_dlpack(x)
+    return torch._C._to_dlpack(x)
 
 
 def _write(x: Any, intent: Intent, out: Any) -> Any:
@@ -230,7 +240,7 @@ def _write(x: Any, intent: Intent, out: Any) -> Any:
 def _pending(x: Any, intent: Intent, out: Any) -> Any:
     if not torch.cuda.is_available():
         return Pending(x)
-    event = torch.cuda.Event()
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return Pending(x, (event,))
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
 from tether.intent import Intent, Plan, Refused, check_words, decide
 from tether.live import applying, numpy_bridge, refreshing, storages, threads, trees
 
-T = TypeVar("T")
-
 _Tensor = torch.Tensor
+_requires_grad = operator.attrgetter("requires_grad")
 _PEEK = torch._C._functorch.maybe_current_level  # None outside of torch.func transforms
 _FORWARD = torch.autograd.forward_ad
 _SMALL = threads.THRESHOLD
@@ -31,10 +31,8 @@ class TreePlan(NamedTuple):
     plans: tuple[tuple[str, Plan], ...]  # path of the tensor, what is done with it
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.tensors} tensors, {self.nbytes} bytes, of which {self.groups} pieces of memory "
-            "are under several; their ties are kept"
-        ]
+        size = f"{self.tensors} tensors, {self.nbytes} bytes"
+        lines = [f"{size}; {self.groups} pieces of memory are under several: ties are kept"]
         alike: dict[Plan, list[str]] = {}
         for path, plan in self.plans:
             alike.setdefault(plan, []).append(path)
@@ -47,15 +45,15 @@ class TreePlan(NamedTuple):
 
 
 def copy(
-    obj: T,
+    obj: Any,
     /,
+    *,
     memory: str = "own",
     grad: str = "cut",
     device: _Device = None,
     dtype: _Dtype = None,
     memory_format: str | torch.memory_format = "preserve",
     to: str = "torch",
-    *,
     pinned: bool = False,
     non_blocking: bool = False,
     dense: bool = False,
@@ -67,9 +65,9 @@ def copy(
 ) -> Any:
     """Return a copy of `obj`, a tensor or anything that holds tensors, with exactly these ties.
 
-    memory        "own": bytes of its own. "share": the source's bytes, or an error that says why not
+    memory        "own": bytes of its own. "share": the source's bytes, or an error that says why
     grad          "cut": no gradient flows to the source. "keep": it does
-    device, dtype, memory_format   as for `Tensor.to`; a floating dtype leaves the integers of a tree
+    device, dtype, memory_format   as for `Tensor.to`; integers in a tree stay integers
     to            "torch", "numpy" or "dlpack"
     pinned        page-locked host memory
     non_blocking  returns an `applying.Pending`, whose `wait()` returns the copy when it is complete
@@ -161,8 +159,7 @@ def _dtype_name(dtype: _Dtype) -> str:
 
 
 def _format_name(memory_format: str | torch.memory_format) -> str:
-    name = str(memory_format).removeprefix("torch.").removesuffix("_format")
-    return name
+    return str(memory_format).removeprefix("torch.").removesuffix("_format")
 
 
 def _check(intent: Intent, objects: str) -> None:
@@ -320,9 +317,10 @@ def _exported(new: torch.Tensor | None, x: torch.Tensor, intent: Intent) -> Any:
 
 
 def _require_grad(tensors: list[torch.Tensor], copies: list[torch.Tensor]) -> None:
-    for old, new in zip(tensors, copies, strict=True):
-        if old.requires_grad and old.is_leaf:
-            new.requires_grad_()
+    if any(map(_requires_grad, tensors)):
+        for old, new in zip(tensors, copies, strict=True):
+            if old.requires_grad and old.is_leaf:
+                new.requires_grad_()
 
 
 def _attach(tensors: list[torch.Tensor], copies: list[Any], memo: dict[int, Any]) -> None:
@@ -330,12 +328,13 @@ def _attach(tensors: list[torch.Tensor], copies: list[Any], memo: dict[int, Any]
     for old, new in zip(tensors, copies, strict=True):
         if not isinstance(new, _Tensor):
             continue
+        leaf: Any = new
         if old.__dict__:
             for name, value in old.__dict__.items():
                 new.__dict__[name] = trees.rebuild(value, memo)
         if new.requires_grad and new.is_leaf:
             on_gradient, after = trees.tensor_hooks(old)
             for hook in on_gradient.values():
-                new.register_hook(trees.rebuild(hook, memo))
+                leaf.register_hook(trees.rebuild(hook, memo))
             for hook in after.values():
-                new.register_post_accumulate_grad_hook(trees.rebuild(hook, memo))
+                leaf.register_post_accumulate_grad_hook(trees.rebuild(hook, memo))

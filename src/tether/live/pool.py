@@ -20,8 +20,11 @@ more bytes raises PyTorch's "not resizable".
 from __future__ import annotations
 
 import collections
+import contextlib
+import ctypes
 import mmap
 import os
+import pathlib
 import threading
 import weakref
 from typing import NamedTuple
@@ -29,12 +32,15 @@ from typing import NamedTuple
 HUGE_PAGE = 2 << 20
 """Bytes of one huge page on x86-64 and on most arm64 kernels; a larger one only loses alignment."""
 
-THRESHOLD = 8 << 20
-"""Results of fewer bytes are left to PyTorch's own allocator.
+THRESHOLD = 32 << 20
+"""Tensors and trees of fewer bytes in all are left to PyTorch's own allocator.
 
-By benchmarks/copying.py: leasing costs some 6 us, and glibc itself reuses freed memory in this
-range after the first time; from about 8 MB on a fresh allocation is what costs.
+glibc keeps freed memory below 32 MB (its largest mmap threshold) and hands it out again while it
+is still in the cache; from there on it unmaps, and every copy faults its pages in anew.
 """
+
+SMALLEST = 2 << 20
+"""In a larger tree, tensors of at least so many bytes (one huge page) get blocks of their own."""
 
 
 def _default_limit() -> int:
@@ -43,15 +49,11 @@ def _default_limit() -> int:
     1 GB where neither can be read.
     """
     sizes = []
-    try:
+    with contextlib.suppress(AttributeError, OSError, ValueError):
         sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        pass
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            sizes.append(int(file.read()))
-    except (OSError, ValueError):  # no cgroup, or the word "max"
-        pass
+    with contextlib.suppress(OSError, ValueError):  # no cgroup, or the word "max"
+        text = pathlib.Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")
+        sizes.append(int(text))
     return min(sizes) // 8 if sizes else 1 << 30
 
 
@@ -80,6 +82,13 @@ class Stats(NamedTuple):
         )
 
 
+class Lease(NamedTuple):
+    """Memory lent out."""
+
+    view: memoryview  # its death gives the memory back
+    mapped: bool  # its pages are there: a copy into it runs at the memory's own speed
+
+
 class _Block:
     """One private anonymous mapping, used from its first huge-page boundary on."""
 
@@ -91,10 +100,8 @@ class _Block:
         # The spare huge page is for alignment: address space, never touched, never resident.
         self.mapping = mmap.mmap(-1, capacity + HUGE_PAGE, flags=flags)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
+            with contextlib.suppress(OSError):  # a kernel without huge pages: small ones do too
                 self.mapping.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:  # a kernel built without huge pages: small ones work too
-                pass
         self.offset = -_address(self.mapping) % HUGE_PAGE
         self.stamp = 0
 
@@ -103,8 +110,6 @@ class _Block:
 
 
 def _address(mapping: mmap.mmap) -> int:
-    import ctypes
-
     return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
 
 
@@ -138,7 +143,7 @@ class _Pool:
         self._hits = 0
         self._misses = 0
 
-    def lease(self, nbytes: int) -> memoryview:
+    def lease(self, nbytes: int) -> Lease:
         """Return writable memory of `nbytes`, contents undefined; it returns when the view dies."""
         capacity = capacity_for(nbytes)
         with self._lock:
@@ -152,6 +157,7 @@ class _Pool:
             else:
                 self._hits += 1
                 self._idle_bytes -= capacity
+        mapped = block is not None
         if block is None:
             block = _Block(capacity)
         view = block.lend(nbytes)
@@ -162,7 +168,7 @@ class _Pool:
             pool._sort_in_if_free()
 
         self._out[serial] = (weakref.ref(view, returned), block)
-        return view
+        return Lease(view, mapped)
 
     def _sort_in_if_free(self) -> None:
         while self._back and self._lock.acquire(blocking=False):
@@ -225,10 +231,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.after_fork_in_child)
 
 
-def lease(nbytes: int) -> memoryview:
+def lease(nbytes: int) -> Lease:
     """Return writable, mapped memory of exactly `nbytes` bytes (at least 1), contents undefined.
 
-    It returns to the pool when the memoryview dies; `torch.frombuffer` keeps it alive.
+    It returns to the pool when the lease's view dies; `torch.frombuffer` keeps it alive.
     Raises `OSError` or `ValueError` when the system has no such memory.
     """
     return _pool.lease(nbytes)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any, NamedTuple
 
 import torch
 
 from tether.intent import Refused
 from tether.live import applying, relating, storages, threads, trees
+
+_shape_of = operator.attrgetter("shape")
+_dtype_of = operator.attrgetter("dtype")
+_nbytes_of = operator.attrgetter("nbytes")
+_layout_of = operator.attrgetter("layout")
 
 
 class Pairs(NamedTuple):
@@ -36,50 +43,60 @@ def pair(
     again = "make a new copy: this one is of something else"
     if len(one) != len(two):
         raise Refused(f"the tree holds {len(one)} tensors and its copy {len(two)}", again)
-    shapes = [x.shape for x in one] == [x.shape for x in two]
-    if not shapes or [x.dtype for x in one] != [x.dtype for x in two]:
-        names = trees.paths(obj)
-        for x, y in zip(one, two, strict=True):
-            if x.shape != y.shape or x.dtype != y.dtype:
-                now, then = (f"{tuple(t.shape)} {applying.dtype_name(t.dtype)}" for t in (x, y))
-                name = names.get(id(x), "a tensor")
-                raise Refused(f"{name} is {now} now and {then} in the copy", again)
-    return _untied(one, two, obj, again)
+    same = all(map(operator.eq, map(_shape_of, one), map(_shape_of, two)))
+    if not same or not all(map(operator.is_, map(_dtype_of, one), map(_dtype_of, two))):
+        _raise_difference(one, two, obj, again)
+    if not set(map(id, one)).isdisjoint(map(id, two)):
+        raise Refused("a tensor is in both trees", "give a copy with memory of its own")
+    if storages.separate(one) and storages.separate(two):
+        chosen = Pairs(one, two)
+    else:
+        chosen = _untied(one, two, obj, again)
+    if not all(map(torch.Tensor.is_contiguous, chosen.copies)) and any(
+        applying.is_plain(y) and relating.overlaps_itself(y) for y in chosen.copies
+    ):
+        raise Refused("an expanded tensor of the copy cannot be written", again)
+    return chosen
+
+
+def _raise_difference(
+    one: list[torch.Tensor], two: list[torch.Tensor], obj: Any, again: str
+) -> None:
+    names = trees.paths(obj)
+    for x, y in zip(one, two, strict=True):
+        if x.shape != y.shape or x.dtype != y.dtype:
+            now, then = (f"{tuple(t.shape)} {applying.dtype_name(t.dtype)}" for t in (x, y))
+            name = names.get(id(x), "a tensor")
+            raise Refused(f"{name} is {now} now and {then} in the copy", again)
 
 
 def _untied(one: list[torch.Tensor], two: list[torch.Tensor], obj: Any, again: str) -> Pairs:
-    """Pair tensors up, leaving out those whose bytes are written through another of their group."""
+    """Pair tensors up, leaving out those whose bytes are written through another of the group."""
     plain = [i for i, (x, y) in enumerate(zip(one, two, strict=True)) if _both_plain(x, y)]
-    chosen = [i for i in range(len(one)) if i not in set(plain)]
-    position = {id(two[i]): i for i in plain}
-    places = {id(one[i]): i for i in plain}
-    for group in storages.grouped([one[i] for i in plain]):
-        indices = [places[id(x)] for x in group.members]
-        chosen += indices if group.alone else _covering(two, indices)
-    there = {
-        frozenset(position[id(y)] for y in group.members)
-        for group in storages.grouped([two[i] for i in plain])
-    }
-    here = {
-        frozenset(places[id(x)] for x in group.members)
-        for group in storages.grouped([one[i] for i in plain])
-    }
-    if here != there:
-        index = min(min(members) for members in here ^ there)
+    here, there = _partition(one, plain), _partition(two, plain)
+    if set(here) != set(there):
+        index = min(min(members) for members in set(here) ^ set(there))
         name = trees.paths(obj).get(id(one[index]), "a tensor")
         raise Refused(f"{name} does not share its memory with the same tensors in both", again)
+    chosen = sorted(set(range(len(one))).difference(plain))
+    for members in there:
+        chosen += members if len(members) == 1 else _covering(two, members)
     chosen.sort()
-    for index in chosen:
-        if index in position.values() and relating.overlaps_itself(two[index]):
-            raise Refused("an expanded tensor of the copy cannot be written", again)
     return Pairs([one[i] for i in chosen], [two[i] for i in chosen])
+
+
+def _partition(tensors: list[torch.Tensor], indices: list[int]) -> list[tuple[int, ...]]:
+    """Return the indices by the memory that their tensors lie on."""
+    place = {id(tensors[i]): i for i in indices}
+    groups = storages.grouped([tensors[i] for i in indices])
+    return [tuple(sorted(place[id(x)] for x in group.members)) for group in groups]
 
 
 def _both_plain(x: torch.Tensor, y: torch.Tensor) -> bool:
     return applying.is_plain(x) and applying.is_plain(y)
 
 
-def _covering(tensors: list[torch.Tensor], indices: list[int]) -> list[int]:
+def _covering(tensors: list[torch.Tensor], indices: tuple[int, ...]) -> list[int]:
     """Return those whose bytes are not all within a larger dense one of the same group."""
     chosen: list[int] = []
     dense: list[tuple[int, int]] = []
@@ -95,20 +112,23 @@ def _covering(tensors: list[torch.Tensor], indices: list[int]) -> list[int]:
 
 def write(pairs: Pairs) -> None:
     """Copy each source into its copy: small ones in one call, large ones by themselves."""
-    small: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    sizes = list(map(_nbytes_of, pairs.sources)) if _all_strided(pairs.sources) else None
     with torch.no_grad():
+        if sizes is not None and max(sizes, default=0) < threads.THRESHOLD:
+            if sizes:
+                torch._foreach_copy_(pairs.copies, pairs.sources)
+            return
+        small = Pairs([], [])
         for x, y in zip(pairs.sources, pairs.copies, strict=True):
-            if x is y:
-                raise Refused("a tensor is in both trees", "give a copy with memory of its own")
             nbytes = x.nbytes if x.layout is torch.strided else 0
             if nbytes < threads.THRESHOLD or x.device != y.device or x.device.type != "cpu":
-                small[0].append(y)
-                small[1].append(x)
+                small.sources.append(x)
+                small.copies.append(y)
             else:
-                _write_large(y, x, nbytes)
-        if small[0]:
-            torch._foreach_copy_(small[0], small[1])
+                threads.paced(functools.partial(y.copy_, x), nbytes)
+        if small.sources:
+            torch._foreach_copy_(small.copies, small.sources)
 
 
-def _write_large(y: torch.Tensor, x: torch.Tensor, nbytes: int) -> None:
-    threads.paced(lambda: y.copy_(x), nbytes)
+def _all_strided(tensors: list[torch.Tensor]) -> bool:
+    return set(map(_layout_of, tensors)) <= {torch.strided}

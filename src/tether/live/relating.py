@@ -13,6 +13,9 @@ from tether.live import numpy_bridge
 MemoryTie = Literal["none", "same", "overlaps", "disjoint", "unknown"]
 GradientTie = Literal["none", "same", "ancestor", "descendant", "common", "cut"]
 
+data_address: Any = getattr(torch._C, "_data_address")  # noqa: B009 -- missing in the stubs
+"""Where a tensor's elements begin; `data_ptr` would un-share copy-on-write memory."""
+
 _MARKS_LIMIT = 1 << 30
 """Marks set at most to compare two strided views exactly, one byte each."""
 
@@ -73,8 +76,7 @@ class Description(NamedTuple):
         order = "contiguous" if self.contiguous else f"strides {list(self.strides)}"
         lines = [
             f"{self.kind} {size} {self.dtype} on {self.device}, {self.layout}, {order}",
-            f"  memory: {self.bytes_used} bytes used, {self.bytes_kept} kept alive, "
-            f"offset {self.offset}",
+            f"  memory: {self.bytes_used} bytes used of {self.bytes_kept} kept alive",
             f"  gradient: {grad}",
             f"  version: {'not counted' if self.version is None else self.version}",
         ]
@@ -104,7 +106,7 @@ class Layout(NamedTuple):
 def layout_of(x: torch.Tensor) -> Layout:
     """Return where `x` lies. Does not un-share copy-on-write memory, as `data_ptr` would."""
     item = x.element_size()
-    start = torch._C._data_address(x)
+    start = data_address(x)
     if x.numel() == 0:
         return Layout(str(x.device), start, start, (), item)
     pairs = zip(x.shape, x.stride(), strict=True)
@@ -115,7 +117,7 @@ def layout_of(x: torch.Tensor) -> Layout:
 
 def overlaps_itself(x: torch.Tensor) -> bool:
     """Whether two elements of `x` share a byte: a write to one shows in the other."""
-    if x.numel() < 2:
+    if x.numel() < 2 or x.is_contiguous():
         return False
     expected = 0
     for size, stride in sorted(zip(x.shape, x.stride(), strict=True), key=lambda dim: dim[1]):
@@ -173,10 +175,12 @@ def _marks(place: Layout, low: int, count: int, unit: int) -> torch.Tensor:
 def relate(a: Any, b: Any) -> Relation:
     """Return how `a` and `b` are tied, in memory and in gradient.
 
-    Each is a tensor or a NumPy array. Memory: ``same`` (exactly the same bytes), ``overlaps`` (some
-    bytes in common), ``disjoint`` (one storage, no common byte), ``none``. Gradient: ``ancestor`` (gradients of `b`
-    flow into `a`), ``descendant``, ``common``, ``same``, ``cut`` (one of them takes part in a
-    graph and nothing flows between them), ``none``. Touches neither. Raises `TypeError` for others.
+    Each is a tensor or a NumPy array; neither is touched. Raises `TypeError` for other objects.
+
+    Memory: ``same`` (exactly the same bytes), ``overlaps`` (some bytes in common), ``disjoint``
+    (one storage, no common byte), ``none``. Gradient: ``ancestor`` (gradients of `b` flow into
+    `a`), ``descendant``, ``common``, ``same``, ``cut`` (one of them takes part in a graph and
+    nothing flows between them), ``none``.
     """
     one, two = numpy_bridge.tensor_on(a), numpy_bridge.tensor_on(b)
     gradient = _gradient_between(one, two)
@@ -280,7 +284,7 @@ def _described(x: Any, tensor: torch.Tensor) -> Description:
         kind=type(x).__name__,
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         strides=tuple(tensor.stride()) if strided else (),
-        offset=tensor.storage_offset() if strided else 0,
+        offset=int(tensor.storage_offset()) if strided else 0,
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
         layout=str(tensor.layout).removeprefix("torch."),

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 import torch
 
-from tether.intent import Intent, Refused
-from tether.live import applying, relating, threads, transfer
+from tether.intent import Intent, Refused, decide
+from tether.live import applying, pool, relating, threads, transfer
 
 _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
 _dtype_of = operator.attrgetter("dtype")
+_nbytes_of = operator.attrgetter("nbytes")
+_cdata_of = operator.attrgetter("_cdata")
+_RESIZABLE = torch.UntypedStorage.resizable
 
 
 class Group(NamedTuple):
@@ -44,7 +47,7 @@ def _storage_range(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the addresses where the storage of `tensor` begins and ends."""
     storage = tensor.untyped_storage()
     whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-    start = torch._C._data_address(whole)
+    start = relating.data_address(whole)
     return start, start + storage.nbytes()
 
 
@@ -64,18 +67,22 @@ def _merge_overlapping(lists: list[list[torch.Tensor]]) -> list[list[torch.Tenso
     return merged
 
 
+def separate(tensors: list[torch.Tensor]) -> bool:
+    """Whether each tensor is known to have memory that no other has, at a glance."""
+    try:
+        storages = list(map(torch.Tensor.untyped_storage, tensors))
+    except (RuntimeError, NotImplementedError):
+        return False
+    distinct = len(set(map(_cdata_of, storages))) == len(storages)
+    return distinct and sum(not resizable for resizable in map(_RESIZABLE, storages)) < 2
+
+
 def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
     """Copy distinct plain tensors that stay what they are, or return None: ask `copy_all`.
 
     The quick way for the commonest tree: nothing tied, nothing converted, gradients cut.
     """
-    try:
-        storages = set(map(torch.Tensor.untyped_storage, tensors))
-    except (RuntimeError, NotImplementedError):
-        return None
-    if len(storages) != len(tensors):
-        return None
-    if not all(map(torch.UntypedStorage.resizable, storages)):
+    if not separate(tensors):
         return None
     with torch.no_grad():
         return _clones(tensors)
@@ -83,21 +90,27 @@ def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
 
 def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Clone each on memory of its own: small ones in one call, large ones from the pool."""
-    sizes = list(map(operator.attrgetter("nbytes"), tensors))
-    if _FOREACH_CLONE is None:
-        return [applying.own(x.detach()) for x in tensors]
+    sizes = list(map(_nbytes_of, tensors))
+    pooled_from = pool.SMALLEST if sum(sizes) >= pool.THRESHOLD else pool.THRESHOLD
     if max(sizes) < threads.THRESHOLD:
-        return list(_FOREACH_CLONE(tensors))
-    made: list[torch.Tensor] = [
-        applying.own(x.detach()) if size >= threads.THRESHOLD else x
-        for x, size in zip(tensors, sizes, strict=True)
-    ]
-    small = [index for index, size in enumerate(sizes) if size < threads.THRESHOLD]
-    if small:
-        clones = _FOREACH_CLONE([tensors[index] for index in small])
-        for index, clone in zip(small, clones, strict=True):
-            made[index] = clone
+        return _small_clones(tensors)
+    made = list(tensors)
+    small = []
+    for index, size in enumerate(sizes):
+        if size < threads.THRESHOLD:
+            small.append(index)
+        else:
+            made[index] = applying.own(tensors[index].detach(), pooled_from=pooled_from)
+    clones = _small_clones([tensors[index] for index in small])
+    for index, clone in zip(small, clones, strict=True):
+        made[index] = clone
     return made
+
+
+def _small_clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    if _FOREACH_CLONE is None:
+        return [x.clone() for x in tensors]
+    return list(_FOREACH_CLONE(tensors)) if tensors else []
 
 
 def copy_all(tensors: list[torch.Tensor], intent: Intent) -> list[torch.Tensor]:
@@ -137,7 +150,7 @@ def _copy_alone(tensors: list[torch.Tensor], intent: Intent) -> list[torch.Tenso
         return transfer.moved(tensors, plans)
     world = applying.world()
     return [
-        applying.apply(applying.decide(plan, applying.subject_of(x), None, world), x, plan)
+        applying.apply(decide(plan, applying.subject_of(x), None, world), x, plan)
         for x, plan in zip(tensors, plans, strict=True)
     ]
 
@@ -187,7 +200,7 @@ def _copy_group(group: Group, intent: Intent) -> list[torch.Tensor]:
         copied = applying.own(whole)
     else:
         plan = plans[0]
-        step = applying.decide(plan, applying.subject_of(whole), None, applying.world())
+        step = decide(plan, applying.subject_of(whole), None, applying.world())
         copied = applying.apply(step, whole, plan)
     return [_laid(x, copied, start, target) for x, start in zip(group.members, starts, strict=True)]
 

@@ -30,8 +30,9 @@ THRESHOLD = 1 << 20
 RETRY = 0.1
 """Seconds after which the way that lost is tried again."""
 
-STEADY = 0.75
-"""How much of the old average a new measurement leaves (0: only the last copy counts)."""
+OUTLIER = 4.0
+"""A copy that takes more than so many times the average counts as so many times: one page fault
+or one lost time slice says little about the next copy."""
 
 
 @functools.cache
@@ -92,12 +93,19 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
     spent = (end - start) / nbytes * 1e9
     # Threads race here at worst for a measurement; every value they leave is a true one.
     if alone:
-        known.alone = known.alone * STEADY + spent * (1 - STEADY) if known.alone else spent
-        known.alone_at = end
+        known.alone, known.alone_at = _averaged(known.alone, spent), end
     else:
-        known.shared = known.shared * STEADY + spent * (1 - STEADY) if known.shared else spent
-        known.shared_at = end
+        known.shared, known.shared_at = _averaged(known.shared, spent), end
     return result
+
+
+def _averaged(before: float, spent: float) -> float:
+    """Return the average with one more copy in it: quick to believe good news, slow for bad."""
+    if not before:
+        return spent
+    if spent < before:
+        return (before + spent) / 2
+    return 0.75 * before + 0.25 * min(spent, OUTLIER * before)
 
 
 def _choose_alone(known: _Class, now: float) -> bool:

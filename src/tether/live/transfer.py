@@ -76,8 +76,8 @@ def pinned_buffer(nbytes: int) -> torch.Tensor:
 
     Raises `RuntimeError` when the driver refuses; the caller then stages in pageable memory.
     """
-    buffer = torch.frombuffer(pool.lease(nbytes), dtype=torch.uint8)
-    runtime: Any = torch.cuda.cudart()
+    buffer = torch.frombuffer(pool.lease(nbytes).view, dtype=torch.uint8)
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = buffer.data_ptr()
     code = runtime.cudaHostRegister(address, nbytes, 0)
     if int(code) != 0:
@@ -171,16 +171,16 @@ def _to_host(x: torch.Tensor) -> torch.Tensor:
         result = torch.empty(x.shape, dtype=x.dtype, device="cpu")
     else:
         like = torch.empty(x.shape, dtype=x.dtype, device="meta")
-        result = applying.pooled_like(like, torch.contiguous_format)
+        result, _ = applying.pooled_like(like, torch.contiguous_format)
     if x.nbytes == 0:
         return result
     source = x.reshape(-1).view(torch.uint8)
     target = result.reshape(-1).view(torch.uint8)
-    stream = torch.cuda.Stream(x.device)
+    stream: Any = torch.cuda.Stream(x.device)  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream(x.device))
     chunk = min(STAGING, x.nbytes)
     buffers = _buffers(chunk)
-    events = [torch.cuda.Event(), torch.cuda.Event()]
+    events: list[Any] = [torch.cuda.Event() for _ in buffers]  # type: ignore[no-untyped-call]
     starts = list(range(0, x.nbytes, chunk))
     for number in range(len(starts) + 1):
         if number < len(starts):

@@ -15,6 +15,7 @@ import functools
 import io
 import logging
 import mmap
+import operator
 import queue
 import threading
 import types
@@ -25,10 +26,9 @@ from typing import Any, NamedTuple
 import optree
 import torch
 
-ATOMIC: frozenset[type] = frozenset(
-    [type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)]
-    + [type(NotImplemented), torch.Size, torch.dtype, torch.device, torch.layout]
-    + [torch.memory_format]
+ATOMIC: frozenset[Any] = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, range, slice, type(...), torch.Size}
+    | {type(NotImplemented), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 """Cannot change and hold no tensor: the same object serves both."""
 
@@ -60,6 +60,7 @@ PASSED: tuple[type, ...] = (
 
 _PLAIN_KEYS = frozenset([str, int, float, bool, bytes, type(None)])
 _ABSENT: Any = object()
+_attributes = operator.attrgetter("__dict__")
 
 
 class Found(NamedTuple):
@@ -111,14 +112,9 @@ def _flat(root: Any) -> list[torch.Tensor] | None:
     return list(dict(zip(map(id, values), values, strict=True)).values())
 
 
-def _attributes(item: Any) -> dict[str, Any]:
-    found: dict[str, Any] = item.__dict__
-    return found
-
-
 def children(item: Any) -> list[Any]:
     """Return the objects that `item` directly holds, last first, as a stack wants them."""
-    cls = type(item)
+    cls: Any = type(item)
     held: list[Any] = []
     if isinstance(item, dict):
         held += item.keys()
@@ -152,7 +148,7 @@ def tensor_hooks(item: torch.Tensor) -> Iterator[dict[int, Any]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _slots(cls: type) -> tuple[str, ...]:
+def _slots(cls: Any) -> tuple[str, ...]:
     names: list[str] = []
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in {"builtins", "torch._C"}:
@@ -166,7 +162,7 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _is_registered(cls: type) -> bool:
+def _is_registered(cls: Any) -> bool:
     """Whether optree knows `cls` as a tree node: namedtuples, result tuples, users' own."""
     if cls in {dict, list, tuple, collections.OrderedDict}:
         return False
@@ -175,7 +171,7 @@ def _is_registered(cls: type) -> bool:
     return (
         optree.is_namedtuple_class(cls)
         or optree.is_structseq_class(cls)
-        or optree.register_pytree_node.get(cls) is not None  # type: ignore[attr-defined]
+        or optree.register_pytree_node.get(cls) is not None
     )
 
 
@@ -278,6 +274,7 @@ def _named_children(name: str, item: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}[{index}]", value
     for key, value in (getattr(item, "__dict__", None) or {}).items():
         yield f"{name}.{key}".lstrip("."), value
-    for slot in _slots(type(item)):
+    cls: Any = type(item)
+    for slot in _slots(cls):
         if hasattr(item, slot):
             yield f"{name}.{slot}".lstrip("."), getattr(item, slot)
