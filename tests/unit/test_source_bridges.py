@@ -59,28 +59,38 @@ FLOWS = [
     ("def f(x):\n    return <<x.item()>>\ny = <:torch.tensor(f(x)):>", "the Python value"),
     ("def f(v):\n    return <:torch.tensor(v):>\ny = f(<<x.item()>>)", "`v`"),
     (
-        "def g(x):\n    return <<x.item()>>\ndef f(x):\n    t = g(x)\n    return t\n"
-        "y = <:torch.tensor(f(x)):>",
+        (
+            "def g(x):\n    return <<x.item()>>\ndef f(x):\n    t = g(x)\n    return t\n"
+            "y = <:torch.tensor(f(x)):>"
+        ),
         "`t`",
     ),
     (
-        "class A:\n    def a(self, x):\n        self.v = <<x.item()>>\n"
-        "    def b(self):\n        return <:torch.tensor(self.v):>",
+        (
+            "class A:\n    def a(self, x):\n        self.v = <<x.item()>>\n"
+            "    def b(self):\n        return <:torch.tensor(self.v):>"
+        ),
         "`self.v`",
     ),
     (
-        "class A:\n    def __init__(self, v):\n        self.v = v\n"
-        "    def b(self):\n        return <:torch.tensor(self.v):>\nA(<<x.item()>>)",
+        (
+            "class A:\n    def __init__(self, v):\n        self.v = v\n"
+            "    def b(self):\n        return <:torch.tensor(self.v):>\nA(<<x.item()>>)"
+        ),
         "`self.v`",
     ),
     (
-        "best = 0\ndef f(x):\n    global best\n    best = 1\nbest = <<x.item()>>\n"
-        "def g():\n    return <:torch.tensor(best):>",
+        (
+            "best = 0\ndef f(x):\n    global best\n    best = 1\nbest = <<x.item()>>\n"
+            "def g():\n    return <:torch.tensor(best):>"
+        ),
         "`best`",
     ),
     (
-        "def f(x):\n    v = <<x.item()>>\n    def g():\n        return <:torch.tensor(v):>\n"
-        "    return g()",
+        (
+            "def f(x):\n    v = <<x.item()>>\n    def g():\n        return <:torch.tensor(v):>\n"
+            "    return g()"
+        ),
         "`v`",
     ),
     ("v = 0\nwhile go():\n    w = v\n    v = <<x.item()>>\ny = <:torch.tensor(w):>", "`w`"),
@@ -109,8 +119,10 @@ def test_flows(program, via):
         "i = <<x.item()>>\ny = <:torch.tensor(names[i]):>",
         "print(<<x.item()>>)\ny = <:torch.tensor(3):>",
         "print(f'{<<x.item()>>}')\ny = <:torch.tensor(3):>",
-        "def f(x):\n    v = <<x.item()>>\n    return 3\ndef g(v):\n    return <:torch.tensor(v):>\n"
-        "f(x); g(1)",
+        (
+            "def f(x):\n    v = <<x.item()>>\n    return 3\ndef g(v):\n    return <:torch.tensor(v):>\n"
+            "f(x); g(1)"
+        ),
         "for i in range(<<n.item()>>):\n    y = <:torch.tensor(i):>",
         "for i, v in enumerate(<<x.tolist()>>):\n    y = <:torch.tensor(i):>",
         "def f(v):\n    v = <<x.item()>>\nv = 3\ny = <:torch.tensor(v):>",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tether.facts import Site, Trace
-from tether.finding import SEVERITIES, Finding
+from tether.finding import SEVERITIES, Edit, Finding
 from tether.report.copies import SHOWN, Copy
 from tether.report.document import (
     Block,
@@ -139,14 +139,27 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
         ends=tuple(ends),
         evidence=tuple(more),
         fix=fix.text if fix else "",
-        edits=tuple(
-            f"{shown_path(edit.file, about.trace.folder)}:{edit.line}  {edit.text.strip()}"
-            for edit in (fix.edits if fix else ())
-            if edit.text.strip()
-        ),
+        edits=tuple(_edited(edit, about) for edit in (fix.edits if fix else ())),
         assumes=finding.assumes,
         facts=", ".join(facts),
     )
+
+
+def _edited(edit: Edit, about: Findings) -> str:
+    """Return the line as it is after an edit: ``train.py:14: return self.layer3(out2)``."""
+    where = f"{shown_path(edit.file, about.trace.folder)}:{edit.line}:"
+    first, last = (
+        _line(edit.file, number, about) for number in (edit.line, edit.end_line or edit.line)
+    )
+    if not first or not last:
+        return f"{where} {edit.text.strip()}"
+    line = first[: edit.column - 1] + edit.text + last[edit.end_column - 1 :]
+    return f"{where} {line.strip() or '(nothing: the line goes)'}"
+
+
+def _line(file: str, number: int, about: Findings) -> str:
+    text = about.sources.get(file) or about.trace.sources.get(file, "")
+    return source_of(file, text).line(number) if text else ""
 
 
 def _role(role: str, text: str) -> str:
@@ -155,8 +168,7 @@ def _role(role: str, text: str) -> str:
 
 def excerpt(site: Site, role: str, about: Findings) -> Excerpt:
     """Return a place with its source line and the columns of the expression on it."""
-    text = about.sources.get(site.file) or about.trace.sources.get(site.file, "")
-    line = source_of(site.file, text).line(site.line) if text else ""
+    line = _line(site.file, site.line, about)
     start = end = 0
     if line and site.column > 0:
         start = min(site.column - 1, len(line))

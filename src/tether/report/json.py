@@ -1,4 +1,4 @@
-"""The report as JSON, schema version 1. `schema.json` beside this file is its JSON Schema."""  # noqa: A005
+"""The report as JSON, schema version 1. `schema.json` beside this file is its JSON Schema."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from tether.recording import save as save_trace
 from tether.report import json as as_json
 from tether.report import text as as_text
 from tether.report.build import Findings, build, in_order
+from tether.report.chains import Answer, why
 from tether.report.copies import Copy
 from tether.report.copies import copies as copies_of
 from tether.report.document import Document
@@ -30,46 +32,67 @@ from tether.source.bridges import follow
 Paths = str | os.PathLike[str]
 
 
-def load(path: Paths, *more: Paths) -> Recording:
+def load(
+    path: Paths, *more: Paths, include: Sequence[str] = (), omit: Sequence[str] = ()
+) -> Recording:
     """Open a recording; several are merged (one per rank of a distributed run, in rank order).
 
     Raises `tether.recording.RecordingError`, in one line, for a file that is none or is damaged.
     """
-    return Recording(merge([load_trace(one) for one in (path, *more)]))
+    trace = merge([load_trace(one) for one in (path, *more)])
+    return Recording(trace, include=include, omit=omit, prepared=True)
 
 
 def prepare(trace: Trace) -> None:
     """Add to a trace that was just recorded what the source text tells.
 
-    To be called once, where the program ran: a recording that is opened later, perhaps from a
-    stranger, holds the text it speaks of and no other file is read for it.
+    To be done once, where the program ran: a recording that is opened later, perhaps from a
+    stranger, holds the text it speaks of, and no other file is read for it.
     """
     annotate(trace)
     trace.bridges += follow(trace)
 
 
 class Recording:
-    """What happened in one program, and what follows from it. Made by `load` or `record`."""
+    """What happened in one program, and what follows from it. Made by `load` or `record`.
 
-    def __init__(self, trace: Trace, selection: Selection | None = None) -> None:
+    `include` and `omit` are globs of the files whose lines are reported (the user's own by
+    default). `prepared` says that `prepare` has been done.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        include: Sequence[str] = (),
+        omit: Sequence[str] = (),
+        prepared: bool = False,
+    ) -> None:
+        self._include, self._omit = tuple(include), tuple(omit)
+        if not prepared:
+            prepare(trace)
         self.trace = trace
-        self.selection = selection or Selection(trace.folder)
 
     def _become(self, trace: Trace) -> None:
         """Take the place of a recording that has just ended."""
         prepare(trace)
         self.trace = trace
-        self.selection = Selection(trace.folder, self.selection.include, self.selection.omit)
         for name in ("findings", "gradients", "copies", "about"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
+
+    @property
+    def selection(self) -> Selection:
+        """Whose lines are reported."""
+        return Selection(self.trace.folder, self._include, self._omit)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The verdicts, gravest first, without those that the source silences."""
         history = import_module("tether.history").History(self.trace)
         judged = import_module("tether.verdicts").judge(history)
-        wanted = [one for one in judged if self.selection.wants(one.site) or one.site.line < 1]
+        selection = self.selection
+        wanted = [one for one in judged if one.site.line < 1 or selection.wants(one.site)]
         return in_order(silence(wanted, self.trace.sources))
 
     @cached_property
@@ -80,7 +103,8 @@ class Recording:
     @cached_property
     def copies(self) -> list[Copy]:
         """Every copy and conversion met, by line."""
-        return [row for row in copies_of(self.trace) if self.selection.wants(row.site)]
+        selection = self.selection
+        return [row for row in copies_of(self.trace) if selection.wants(row.site)]
 
     @cached_property
     def about(self) -> Findings:
@@ -91,30 +115,27 @@ class Recording:
         """Return the report before it is given a form."""
         return build(self.about)
 
-    def why(self, name: str) -> Document:
-        """Return the chain of events that answers why `name` has no gradient or who wrote it.
+    def why(self, name: str) -> Answer:
+        """Return why a parameter has no gradient, or what a tensor shares and who wrote it.
 
-        Raises `LookupError` in one line when nothing of that name was recorded.
+        Printed it is text. Raises `LookupError`, in one line, when nothing of that name is known.
         """
-        answer: Document = import_module("tether.report.chains").why(self, name)
-        return answer
+        return why(name, self.about)
 
-    def report(
-        self,
-        stream: TextIO | None = None,
-        *,
-        width: int | None = None,
-        html: Paths | None = None,
-        json: Paths | None = None,
-    ) -> None:
-        """Write the report: as files where asked for, else as text to `stream` (standard error)."""
-        if html is not None:
-            page: str = import_module("tether.report.html").render(self)
-            Path(html).write_text(page, "utf-8")
-        if json is not None:
-            Path(json).write_text(as_json.dumps(self.about), "utf-8")
-        if html is None and json is None:
-            as_text.write(self.document(), stream or sys.stderr, width)
+    def print(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        """Write the report as text (to standard error unless told otherwise)."""
+        as_text.write(self.document(), stream or sys.stderr, width)
+
+    def json(self) -> str:
+        """Return the report as JSON, schema version 1."""
+        return as_json.dumps(self.about).rstrip("\n")
+
+    def report(self, *, json: Paths | None = None) -> None:
+        """Write the report to the files asked for, or as text to standard error."""
+        if json is None:
+            self.print()
+        else:
+            Path(json).write_text(self.json() + "\n", "utf-8")
 
     def save(self, path: Paths) -> None:
         """Write the recording to a file that `tether.load` opens."""

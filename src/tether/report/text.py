@@ -39,7 +39,7 @@ _STYLES = {
     "warning": "bold yellow",
     "note": "bold cyan",
 }
-_LABEL = 8  # columns of the words before the lines of a finding: "fix     "
+_LABEL = 9  # columns of the words before the lines of a finding: "assumes  "
 _GAP = 2  # columns between the columns of a table
 
 
@@ -86,9 +86,10 @@ def render(document: Document, width: int = 80, *, colour: bool = False) -> str:
 def _lines(document: Document, width: int) -> Iterator[Text]:
     before: object = None
     for block in document.blocks:
-        if before is not None and not (
+        together = isinstance(before, Heading) or (
             isinstance(before, Paragraph) and isinstance(block, Paragraph)
-        ):
+        )
+        if before is not None and not together:
             yield Text()
         match block:
             case Heading():
@@ -159,7 +160,8 @@ def shortened(text: str, width: int) -> str:
 
 def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
     style = _STYLES[block.severity]
-    title = Text(f"#{block.number} ", "bold").append(block.slug, style)
+    title = Text(f"#{block.number} ", "bold").append(block.severity, style)
+    title.append("  ").append(block.slug, style)
     title.append("  ").append(visible(block.subject), "bold")
     if block.facts:
         title.append(f"  ({block.facts})", "dim")
