@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import copy
 import gc
-import multiprocessing
+import os
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -115,25 +116,17 @@ def first_use() -> None:
         )
 
 
-def _spin() -> None:
-    while True:
-        pass
-
-
 def busy() -> None:
-    """Measure with every other core kept busy by other processes."""
-    others = [
-        multiprocessing.get_context("spawn").Process(target=_spin, daemon=True)
-        for _ in range(max(1, (torch.get_num_threads() or 2) - 1))
-    ]
-    for other in others:
-        other.start()
-    time.sleep(1)
+    """Measure with every core but one kept busy by other processes."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(max(1, (os.cpu_count() or 2) - 1))]
+    time.sleep(0.5)
     try:
         one([1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20], "With the other cores kept busy")
     finally:
         for other in others:
-            other.terminate()
+            other.kill()
+            other.wait()
 
 
 def gpt2_shapes() -> list[tuple[int, ...]]:

@@ -106,10 +106,12 @@ def own(
     Host tensors of at least `pooled_from` bytes are put on memory from the pool. Others are
     PyTorch's `clone`.
     """
-    nbytes = x.nbytes if x.layout is torch.strided else 0
-    if nbytes < threads.THRESHOLD or x.device.type != "cpu" or not is_plain(x):
+    if x.layout is not torch.strided or not x.is_cpu:
         return x.clone(memory_format=memory_format)
-    if nbytes < pooled_from or not pool.enabled:
+    nbytes = x.nbytes
+    if nbytes < pooled_from or not pool.enabled or not is_plain(x):
+        if memory_format is torch.preserve_format:
+            return threads.paced(x.clone, nbytes)
         return threads.paced(lambda: x.clone(memory_format=memory_format), nbytes)
     made, mapped = pooled_like(x, memory_format)
     if mapped:

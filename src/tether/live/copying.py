@@ -231,10 +231,10 @@ def _copy_tree(
     if intent.to == "numpy" and not found.flat:
         _refuse_modules(obj, found)
     copies = _copied(found, intent)
-    memo = dict(zip(map(id, found.tensors), copies, strict=True))
     if found.flat:
-        result = trees.rebuild_flat(obj, memo)
+        result = trees.rebuild_flat(obj, found, copies)
     else:
+        memo = dict(zip(map(id, found.tensors), copies, strict=True))
         memo |= {id(item): item for item in found.passed}
         if objects == "share":
             memo |= {id(x): x for x in trees.without_tensors(obj, found, share_types)}

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.intent import Refused
-from tether.live import applying, relating, storages, threads, trees
+from tether.live import applying, pool, relating, storages, threads, trees
 
 _shape_of = operator.attrgetter("shape")
+_cdata_of = operator.attrgetter("_cdata")
 _dtype_of = operator.attrgetter("dtype")
 _nbytes_of = operator.attrgetter("nbytes")
 _layout_of = operator.attrgetter("layout")
@@ -57,6 +58,18 @@ def pair(
     ):
         raise Refused("an expanded tensor of the copy cannot be written", again)
     return chosen
+
+
+def signature(tensors: list[torch.Tensor]) -> list[Any] | None:
+    """Return what stays equal as long as pairs of these very tensors stay right, if it can be told.
+
+    The tensors are meant to be alive, held by the pairs: an id is an identity only then.
+    """
+    try:
+        memory = list(map(_cdata_of, map(torch.Tensor.untyped_storage, tensors)))
+    except (RuntimeError, NotImplementedError):
+        return None
+    return [*map(id, tensors), *memory, *map(_shape_of, tensors), *map(_dtype_of, tensors)]
 
 
 def _raise_difference(
@@ -114,14 +127,14 @@ def write(pairs: Pairs) -> None:
     """Copy each source into its copy: small ones in one call, large ones by themselves."""
     sizes = list(map(_nbytes_of, pairs.sources)) if _all_strided(pairs.sources) else None
     with torch.no_grad():
-        if sizes is not None and max(sizes, default=0) < threads.THRESHOLD:
+        if sizes is not None and max(sizes, default=0) < pool.SMALLEST:
             if sizes:
                 torch._foreach_copy_(pairs.copies, pairs.sources)
             return
         small = Pairs([], [])
         for x, y in zip(pairs.sources, pairs.copies, strict=True):
             nbytes = x.nbytes if x.layout is torch.strided else 0
-            if nbytes < threads.THRESHOLD or x.device != y.device or x.device.type != "cpu":
+            if nbytes < pool.SMALLEST or x.device != y.device or x.device.type != "cpu":
                 small.sources.append(x)
                 small.copies.append(y)
             else:

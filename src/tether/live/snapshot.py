@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tether.intent import Refused
-from tether.live import copying, refreshing
+from tether.live import copying, refreshing, trees
 
 
 class Snapshot:
@@ -37,6 +37,7 @@ class Snapshot:
         self._source = obj
         self._lock = threading.RLock()
         self._value = copying.copy(obj, **options)
+        self._known: tuple[list[Any], refreshing.Pairs] | None = None
 
     @property
     def value(self) -> Any:
@@ -57,7 +58,17 @@ class Snapshot:
     def update(self) -> None:
         """Take the present values."""
         with self._lock:
-            refreshing.refresh(self._source, self._value)
+            refreshing.write(self._pairs())
+
+    def _pairs(self) -> refreshing.Pairs:
+        """Return source and value tensors paired; anew when the source is not what it was."""
+        found = trees.find(self._source)
+        signature = refreshing.signature(found.tensors)
+        if self._known is not None and signature == self._known[0]:
+            return self._known[1]
+        pairs = refreshing.pair(self._source, self._value, found)
+        self._known = None if signature is None else (signature, pairs)
+        return pairs
 
     def restore(self) -> None:
         """Write the values back into the object they came from, in place.
@@ -66,6 +77,7 @@ class Snapshot:
         """
         with self._lock:
             refreshing.refresh(self._value, self._source)
+            self._known = None
 
     def average(self, decay: float) -> None:
         """Move towards the present values: value = decay * value + (1 - decay) * present.
@@ -76,7 +88,7 @@ class Snapshot:
         if not 0 <= decay <= 1:
             raise ValueError(f"decay={decay} is not within 0 and 1")
         with self._lock:
-            pairs = refreshing.pair(self._source, self._value)
+            pairs = self._pairs()
             mixed: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
             plain = refreshing.Pairs([], [])
             for source, value in zip(*pairs, strict=True):

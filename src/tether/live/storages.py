@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from tether.intent import Intent, Refused, decide
-from tether.live import applying, pool, relating, threads, transfer
+from tether.live import applying, pool, relating, transfer
 
 _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
 _dtype_of = operator.attrgetter("dtype")
@@ -74,7 +74,7 @@ def separate(tensors: list[torch.Tensor]) -> bool:
     except (RuntimeError, NotImplementedError):
         return False
     distinct = len(set(map(_cdata_of, storages))) == len(storages)
-    return distinct and sum(not resizable for resizable in map(_RESIZABLE, storages)) < 2
+    return distinct and list(map(_RESIZABLE, storages)).count(False) < 2
 
 
 def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
@@ -92,12 +92,12 @@ def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Clone each on memory of its own: small ones in one call, large ones from the pool."""
     sizes = list(map(_nbytes_of, tensors))
     pooled_from = pool.SMALLEST if sum(sizes) >= pool.THRESHOLD else pool.THRESHOLD
-    if max(sizes) < threads.THRESHOLD:
+    if max(sizes) < pool.SMALLEST:
         return _small_clones(tensors)
     made = list(tensors)
     small = []
     for index, size in enumerate(sizes):
-        if size < threads.THRESHOLD:
+        if size < pool.SMALLEST:
             small.append(index)
         else:
             made[index] = applying.own(tensors[index].detach(), pooled_from=pooled_from)

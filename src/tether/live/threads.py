@@ -4,7 +4,7 @@ A copy that both cores share takes half the time while both are idle. When anoth
 one of them busy, PyTorch's copy waits for its slowest thread, often for milliseconds where a
 single thread takes a tenth of one. No fixed threshold is right for both, so it is measured as it
 goes: per size class, the time of the last copies either way; the better way is used, and the other
-is tried again every `RETRY` seconds.
+is tried again now and then.
 
 `torch.set_num_threads` is a setting of the whole program and visible to it. What is set here is
 OpenMP's number for the *calling thread* only, and it is put back before the call returns.
@@ -23,12 +23,21 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+_clock = time.perf_counter
 
-THRESHOLD = 1 << 20
-"""Below so many bytes PyTorch's own choice stands: measuring would cost more than it saves."""
+THRESHOLD = 4 << 20
+"""Below so many bytes PyTorch's own choice stands.
 
-RETRY = 0.1
-"""Seconds after which the way that lost is tried again."""
+By benchmarks/copying.py: measuring adds 1 to 3 us, a fifth of a copy of 1 MB and a twentieth of
+one of 4 MB; stalls beside a busy core appeared from 8 MB on.
+"""
+
+RETRY = 64
+"""Copies of one size class after which the way that lost is tried again, at most.
+
+The first times it is tried sooner, after 1, 2, 4, ... copies: one early measurement may have been
+spoilt by page faults.
+"""
 
 OUTLIER = 4.0
 """A copy that takes more than so many times the average counts as so many times: one page fault
@@ -56,13 +65,14 @@ def _openmp() -> ctypes.PyDLL | None:
 
 
 class _Class:
-    """What was measured of copies of one size class: nanoseconds per byte, and when."""
+    """What was measured of copies of one size class, in seconds per byte; 0: nothing yet."""
 
-    __slots__ = ("alone", "alone_at", "shared", "shared_at")
+    __slots__ = ("alone", "patience", "shared", "since")
 
     def __init__(self) -> None:
-        self.alone = self.shared = 0.0  # 0: not yet measured
-        self.alone_at = self.shared_at = 0.0
+        self.alone = self.shared = 0.0
+        self.since = 0  # copies since the way that lost was tried
+        self.patience = 1  # copies after which it is tried again
 
 
 _classes = [_Class() for _ in range(64)]
@@ -86,17 +96,33 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
     if nbytes < THRESHOLD:
         return function()
     known = _classes[nbytes.bit_length()]
-    start = time.perf_counter()
-    alone = _choose_alone(known, start)
+    led = known.alone < known.shared
+    alone = led
+    known.since += 1
+    if known.since > known.patience or not known.alone:
+        alone = _try_the_other(known)
+    start = _clock()
     result = single_threaded(function) if alone else function()
-    end = time.perf_counter()
-    spent = (end - start) / nbytes * 1e9
+    spent = (_clock() - start) / nbytes
     # Threads race here at worst for a measurement; every value they leave is a true one.
     if alone:
-        known.alone, known.alone_at = _averaged(known.alone, spent), end
+        known.alone = _averaged(known.alone, spent)
     else:
-        known.shared, known.shared_at = _averaged(known.shared, spent), end
+        known.shared = _averaged(known.shared, spent)
+    if led != (known.alone < known.shared):
+        known.since, known.patience = 0, 1
     return result
+
+
+def _try_the_other(known: _Class) -> bool:
+    """Return whether to copy alone now, as the way that lost or was never tried."""
+    known.since = 0
+    if not known.shared:
+        return False
+    if not known.alone:
+        return True
+    known.patience = min(2 * known.patience, RETRY)
+    return known.alone >= known.shared
 
 
 def _averaged(before: float, spent: float) -> float:
@@ -106,13 +132,3 @@ def _averaged(before: float, spent: float) -> float:
     if spent < before:
         return (before + spent) / 2
     return 0.75 * before + 0.25 * min(spent, OUTLIER * before)
-
-
-def _choose_alone(known: _Class, now: float) -> bool:
-    if not known.shared:
-        return False
-    if not known.alone:
-        return True
-    if known.alone < known.shared:
-        return now - known.shared_at < RETRY
-    return now - known.alone_at >= RETRY

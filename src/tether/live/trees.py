@@ -208,11 +208,15 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-def rebuild_flat(root: Any, memo: dict[int, Any]) -> Any:
-    """`rebuild` for what `find` called flat."""
-    if type(root) is dict:
-        return dict(zip(root, map(memo.__getitem__, map(id, root.values())), strict=True))
-    return type(root)(map(memo.__getitem__, map(id, root)))
+def rebuild_flat(root: Any, found: Found, copies: list[Any]) -> Any:
+    """`rebuild` for what `find` called flat; `copies` are those of its tensors, in order."""
+    if len(copies) == len(root):
+        parts = copies
+    else:  # a tensor that is met twice
+        memo = dict(zip(map(id, found.tensors), copies, strict=True))
+        values = root.values() if type(root) is dict else root
+        parts = [memo[id(value)] for value in values]
+    return dict(zip(root, parts, strict=True)) if type(root) is dict else type(root)(parts)
 
 
 def without_tensors(root: Any, found: Found, passed_types: tuple[type, ...]) -> list[Any]:
