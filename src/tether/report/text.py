@@ -40,7 +40,8 @@ _STYLES = {
     "note": "bold cyan",
 }
 _LABEL = 9  # columns of the words before the lines of a finding: "assumes  "
-_GAP = 2  # columns between the columns of a table
+_GAP = 2  # columns between the columns of a table; 1 below _TIGHT columns in all
+_TIGHT = 72
 
 
 def write(document: Document, stream: TextIO, width: int | None = None) -> None:
@@ -226,10 +227,11 @@ def _window(one: Excerpt, width: int) -> tuple[str, str, str]:
 
 def _table(table: Table, width: int) -> Iterator[Text]:
     cells = [[visible(one.text).replace("\n", " ") for one in row] for row in table.rows]
-    widths = _widths(table, cells, width)
-    yield _row([one.title for one in table.columns], ["dim"] * len(widths), table, widths)
+    gap = _GAP if width >= _TIGHT else 1
+    widths = _widths(table, cells, width - gap * (len(table.columns) - 1))
+    yield _row([one.title for one in table.columns], ["dim"] * len(widths), table, widths, gap)
     for row, texts in zip(table.rows, cells, strict=True):
-        yield _row(texts, [_STYLES[one.kind] for one in row], table, widths)
+        yield _row(texts, [_STYLES[one.kind] for one in row], table, widths, gap)
     if table.omitted:
         yield Text(f"... and {table.omitted:,} {table.rest}", "dim")
 
@@ -243,7 +245,7 @@ def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[in
         for wide, column in zip(widths, table.columns, strict=True)
     ]
     for give in (True, False):
-        while sum(widths) + _GAP * (len(widths) - 1) > width:
+        while sum(widths) > width:
             able = [
                 place
                 for place, column in enumerate(table.columns)
@@ -255,13 +257,15 @@ def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[in
     return widths
 
 
-def _row(texts: Sequence[str], styles: Sequence[str], table: Table, widths: Sequence[int]) -> Text:
+def _row(
+    texts: Sequence[str], styles: Sequence[str], table: Table, widths: Sequence[int], gap: int
+) -> Text:
     line = Text()
     for text, style, column, wide in zip(texts, styles, table.columns, widths, strict=True):
         shown = _from_right(text, wide) if column.title == "line" else shortened(text, wide)
         pad = " " * (wide - cell_len(shown))
         if line:
-            line.append(" " * _GAP)
+            line.append(" " * gap)
         if column.align == "right":
             line.append(pad).append(shown, style)
         else:

@@ -1,0 +1,433 @@
+"""The report: what it says, how it fits, and that nothing from a program can act on a reader."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import jsonschema
+import pytest
+
+from tether.facts import (
+    Event,
+    Gap,
+    Gradients,
+    Name,
+    Operand,
+    OptimizerFact,
+    Raised,
+    Site,
+    StorageFact,
+    Trace,
+)
+from tether.finding import Edit, Evidence, Finding, Fix
+from tether.recording import save
+from tether.report import json as as_json
+from tether.report.build import Findings, build, bytes_text, counted, in_order
+from tether.report.chains import why
+from tether.report.copies import copies
+from tether.report.gradients import gradients
+from tether.report.loading import Recording, load
+from tether.report.text import render, visible, write
+from tether.source.annotate import annotate
+
+FILE = "/home/me/app/train.py"
+TEXT = """\
+import torch
+class Net:
+    def __init__(self):
+        self.layer1 = nn.Linear(4, 4)
+    def forward(self, x):
+        out = self.layer1(x)
+        return self.layer3(out.detach())
+loss = net(x)
+history.append(loss.item())
+"""
+
+
+def site(line: int, text: str, function: str = "<module>") -> Site:
+    column = TEXT.split("\n")[line - 1].index(text) + 1
+    return Site(FILE, line, column, line, column + len(text), function)
+
+
+def operand(tensor: int, storage: int, grad: bool = True, dtype="float32", shape=(8, 4)) -> Operand:
+    return Operand(tensor, storage, 0, 0, shape, (4, 1), dtype, grad, False)
+
+
+def example() -> Findings:
+    trace = Trace(program=["train.py", "--lr", "1"], folder="/home/me/app", torch="2.13.0")
+    trace.sources = {FILE: TEXT}
+    trace.sites = [
+        site(7, "out.detach()", "Net.forward"),
+        site(4, "nn.Linear(4, 4)", "Net.__init__"),
+        site(9, "loss.item()"),
+    ]
+    for _ in range(3):
+        trace.events.append(Event("detach", 0, (operand(10, 10),), (operand(11, 10, False),)))
+        trace.events.append(Event("item", 2, (operand(12, 12, shape=()),)))
+    trace.names = [
+        Name(0, "net.layer1.weight", 0),
+        Name(1, "net.layer1.bias", 0),
+        Name(1, "b", 0),
+        Name(2, "net.layer3.weight", 0),
+    ]
+    trace.optimizers = [OptimizerFact("SGD", 1, 0, (0, 1, 2))]
+    trace.gradients = [
+        Gradients("step", n, 1, 0, {0: "none", 1: "zero", 2: "some"}) for n in range(3)
+    ]
+    trace.gaps = [Gap("a compiled region is not heard")] * 2
+    trace.storages = {
+        10: StorageFact(128, "cpu", 0, 4),
+        12: StorageFact(4, "cpu", 1),
+        13: StorageFact(1000, "cpu", 4, 5),
+    }
+    annotate(trace)
+    here, made, _ = trace.sites
+    finding = Finding(
+        "gradient-cut",
+        "warning",
+        "net.layer1.weight",
+        here,
+        "detach",
+        "net.layer1.weight got no gradient: out.detach() cuts its only way to the loss.",
+        ("net.layer1.bias",),
+        (Evidence("cut", here, "cut here"), Evidence("made", made, "made here")),
+        ("nothing writes the gradient by hand",),
+        Fix("Remove .detach().", (Edit(FILE, 7, 28, 7, 40, "out"),)),
+        3,
+        None,
+        (0, 1),
+    )
+    return Findings(trace, [finding], gradients(trace, [finding]), copies(trace))
+
+
+def test_text():
+    """The whole of it, so that a change of looks is looked at."""
+    assert (
+        render(build(example()))
+        == """\
+tether: train.py --lr 1
+1 warning in 6 calls recorded
+
+#1 warning  gradient-cut  net.layer1.weight  (3 times)
+  net.layer1.weight got no gradient: out.detach() cuts its only way to the loss.
+
+  train.py:7 in Net.forward  cut here
+      7 |     return self.layer3(out.detach())
+        |                        ^^^^^^^^^^^^
+
+  train.py:4 in Net.__init__  made here
+      4 |     self.layer1 = nn.Linear(4, 4)
+        |                   ^^^^^^^^^^^^^^^
+
+  same     net.layer1.bias
+  assumes  nothing writes the gradient by hand
+  fix      Remove .detach().
+           train.py:7: return self.layer3(out)
+
+gradients
+1 of 3 parameters got a gradient, 1 only zeros, 1 none
+
+parameter          gradient  why
+net.layer1.weight  none      #1
+b                  zero      #1
+net.layer3.weight  reached
+
+copies and conversions
+6 copies and conversions, 12 B copied
+
+line        expression    operation  memory  gradient  times  copied
+train.py:7  out.detach()  detach     shares  cuts          3       -
+train.py:9  loss.item()   item       owns    cuts          3    12 B
+
+what could not be seen
+- a compiled region is not heard (2 times)
+"""
+    )
+
+
+@pytest.mark.parametrize("width", [1, 60, 80, 119, 200, 500])
+def test_widths(width):
+    about = example()
+    name = "a" * 300
+    about.trace.sources[FILE] = TEXT.replace("out = self", f"{name} = self")
+    longer = Finding(
+        "alias-write",
+        "note",
+        f"net.{name}.weight",
+        Site(FILE, 6, 1, 6, 400),
+        "x",
+        "word " * 100,
+        (name, name),
+        count=10**9,
+        bytes=10**12,
+    )
+    about.findings = [*about.findings, longer]
+    about.copies = [*about.copies, *copies(about.trace)]
+    for row in about.copies:
+        row.site = row.site._replace(expression=name, file="/very/" + name + "/train.py")
+    text = render(build(about), width)
+    limit = min(200, max(60, width))
+    assert max(map(len, text.split("\n"))) <= limit
+    assert not re.search(r"[ \t]+$", text, re.M)
+
+
+def test_no_colours_in_a_pipe_whatever_is_set(monkeypatch):
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
+        monkeypatch.setenv(name, "1")
+    stream = io.StringIO()
+    write(build(example()), stream)
+    assert "\x1b" not in stream.getvalue()
+    assert "gradient-cut" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_on_a_terminal(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    write(build(example()), stream, 80)
+    assert "\x1b[" in stream.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) == render(build(example()))
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    write(build(example()), plain, 80)
+    assert plain.getvalue() == render(build(example()))
+
+
+def test_a_stream_that_knows_only_ascii():
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    about = example()
+    about.trace.program = ["trän\udc80.py"]
+    write(build(about), stream)
+    stream.flush()
+    assert rb"tr\xe4n" in raw.getvalue()
+
+
+HOSTILE = "x\x1b[2J\x07\r\n\u202e\u2066\x00[red]\x9b31m\udc80"
+
+
+def test_nothing_from_the_program_acts_on_the_terminal():
+    about = example()
+    trace = about.trace
+    trace.program = [HOSTILE]
+    trace.gaps = [Gap(HOSTILE)]
+    trace.raised = [Raised(0, HOSTILE, HOSTILE, -1, fatal=True)]
+    bad = Site("/home/me/app/" + HOSTILE, 1, 1, 1, 3, HOSTILE, expression=HOSTILE, target=HOSTILE)
+    trace.sources[bad.file] = HOSTILE
+    about.findings = [
+        Finding(
+            "alias-write",
+            "error",
+            HOSTILE,
+            bad,
+            HOSTILE,
+            HOSTILE,
+            (HOSTILE,),
+            (Evidence("cut", bad, HOSTILE),),
+            (HOSTILE,),
+            Fix(HOSTILE),
+        )
+    ]
+    for row in about.copies:
+        row.site, row.operation = bad, HOSTILE
+    text = render(build(about))
+    odd = {one for one in text if not one.isprintable()} - {"\n"}
+    assert odd == set()
+    assert "[red]" in text
+
+
+def test_visible():
+    assert visible("a\tb") == "a    b"
+    assert visible("a\x1bb\u202ec") == "a\\x1bb\\u202ec"
+    assert visible("naïve 你好") == "naïve 你好"
+
+
+def test_caret_under_wide_characters_and_in_long_lines():
+    about = example()
+    text = f"y = f('你好', x.detach()) {'# ' + 'long ' * 50}\n{' ' * 100}{'z' * 300}.detach()"
+    about.trace.sources[FILE] = text
+    start = text.index("x.detach()") + 1
+    one = Site(FILE, 1, start, 1, start + 10)
+    two = Site(FILE, 2, 101, 2, 410)
+    about.findings = [
+        Finding("gradient-cut", "warning", "x", here, "detach", "m") for here in (one, two)
+    ]
+    lines = render(build(about)).split("\n")
+    caret = next(line for line in lines if "^" in line)
+    above = lines[lines.index(caret) - 1]
+    columns = above.index("x.detach()") + 2  # two wide characters before it
+    assert caret.index("^") == columns
+    assert caret.count("^") == 10
+    assert any("zzz..." in line for line in lines)
+
+
+def test_long_lists_are_cut_with_a_count():
+    about = example()
+    about.findings = [about.findings[0]] * 33
+    about.copies = list(about.copies) * 50
+    about.trace.gaps = [Gap(f"reason {n}") for n in range(20)]
+    text = render(build(about))
+    assert "... and 13 more findings (13 gradient-cut); --json has all" in text
+    assert "... and 60 more lines; --json has all" in text
+    assert "... and 8 more reasons; --json has all" in text
+    assert len(as_json.to_json(about)["findings"]) == 33
+
+
+def test_parameters_are_folded_by_module():
+    about = example()
+    trace = about.trace
+    trace.names = [Name(n, f"net.block{n // 10}.p{n % 10}", 0) for n in range(100)]
+    trace.optimizers = [OptimizerFact("SGD", 0, 0, tuple(range(100)))]
+    trace.gradients = [
+        Gradients("step", 0, 0, 0, {n: "none" if n < 3 else "some" for n in range(100)})
+    ]
+    about.gradients = gradients(trace, about.findings)
+    text = render(build(about))
+    assert "97 of 100 parameters got a gradient, 3 none" in text
+    assert re.search(r"^net\.block0 +3 of 10  none +#1$", text, re.M)
+    assert re.search(r"^net\.block9 +10  reached$", text, re.M)
+
+
+def test_a_clean_recording():
+    text = render(build(Findings(Trace(program=["a.py"]), [])))
+    assert text == "tether: a.py\nnothing to report in 0 calls recorded\n"
+
+
+def test_outcome_and_limit():
+    trace = Trace(outcome="raised", dropped=90, events=example().trace.events)
+    trace.raised = [Raised(96, "ValueError", "bad\nnews", -1, fatal=True)]
+    text = render(build(Findings(trace, [])))
+    assert "in 96 calls recorded; the program raised" in text
+    assert "Only the last 6 calls were kept (--limit)." in text
+    assert "raised  ValueError: bad news" in text
+
+
+def test_numbers_in_words():
+    assert counted(1, "copy", "copies") == "1 copy"
+    assert counted(2000, "finding") == "2,000 findings"
+    assert [bytes_text(n) for n in (0, 1023, 1024, 3 << 29, 1 << 42, 1 << 62)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 GiB",
+        "4.0 TiB",
+        "4194304.0 TiB",
+    ]
+
+
+def test_order_of_findings():
+    plain = Site(FILE, 1)
+    one, two, three = (
+        Finding(slug, severity, "x", plain._replace(line=line), "", "")
+        for slug, severity, line in (("b", "note", 1), ("a", "error", 9), ("c", "error", 2))
+    )
+    assert in_order([one, two, three]) == [three, two, one]
+
+
+# ----------------------------------------------------------------------------------------- JSON
+
+
+def test_json_fits_its_schema():
+    schema = as_json.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    made = json.loads(as_json.dumps(example()))
+    jsonschema.validate(made, schema)
+    finding = made["findings"][0]
+    assert finding["site"] == {
+        "file": "train.py",
+        "line": 7,
+        "column": 28,
+        "end_line": 7,
+        "end_column": 40,
+        "expression": "out.detach()",
+        "function": "Net.forward",
+    }
+    assert finding["fix"]["edits"][0]["file"] == "train.py"
+    assert made["gradients"][0] == {"name": "net.layer1.weight", "status": "none", "finding": 0}
+    assert made["gaps"] == [{"reason": "a compiled region is not heard", "count": 2}]
+    assert made["memory"] == {"peak_bytes": 1004, "lines": []}
+    assert made["program"] == ["train.py", "--lr", "1"]
+
+
+def test_the_schema_can_fail():
+    made = as_json.to_json(example())
+    for spoil in (
+        lambda one: one.pop("gaps"),
+        lambda one: one.update(schema=2),
+        lambda one: one.update(more=1),
+        lambda one: one["findings"][0]["site"].pop("line"),
+        lambda one: one["copies"][0].update(memory="maybe"),
+    ):
+        spoilt = json.loads(json.dumps(made))
+        spoil(spoilt)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(spoilt, as_json.schema())
+
+
+def test_json_of_hostile_strings_is_json():
+    about = example()
+    about.trace.program = [HOSTILE]
+    assert json.loads(as_json.dumps(about))["program"] == [HOSTILE]
+
+
+# ------------------------------------------------------------------------------------------ why
+
+
+def test_why_tells_the_finding_and_what_happened():
+    text = str(why("layer1.weight", example()))
+    assert text.startswith("net.layer1.weight\n")
+    assert "#1 warning  gradient-cut" in text
+    assert "It had no gradient whenever one was asked for." in text
+
+
+def test_why_of_a_plain_tensor():
+    about = example()
+    trace = about.trace
+    trace.sites.append(
+        Site(FILE, 6, 9, 6, 27, "Net.forward", expression="self.layer1(x)", target="out")
+    )
+    trace.events.insert(0, Event("linear", 3, (operand(9, 9),), (operand(10, 10),)))
+    trace.events.append(Event("add_", 2, (operand(11, 10),), (), (operand(11, 10),)))
+    text = str(why("out", about))
+    assert "made by linear" in text
+    assert "shared by detach, 3 times" in text
+    assert "its memory written by add_, through another tensor" in text
+
+
+def test_why_of_nothing():
+    with pytest.raises(LookupError, match=r"did you mean net\.layer1\.weight"):
+        why("net.layer1.wieght", example())
+    with pytest.raises(LookupError, match="fits 2 names"):
+        why("weight", example())
+
+
+# -------------------------------------------------------------------------------------- opening
+
+
+def test_load_reads_no_file_that_the_recording_names(tmp_path):
+    secret = tmp_path / "secret.py"
+    secret.write_text("key = load('secret')\n")
+    trace = Trace(program=["a.py"], sites=[Site(str(secret), 1, 1, 1, 4)])
+    save(trace, tmp_path / "run.tether")
+    assert load(tmp_path / "run.tether").trace == trace
+    assert Recording(trace).trace.sites[0].expression == "key"  # where it ran, it is read
+
+
+def test_load_of_several_ranks(tmp_path):
+    for rank in range(2):
+        save(example().trace, tmp_path / f"{rank}.tether")
+    recording = load(tmp_path / "0.tether", tmp_path / "1.tether")
+    assert len(recording.trace.events) == 12
+    assert [row.count for row in recording.copies] == [6, 6]
+
+
+def test_omit_hides_lines(tmp_path):
+    save(example().trace, tmp_path / "run.tether")
+    assert load(tmp_path / "run.tether", omit=["train.py"]).copies == []
+    assert len(load(tmp_path / "run.tether", include=["train.py"]).copies) == 2
