@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tether.facts import UNKNOWN, Gradients, GradientStatus
+from tether.live.identity import is_leaf
 
 if TYPE_CHECKING:
     from tether.live.recorder import Recorder
@@ -49,7 +50,7 @@ class GradientLog:
         status: dict[int, GradientStatus] = {}
         for serial, ref in list(self._leaves.items()):
             leaf = ref()
-            if leaf is not None and leaf.is_leaf:
+            if leaf is not None and is_leaf(leaf):
                 status[serial] = "none" if leaf.grad is None else "unchecked"
         self._add("backward", site, UNKNOWN, status)
 
@@ -64,7 +65,7 @@ class GradientLog:
     def at_end(self) -> None:
         """Record the gradients as the recording ends."""
         leaves = [ref() for ref in list(self._leaves.values())]
-        alive = [leaf for leaf in leaves if leaf is not None and leaf.is_leaf]
+        alive = [leaf for leaf in leaves if leaf is not None and is_leaf(leaf)]
         self._add("end", UNKNOWN, UNKNOWN, self._statuses(alive, look=True))
 
     def _statuses(

@@ -152,7 +152,7 @@ class Identities:
     def _read(self, tensor: torch.Tensor, ref: _TensorRef, base: Any = None) -> Snapshot:
         """Take a row of `tensor`; its memory is that of `base`, where it has none of its own."""
         requires_grad = tensor.requires_grad
-        leaf = tensor.is_leaf if requires_grad else True
+        leaf = is_leaf(tensor) if requires_grad else True
         if base is not None:
             tensor = base
         storage = tensor.untyped_storage()
@@ -194,7 +194,7 @@ class Identities:
                 f" ({_first_line(error)})"
             )
             requires_grad = bool(tensor.requires_grad)
-            leaf = bool(tensor.is_leaf) if requires_grad else True
+            leaf = is_leaf(tensor) if requires_grad else True
             storage, version = self._components(tensor), _version(tensor)
             dtype = str(tensor.dtype).removeprefix("torch.")
             nothing = self._tuples.setdefault((), len(self._tuples))
@@ -319,6 +319,18 @@ def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
             return None
         tensor = inner
     return inner
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether no node made `tensor`; False where PyTorch refuses to say.
+
+    It refuses for a view made under no_grad, or one of several views of one call, once its base
+    was written to: such a view may not follow its base into the graph.
+    """
+    try:
+        return bool(tensor.is_leaf)
+    except RuntimeError:
+        return False
 
 
 def _layout(tensor: torch.Tensor) -> str:
