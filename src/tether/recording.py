@@ -14,7 +14,9 @@ value is checked for its type, unpacking stops at a bound, and `Trace.check` has
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
+import itertools
 import json
 import os
 import stat
@@ -79,6 +81,7 @@ _TABLES: dict[str, type] = {
 """Every table and what one row of it is; `sources` (file, text) comes beside them."""
 
 _KEYED = ("tensors", "storages")  # dictionaries: the serial number goes before the row
+_LONG_ROWS = ("sources", "gradients", "optimizers")
 _SCALARS = ("program", "folder", "torch", "python", "outcome", "dropped")
 
 
@@ -257,11 +260,17 @@ _OPERAND_PLACES = tuple(Event._fields.index(name) for name in ("reads", "results
 
 
 def _chunks(name: str, rows: Iterable[Any]) -> Iterator[str]:
-    """Yield lines of JSON, each with so many rows that it is about `_CHUNK` long."""
+    """Yield lines of JSON, each with so many rows that it is about `_CHUNK` long.
+
+    Rows are encoded a few at a time: a call of the encoder costs as much as a short row. Those of
+    tables with long rows go one by one, so that a line stays far below `MAX_LINE`.
+    """
+    at_once = 1 if name in _LONG_ROWS else 16
     waiting: list[str] = []
     size = 0
-    for row in rows:
-        text = _ENCODE(row)
+    left = iter(rows)
+    while some := list(itertools.islice(left, at_once)):
+        text = _ENCODE(some)[1:-1]
         waiting.append(text)
         size += len(text)
         if size >= _CHUNK:
@@ -286,7 +295,8 @@ def load(path: str | os.PathLike[str], max_text: int = MAX_TEXT) -> Trace:
                 raise RecordingError(f"{path} is not a file; give a recording of `tether run -o`")
             _check_magic(stream, path)
             _check_digest(stream, path)
-            return _read(_unpacked_lines(stream, path, max_text), path)
+            with _without_collector():
+                return _read(_unpacked_lines(stream, path, max_text), path)
     except OSError as error:
         raise RecordingError(
             f"cannot open {path}: {error.strerror or error}; "
@@ -296,6 +306,18 @@ def load(path: str | os.PathLike[str], max_text: int = MAX_TEXT) -> Trace:
         text = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         text = " ".join(text.split())[:200]
         raise RecordingError(f"{path} is damaged ({text}); record it again") from None
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the garbage collector from looking through millions of new facts again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _check_magic(stream: BinaryIO, path: str | os.PathLike[str]) -> None:
