@@ -23,6 +23,7 @@ from tether.facts import (
 )
 from tether.finding import Edit, Evidence, Finding, Fix
 from tether.recording import save
+from tether.report import html, sarif
 from tether.report import json as as_json
 from tether.report.build import Findings, build, bytes_text, counted, in_order
 from tether.report.chains import why
@@ -374,6 +375,63 @@ def test_json_of_hostile_strings_is_json():
     about = example()
     about.trace.program = [HOSTILE]
     assert json.loads(as_json.dumps(about))["program"] == [HOSTILE]
+
+
+# -------------------------------------------------------------------------------- HTML and SARIF
+
+
+def test_html_holds_the_report_and_nothing_else():
+    page = html.render(build(example()))
+    assert "<mark>out.detach()</mark>" in page
+    assert page.count("<article") == 1
+    assert "<script" not in page
+    assert "http:" not in page
+    assert "https:" not in page
+
+
+def test_html_of_hostile_strings():
+    about = example()
+    bad = "</script></style><img src=x onerror=alert(1)>\"' onload='x" + HOSTILE
+    place = Site(bad, 1, 1, 1, 30, bad, expression=bad, target=bad)
+    about.trace.sources[bad] = bad * 3000
+    about.trace.program, about.trace.gaps = [bad], [Gap(bad)]
+    about.findings = [
+        Finding(
+            bad,
+            "error",
+            bad,
+            place,
+            bad,
+            bad,
+            (bad,),
+            (Evidence(bad, place, bad),),
+            (bad,),
+            Fix(bad),
+        )
+    ]
+    for row in about.copies:
+        row.site, row.operation = place, bad
+    page = html.render(build(about))
+    tags = set(re.findall(r"<([a-z!/][a-z0-9]*)", page.lower()))
+    assert "img" not in tags
+    assert "/script" not in tags
+    assert len(re.findall("</style>", page)) == 1
+    assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
+
+
+def test_sarif_names_both_ends_and_the_edit():
+    log = json.loads(sarif.dumps(example()))
+    (result,) = log["runs"][0]["results"]
+    region = result["locations"][0]["physicalLocation"]["region"]
+    assert region == {"startLine": 7, "startColumn": 28, "endLine": 7, "endColumn": 40}
+    flow = result["codeFlows"][0]["threadFlows"][0]["locations"]
+    lines = [one["location"]["physicalLocation"]["region"]["startLine"] for one in flow]
+    assert lines == [7, 4]
+    change = result["fixes"][0]["artifactChanges"][0]
+    assert change["artifactLocation"]["uri"] == "train.py"
+    assert change["replacements"][0]["insertedContent"]["text"] == "out"
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "gradient-cut"
 
 
 # ------------------------------------------------------------------------------------------ why

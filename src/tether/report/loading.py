@@ -16,7 +16,9 @@ from tether.finding import Finding
 from tether.merging import merge
 from tether.recording import load as load_trace
 from tether.recording import save as save_trace
+from tether.report import html as as_html
 from tether.report import json as as_json
+from tether.report import sarif as as_sarif
 from tether.report import text as as_text
 from tether.report.build import Findings, build, in_order
 from tether.report.chains import Answer, why
@@ -130,12 +132,27 @@ class Recording:
         """Return the report as JSON, schema version 1."""
         return as_json.dumps(self.about).rstrip("\n")
 
-    def report(self, *, json: Paths | None = None) -> None:
+    def html(self) -> str:
+        """Return the report as one HTML page."""
+        return as_html.render(self.document())
+
+    def sarif(self) -> str:
+        """Return the findings as SARIF 2.1.0."""
+        return as_sarif.dumps(self.about)
+
+    def report(
+        self,
+        *,
+        html: Paths | None = None,
+        json: Paths | None = None,
+        sarif: Paths | None = None,
+    ) -> None:
         """Write the report to the files asked for, or as text to standard error."""
-        if json is None:
+        if not (html or json or sarif):
             self.print()
-        else:
-            Path(json).write_text(self.json() + "\n", "utf-8")
+        for path, make in ((html, self.html), (json, self.json), (sarif, self.sarif)):
+            if path is not None:
+                Path(path).write_text(make() + "\n", "utf-8", "backslashreplace")
 
     def save(self, path: Paths) -> None:
         """Write the recording to a file that `tether.load` opens."""
