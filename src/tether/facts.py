@@ -136,8 +136,9 @@ class Name(NamedTuple):
     name: str
     at: int
     owner: str = ""  # class of the module or object that holds it: "Linear", "ListScorer"
-    owner_user: bool = True  # that class is written in the user's own files
+    owner_user: bool = True  # the nearest class around it that is not PyTorch's is the user's own
     module: str = ""  # name of the module whose direct parameter or buffer it is
+    listed: bool = True  # parameters() of the module that the name goes through lists it
 
 
 class OptimizerFact(NamedTuple):

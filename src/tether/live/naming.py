@@ -61,27 +61,42 @@ class Naming:
         began = time.perf_counter()
         seen: set[int] = set()
         budget = VISITS
-        queue: collections.deque[tuple[str, Any, int]] = collections.deque()
+        # Beside the path and the object: is the class around it the user's, and is it what the
+        # module around it would list?
+        queue: collections.deque[tuple[str, Any, int, bool, bool]] = collections.deque()
         for name, value in roots:
-            queue.append((name, value, 0))
+            queue.append((name, value, 0, True, True))
         while queue and budget > 0:
             budget -= 1
-            path, value, depth = queue.popleft()
+            path, value, depth, users, listed = queue.popleft()
             if isinstance(value, torch.Tensor):
-                self._found(path, value, None, "")
+                self._found(path, value, None, "", users, listed)
                 continue
             if isinstance(value, _LEAVES) or id(value) in seen or depth > DEPTH:
                 continue
             seen.add(id(value))
-            if isinstance(value, torch.nn.Module):
+            module = isinstance(value, torch.nn.Module)
+            if not type(value).__module__.startswith(("torch.", "builtins", "collections")):
+                users = _is_user_class(type(value))
+            if module:
                 for part, tensor in (*value._parameters.items(), *value._buffers.items()):
                     if tensor is not None:
-                        self._found(f"{path}.{part}", tensor, value, path)
+                        self._found(f"{path}.{part}", tensor, value, path, users, listed)
+                for part_path, part in _modules(path, value):
+                    queue.append((part_path, part, depth + 1, users, listed))
             for part_path, part in _parts(path, value):
-                queue.append((part_path, part, depth + 1))
+                queue.append((part_path, part, depth + 1, users, listed and not module))
         self._spent += time.perf_counter() - began
 
-    def _found(self, path: str, tensor: torch.Tensor, owner: Any, module: str) -> None:
+    def _found(
+        self,
+        path: str,
+        tensor: torch.Tensor,
+        owner: Any,
+        module: str,
+        users: bool,
+        listed: bool,
+    ) -> None:
         recorder = self._recorder
         ref = recorder.who.tensors.get(id(tensor))
         if ref is None:
@@ -92,7 +107,7 @@ class Naming:
         self._count[ref.serial] = self._count.get(ref.serial, 0) + 1
         owner_class = type(owner).__name__ if owner is not None else ""
         self.facts[key] = Name(
-            ref.serial, path, recorder.now(), owner_class, _is_user_class(type(owner)), module
+            ref.serial, path, recorder.now(), owner_class, users, module, listed
         )
 
 
@@ -136,15 +151,17 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             else:
                 yield f"{path}[{number}]", item
         return
-    if isinstance(value, torch.nn.Module):
-        for name, module in value._modules.items():
-            if module is not None:
-                yield f"{path}.{name}", module
-    elif isinstance(value, types.ModuleType):
+    if isinstance(value, types.ModuleType):
         if not is_user_file(getattr(value, "__file__", None) or "<frozen>"):
             return
     for name, item in _attributes(value):
         yield f"{path}.{name}", item
+
+
+def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, module in value._modules.items():
+        if module is not None:
+            yield f"{path}.{name}", module
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

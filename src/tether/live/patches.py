@@ -269,6 +269,7 @@ class Patches:
             if listener is not None:
                 with muted(listener):
                     self._know_optimizer(optimizer, self._recorder.places.user_place(here(2))[0])
+                    self._recorder.naming.maybe_search(here(2))
 
         return __init__
 

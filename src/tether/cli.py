@@ -1,0 +1,274 @@
+"""The command line: options in, one call, text out.
+
+Everything after the program belongs to the program, and its stdout is its own: reports go to
+stderr or to the files asked for. Bad input gives one line that says what and what to do, exit 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import click
+
+import tether
+
+if TYPE_CHECKING:
+    from tether.live.running import Ending, Program
+    from tether.report.loading import Recording
+
+EXIT_FINDINGS = 3  # --fail-on
+EXIT_USAGE = 2
+
+_LAZY = {
+    "rulebook": ("tether.rulebook_cli", "rulebook_command"),
+    "bench": ("tether.bench_cli", "bench_command"),
+}
+
+
+class _Commands(click.Group):
+    """Loads a command's module when the command is used: starting up stays quick."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted({*super().list_commands(context), *_LAZY})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in _LAZY:
+            import importlib
+
+            module, attribute = _LAZY[name]
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        return super().get_command(context, name)
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"tether: {message}", err=True)
+    raise SystemExit(EXIT_USAGE)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(tether.__version__, prog_name="tether")
+def main() -> None:
+    """Show what every PyTorch tensor is tied to: the memory it shares, the gradients it gets."""
+
+
+def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that `run` and `report` have in common."""
+    for option in reversed(
+        (
+            click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout."),
+            click.option("--html", "html_file", metavar="FILE", help="Write one HTML page."),
+            click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF; - is stdout."),
+            click.option("--quiet", "-q", is_flag=True, help="No text report."),
+            click.option(
+                "--fail-on",
+                type=click.Choice(["error", "warning", "note"]),
+                help=f"Exit {EXIT_FINDINGS} when there is such a finding, or a graver one.",
+            ),
+            click.option("--include", multiple=True, metavar="GLOB", help="Report these files."),
+            click.option("--omit", multiple=True, metavar="GLOB", help="Do not report these."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Run a program and say what ties its tensors.",
+)
+@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
+@click.option("-c", "code", metavar="CODE", help="Run a string of code, as python -c does.")
+@click.option("-o", "output", metavar="FILE", help="Save the recording.")
+@click.option("--limit", type=click.IntRange(min=1), help="Keep the last N calls.")
+@_report_options
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def run(
+    module: str | None,
+    code: str | None,
+    output: str | None,
+    limit: int | None,
+    arguments: tuple[str, ...],
+    **report: Any,
+) -> None:
+    """Run SCRIPT unmodified under the recorder and report when it ends.
+
+    Everything after SCRIPT, MODULE or CODE belongs to the program.
+    """
+    program = _program(module, code, arguments)
+    _check_writable(output, *(report[kind] for kind in ("json_file", "html_file", "sarif_file")))
+    try:
+        from tether.live import running
+        from tether.live.session import Session
+    except ImportError as error:
+        _fail(f"PyTorch cannot be imported: {error}. Install it: pip install torch")
+    stderr, stdout = sys.stderr, sys.stdout
+    folder = os.getcwd()
+
+    def finish(ending: Ending) -> int:
+        # The program may have gone elsewhere; the files asked for are relative to the start.
+        return _finish(ending, output, report, stderr, stdout, folder)
+
+    try:
+        status = running.run(program, Session(limit), finish)
+    except running.CannotRun as error:
+        _fail(str(error))
+    sys.exit(status)
+
+
+def _program(module: str | None, code: str | None, arguments: tuple[str, ...]) -> Program:
+    from tether.live.running import Program
+
+    if module is not None and code is not None:
+        _fail("-m and -c exclude each other")
+    if module is not None:
+        return Program("module", module, arguments)
+    if code is not None:
+        return Program("code", code, arguments)
+    if not arguments:
+        _fail("nothing to run: give a script, -m MODULE or -c CODE (tether run --help)")
+    return Program("script", arguments[0], arguments[1:])
+
+
+def _check_writable(*files: str | None) -> None:
+    """Refuse an impossible output before the program has run for hours."""
+    for file in files:
+        if file is None or file == "-":
+            continue
+        folder = Path(file).absolute().parent
+        if not folder.is_dir():
+            _fail(f"cannot write {file}: there is no folder {folder}")
+        if Path(file).is_dir():
+            _fail(f"cannot write {file}: it is a folder")
+
+
+def _finish(
+    ending: Ending,
+    output: str | None,
+    options: dict[str, Any],
+    stderr: TextIO,
+    stdout: TextIO,
+    folder: str,
+) -> int:
+    """Save and report an ended run; return the exit code."""
+    from tether.recording import RecordingError
+    from tether.report.loading import Recording
+
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001, S112, PERF203 -- the program may have closed it
+            continue
+    recording = Recording(
+        ending.trace, include=options["include"], omit=options["omit"]
+    )
+    status = ending.exit_code
+    if output is not None:
+        try:
+            recording.save(os.path.join(folder, output))
+        except (RecordingError, OSError) as error:
+            click.echo(f"tether: the recording was not saved: {error}", file=stderr)
+            status = status or EXIT_USAGE
+    failed = _write_reports(recording, options, stderr, stdout, folder)
+    return status or failed or _verdict(recording, options["fail_on"])
+
+
+def _write_reports(
+    recording: Recording, options: dict[str, Any], stderr: TextIO, stdout: TextIO, folder: str
+) -> int:
+    """Write every report asked for; return 2 when one could not be written."""
+    failed = 0
+    writers: dict[str, Callable[[], str]] = {
+        "json_file": recording.json,
+        "html_file": recording.html,
+        "sarif_file": recording.sarif,
+    }
+    for option, make in writers.items():
+        file = options[option]
+        if file is None:
+            continue
+        try:
+            if file == "-":
+                stdout.write(make() + "\n")
+                stdout.flush()
+            else:
+                Path(folder, file).write_text(make() + "\n", encoding="utf-8")
+        except OSError as error:
+            click.echo(f"tether: {file} was not written: {error.strerror}", file=stderr)
+            failed = EXIT_USAGE
+    if not options["quiet"]:
+        recording.print(stderr)
+    return failed
+
+
+def _verdict(recording: Recording, fail_on: str | None) -> int:
+    from tether.finding import SEVERITIES
+
+    if fail_on is None:
+        return 0
+    grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]  # type: ignore[arg-type]
+    return EXIT_FINDINGS if any(f.severity in grave for f in recording.findings) else 0
+
+
+def _load(files: tuple[str, ...], **options: Any) -> Recording:
+    from tether.recording import RecordingError
+    from tether.report.loading import load
+
+    try:
+        return load(*files, **options)
+    except RecordingError as error:
+        _fail(str(error))
+
+
+@main.command(short_help="The report of a saved recording, again.")
+@_report_options
+@click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
+def report(recordings: tuple[str, ...], **options: Any) -> None:
+    """Report a saved RECORDING again; several (one per rank) are merged."""
+    recording = _load(recordings, include=options["include"], omit=options["omit"])
+    failed = _write_reports(recording, options, sys.stdout, sys.stdout, os.getcwd())
+    sys.exit(failed or _verdict(recording, options["fail_on"]))
+
+
+@main.command(short_help="One question about one tensor, and the chain that answers it.")
+@click.argument("name")
+@click.argument("recording", required=False)
+def why(name: str, recording: str | None) -> None:
+    """Say why the parameter NAME has no gradient, or what a tensor shares and who wrote it.
+
+    RECORDING is a file saved by `tether run -o`; without it, the newest *.tether file here.
+    """
+    if recording is None:
+        found = sorted(Path().glob("*.tether"), key=lambda file: file.stat().st_mtime)
+        if not found:
+            _fail("no recording: make one with  tether run -o run.tether SCRIPT")
+        recording = str(found[-1])
+    try:
+        answer = _load((recording,)).why(name)
+    except LookupError as error:
+        _fail(str(error.args[0]) if error.args else f"no tensor is called {name!r}")
+    click.echo(str(answer))
+
+
+@main.command(short_help="The page of one verdict.")
+@click.argument("slug", required=False)
+def explain(slug: str | None) -> None:
+    """Print the page of the verdict SLUG; without it, the list of verdicts."""
+    from tether.verdicts import VERDICTS
+
+    pages = {verdict.slug: verdict for verdict in VERDICTS}
+    if slug is None:
+        for known, verdict in pages.items():
+            click.echo(f"{known:22s} {verdict.summary}")
+        return
+    if slug not in pages:
+        import difflib
+
+        close = difflib.get_close_matches(slug, pages, n=1)
+        hint = f"did you mean {close[0]}?" if close else "tether explain lists them"
+        _fail(f"there is no verdict {slug!r}: {hint}")
+    click.echo(pages[slug].page.strip())

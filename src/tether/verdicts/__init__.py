@@ -1,0 +1,39 @@
+"""The verdicts: one file each, with its page, its examples and its check.
+
+A verdict is a pure function from a `History` to findings. To add one, write its file and list it
+here; its tests and its page in the documentation are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tether.finding import SEVERITIES, Finding
+from tether.history import History
+from tether.verdicts import (
+    gradient_cut,
+    gradient_discarded,
+    gradient_on_non_leaf,
+    gradient_unused,
+    gradient_zero,
+    parameter_frozen,
+    parameter_stale,
+)
+from tether.verdicts.base import Verdict
+
+VERDICTS: tuple[Verdict, ...] = (
+    gradient_cut.VERDICT,
+    gradient_zero.VERDICT,
+    gradient_unused.VERDICT,
+    parameter_frozen.VERDICT,
+    parameter_stale.VERDICT,
+    gradient_discarded.VERDICT,
+    gradient_on_non_leaf.VERDICT,
+)
+
+
+def judge(history: History, verdicts: Iterable[Verdict] = VERDICTS) -> list[Finding]:
+    """Return all findings, the gravest first and in the program's order within a severity."""
+    found = [finding for verdict in verdicts for finding in verdict.check(history)]
+    found.sort(key=lambda one: (SEVERITIES.index(one.severity), one.site.file, one.site.line))
+    return found

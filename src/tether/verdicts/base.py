@@ -1,0 +1,57 @@
+"""What a verdict is: one file with its page, its examples and its check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tether.facts import Event, Site
+from tether.finding import Evidence, Finding, Severity
+from tether.history import History
+
+
+class Expected(NamedTuple):
+    """A finding that an example must give: its slug, its subject and the line of its site."""
+
+    slug: str
+    subject: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A complete program, and every finding of this verdict it must give (none: silence)."""
+
+    title: str
+    program: str
+    expected: tuple[Expected, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One kind of conclusion. Its page and its tests are made from this object."""
+
+    slug: str
+    severity: Severity  # the gravest it gives
+    summary: str  # what it says, in one line
+    page: str  # Markdown with fixed headings
+    check: Callable[[History], Iterator[Finding]]
+    examples: tuple[Example, ...] = ()
+
+
+def place(site: Site) -> str:
+    """Return a site as a reader names it in a sentence."""
+    return f"line {site.line}" if site.line else "an unknown line"
+
+
+def evidence(history: History, role: str, event: Event, text: str) -> Evidence:
+    """Return an event as evidence, at the user's line."""
+    return Evidence(role, history.site_of(event), text)
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """Return names as prose: a, b and 4 more."""
+    if len(names) > most + 1:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,167 @@
+"""`gradient-unused`: a parameter that an optimizer holds and no loss ever saw."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.facts import UNKNOWN, Site
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History
+from tether.verdicts.base import Example, Expected, Verdict, place
+from tether.verdicts.missing import in_how_many, missing
+from tether.verdicts.parameter_stale import stale
+
+PAGE = """
+# gradient-unused
+
+## What it says
+An optimizer holds this parameter, and its value never took part in the loss: not in any of the
+steps recorded. One finding speaks for a whole module.
+
+## Why it matters
+It never trains. Often a layer that was made and then forgotten in `forward`, an output that the
+loss ignores, or a backward pass that never ran.
+
+## Known problems
+Many models have such parameters by design: a pooler that a head does not use, dropped layers,
+experts that were not chosen in these steps. A module of a library that was never called is
+therefore only a note.
+
+## Example
+```python
+self.norm = nn.LayerNorm(8)      # never used in forward
+```
+
+## Use instead
+Use the module, or do not make it; to keep it without training it, leave it out of the optimizer.
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give one finding for each module whose parameters no loss saw."""
+    found = missing(history)
+    if not history.backwards:
+        yield from _no_backward(history)
+        return
+    elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
+    groups: dict[str, list[int]] = defaultdict(list)
+    for tensor in found.none:
+        if not found.reaching(tensor) and tensor not in elsewhere:
+            fact = history.facts_of_name(tensor)
+            groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
+    for module, tensors in groups.items():
+        yield _finding(history, module, tensors)
+
+
+def _finding(history: History, module: str, tensors: list[int]) -> Finding:
+    names = [history.name_of(tensor) for tensor in tensors]
+    fact = history.facts_of_name(tensors[0])
+    read = {one.tensor for event in history.events for one in event.reads}
+    used = any(tensor in read for tensor in tensors)
+    by_design = fact is not None and not fact.owner_user
+    site, made = _places(history, tensors[0])
+    text = "the optimizer is made here and holds it"
+    facts = [Evidence("made", made, "it is made here")] if made.line else []
+    facts.append(Evidence("held", site, text))
+    where = f"`{module}`" if len(tensors) > 1 else f"`{names[0]}`"
+    how = "its values were used, but not for the loss" if used else "nothing ever used it"
+    backward = history.events[history.backwards[-1]]
+    facts.append(Evidence("loss", history.site_of(backward), "this loss does not depend on it"))
+    return Finding(
+        slug="gradient-unused",
+        severity="note" if by_design else "warning",
+        subject=names[0],
+        site=made if made.line else site,
+        operation=fact.owner if fact else "",
+        message=f"{where} got no gradient {in_how_many(history, tensors[0])}: {how}.",
+        also=tuple(names[1:]),
+        evidence=tuple(facts),
+        fix=Fix(
+            f"Use {where} on the way to the loss, or leave it out of the optimizer"
+            f" ({place(site)})."
+        ),
+        count=len(tensors),
+        tensors=tuple(tensors),
+    )
+
+
+def _places(history: History, tensor: int) -> tuple[Site, Site]:
+    """Return where the optimizer that holds a tensor was made, and where the tensor was."""
+    holder = next((one for one in history.trace.optimizers if tensor in one.tensors), None)
+    position = history.made_at(tensor)
+    made = history.site_of(history.events[position]) if position != UNKNOWN else history.site(-1)
+    return history.site(holder.site if holder else -1), made
+
+
+def _no_backward(history: History) -> Iterator[Finding]:
+    if not history.steps or not history.without_gradient:
+        return
+    step = history.steps[0]
+    names = [history.name_of(tensor) for tensor in history.without_gradient]
+    site = history.site(step.site)
+    yield Finding(
+        slug="gradient-unused",
+        severity="warning",
+        subject=names[0],
+        site=site,
+        operation="step",
+        message=(
+            f"`{names[0]}` got no gradient {in_how_many(history, history.without_gradient[0])}:"
+            " no backward pass ran."
+        ),
+        also=tuple(names[1:]),
+        evidence=(Evidence("step", site, "the optimizer steps without any gradient"),),
+        fix=Fix("Call loss.backward() before the optimizer steps."),
+        count=len(names),
+        tensors=tuple(history.without_gradient),
+    )
+
+
+VERDICT = Verdict(
+    slug="gradient-unused",
+    severity="warning",
+    summary="a parameter never took part in the loss, in none of the steps",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "A layer that forward forgot",
+            """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = nn.Linear(3, 1)
+        self.forgotten = nn.Linear(3, 3, bias=False)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+            (Expected("gradient-unused", "net.forgotten.weight", 9),),
+        ),
+        Example(
+            "Everything is used",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+w.sum().backward()
+opt.step()
+""",
+        ),
+    ),
+)

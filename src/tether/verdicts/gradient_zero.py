@@ -1,0 +1,116 @@
+"""`gradient-zero`: the only paths to the loss go through a step function."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History, shortened
+from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.missing import missing
+
+PAGE = """
+# gradient-zero
+
+## What it says
+The gradient of this parameter was there and was exactly zero at every step that was looked into,
+because its only paths to the loss go through a step function: round, sign, floor, ceil.
+
+## Why it matters
+A step function is flat wherever it has a derivative, so PyTorch gives zero and no error. The
+optimizer steps, and nothing moves.
+
+## Known problems
+A zero gradient alone is no finding: zero-initialised heads, a softmax over one value and dead ReLUs
+give zeros on smooth paths and stay silent here.
+
+## Example
+```python
+quantized = torch.round(weight / scale) * scale
+```
+
+## Use instead
+A straight-through estimator, which rounds forward and passes the gradient backward:
+```python
+quantized = weight + (torch.round(weight / scale) * scale - weight).detach()
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give one finding for each step function that flattens all paths."""
+    found = missing(history)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for tensor in found.zero:
+        reaching = found.reaching(tensor)
+        bits = [(one, 1 << one.tensors.index(tensor)) for one in reaching]
+        if not bits or any(paths.smooth & bit for paths, bit in bits):
+            continue
+        steps = [at for paths, _ in bits for at in paths.of(paths.steps, tensor)]
+        if steps:
+            groups[history.events[min(steps)].site].append(tensor)
+            history.memo[f"step of {history.events[min(steps)].site}"] = min(steps)
+    for site_number, tensors in groups.items():
+        event = history.events[history.memo[f"step of {site_number}"]]
+        site = history.site_of(event)
+        names = [history.name_of(tensor) for tensor in tensors]
+        what = f"`{shortened(site.expression)}`" if site.expression else event.operation
+        yield Finding(
+            slug="gradient-zero",
+            severity="warning",
+            subject=names[0],
+            site=site,
+            operation=event.operation,
+            message=(
+                f"`{names[0]}` got a gradient of exactly zero at every step: its only paths to the"
+                f" loss go through {what}, which is flat wherever it has a derivative."
+            ),
+            also=tuple(names[1:]),
+            evidence=(Evidence("step", site, f"{event.operation} has a derivative of zero"),),
+            fix=Fix("Pass the gradient straight through: x + (f(x) - x).detach()."),
+            count=len(tensors),
+            tensors=tuple(tensors),
+        )
+
+
+VERDICT = Verdict(
+    slug="gradient-zero",
+    severity="warning",
+    summary="a gradient is exactly zero: its only paths go through a step function, here",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "Rounding without a straight-through estimator",
+            """import torch
+
+w = torch.tensor([1.3, 2.6], requires_grad=True)
+b = torch.zeros(2, requires_grad=True)
+opt = torch.optim.SGD([w, b], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    loss = (torch.round(w) + b).pow(2).sum()
+    loss.backward()
+    opt.step()
+""",
+            (Expected("gradient-zero", "w", 8),),
+        ),
+        Example(
+            "A straight-through estimator",
+            """import torch
+
+w = torch.tensor([1.3, 2.6], requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    loss = (w + (torch.round(w) - w).detach()).pow(2).sum()
+    loss.backward()
+    opt.step()
+""",
+        ),
+    ),
+)

@@ -1,0 +1,165 @@
+"""`parameter-frozen`: asked to train, but it does not require grad."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.facts import UNKNOWN
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History, common_module
+from tether.verdicts.base import Example, Expected, Verdict, listed, place
+from tether.verdicts.missing import missing
+
+PAGE = """
+# parameter-frozen
+
+## What it says
+As a warning: an optimizer holds this parameter, but it does not require grad, since the line named.
+As a note: parameters of a model that trains were frozen at this line and no optimizer holds them;
+the modules are listed, so that you see whether the line froze what you meant.
+
+## Why it matters
+A frozen parameter never changes, and neither backward nor the optimizer says so. A name prefix such
+as `layer1` freezes `layer10` as well.
+
+## Known problems
+Freezing is often meant: the note is there to be read once, then ignored.
+
+## Example
+```python
+for name, p in model.named_parameters():
+    if name.startswith("layer1"):
+        p.requires_grad_(False)
+```
+
+## Use instead
+Compare whole module names, or call `model.layer1.requires_grad_(False)`.
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+_SWITCHES = ("requires_grad_", "requires_grad.__set__")
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give a warning for what an optimizer holds, and a note for each line that froze the rest."""
+    frozen_at = _frozen_at(history)
+    held = [tensor for tensor in missing(history).frozen if tensor in history.held]
+    by_site: dict[int, list[int]] = defaultdict(list)
+    for tensor in held:
+        position = frozen_at.get(tensor, UNKNOWN)
+        by_site[history.events[position].site if position != UNKNOWN else UNKNOWN].append(tensor)
+    for site, tensors in by_site.items():
+        yield _warning(history, site, tensors)
+    yield from _notes(history, frozen_at)
+
+
+def _frozen_at(history: History) -> dict[int, int]:
+    """Return for each tensor that ended frozen the position of the call that froze it last."""
+    frozen: dict[int, int] = {}
+    for position, event in enumerate(history.events):
+        if event.operation in _SWITCHES and event.reads:
+            tensor = event.reads[0].tensor
+            if event.note == "off":
+                frozen[tensor] = position
+            else:
+                frozen.pop(tensor, None)
+    return frozen
+
+
+def _warning(history: History, site_number: int, tensors: list[int]) -> Finding:
+    names = [history.name_of(tensor) for tensor in tensors]
+    holder = next(one for one in history.trace.optimizers if tensors[0] in one.tensors)
+    optimizer = history.site(holder.site)
+    site = history.site(site_number) if site_number != UNKNOWN else optimizer
+    facts = [Evidence("held", optimizer, f"{holder.kind} is asked to train it here")]
+    if site_number != UNKNOWN:
+        facts.insert(0, Evidence("frozen", site, "requires_grad is switched off here"))
+    since = f" since {place(site)}" if site_number != UNKNOWN else " and never did"
+    return Finding(
+        slug="parameter-frozen",
+        severity="warning",
+        subject=names[0],
+        site=site,
+        operation="requires_grad_",
+        message=f"{holder.kind} holds `{names[0]}`, which does not require grad{since}.",
+        also=tuple(names[1:]),
+        evidence=tuple(facts),
+        fix=Fix(
+            "Let it train with requires_grad_(True), or leave it out of the optimizer at"
+            f" {place(optimizer)}."
+        ),
+        count=len(tensors),
+        tensors=tuple(tensors),
+    )
+
+
+def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
+    roots = {history.name_of(tensor).split(".")[0] for tensor in history.held}
+    by_site: dict[int, list[int]] = defaultdict(list)
+    for tensor, position in frozen_at.items():
+        fact = history.facts_of_name(tensor)
+        known = fact is not None and fact.module and fact.name.split(".")[0] in roots
+        if known and tensor not in history.held:
+            by_site[history.events[position].site].append(tensor)
+    for number, tensors in by_site.items():
+        site = history.site(number)
+        names = [history.name_of(tensor) for tensor in tensors]
+        modules = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+        root = common_module(modules)
+        cut = len(root) + 1 if root and len(modules) > 1 else 0
+        shown = [module[cut:] or module for module in modules]
+        yield Finding(
+            slug="parameter-frozen",
+            severity="note",
+            subject=names[0],
+            site=site,
+            operation="requires_grad_",
+            message=(
+                f"{len(names)} parameters of `{root.split('.')[0] or names[0]}` were frozen here and"
+                f" nothing trains them: {listed(shown, 6)}."
+            ),
+            also=tuple(names[1:]),
+            evidence=(Evidence("frozen", site, f"frozen here: {listed(shown, 12)}"),),
+            fix=Fix("Nothing, if these are the modules you meant to freeze."),
+            count=len(names),
+            tensors=tuple(tensors),
+        )
+
+
+VERDICT = Verdict(
+    slug="parameter-frozen",
+    severity="warning",
+    summary="an optimizer holds a parameter that does not require grad, since here",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "Frozen, then given to the optimizer",
+            """import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1))
+net[0].requires_grad_(False)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+            (Expected("parameter-frozen", "net.0.weight", 5),),
+        ),
+        Example(
+            "Nothing is frozen",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+w.sum().backward()
+opt.step()
+""",
+        ),
+    ),
+)

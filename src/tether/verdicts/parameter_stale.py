@@ -1,0 +1,251 @@
+"""`parameter-stale`: the optimizer and the model do not hold the same tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.facts import UNKNOWN, OptimizerFact
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History
+from tether.verdicts.base import Example, Expected, Verdict, place
+from tether.verdicts.missing import in_how_many, missing
+
+PAGE = """
+# parameter-stale
+
+## What it says
+The optimizer and the model hold different tensors. Either the optimizer steps a tensor that the
+model has replaced, or a parameter of the model gets gradients and no optimizer holds it, since it
+was made after the optimizer or stands where `parameters()` does not look (a plain Python list).
+
+## Why it matters
+Everything runs without an error, and the part concerned never trains.
+
+## Known problems
+A parameter that was left out of the optimizer on purpose, though it existed when the optimizer was
+made and `parameters()` lists it, is not reported.
+
+## Example
+```python
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model.head = nn.Linear(8, 2)        # the optimizer still holds the old head
+```
+
+## Use instead
+Make the optimizer when the model is complete; keep modules in `nn.ModuleList` and `nn.ModuleDict`.
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give the replaced tensors, and those that no optimizer ever got."""
+    yield from stale(history)
+    yield from _unheld(history)
+
+
+def stale(history: History) -> list[Finding]:
+    """Find tensors that an optimizer steps while another one bears their name; computed once."""
+    if "stale" not in history.memo:
+        history.memo["stale"] = list(_replaced(history))
+    found: list[Finding] = history.memo["stale"]
+    return found
+
+
+def _replaced(history: History) -> Iterator[Finding]:
+    found = missing(history)
+    bearers: dict[str, list[int]] = {}
+    for name in sorted(history.trace.names, key=lambda one: one.at):
+        bearers.setdefault(name.name, []).append(name.tensor)
+    read = {
+        one.tensor
+        for event in history.events
+        for one in event.reads
+        if event.operation not in ("step", "zero_grad")
+    }
+    groups: dict[tuple[int, str], list[tuple[int, int, str]]] = {}
+    for tensor in found.none:
+        if tensor not in history.held or found.reaching(tensor):
+            continue
+        for name in history.names_of(tensor):
+            others = [one for one in bearers[name] if one != tensor and one in read]
+            new = next((one for one in reversed(others) if one not in history.held), None)
+            if new is None:
+                continue
+            position = history.made_at(new)
+            site = history.events[position].site if position != UNKNOWN else UNKNOWN
+            groups.setdefault((site, name.rpartition(".")[0]), []).append((tensor, new, name))
+            break
+    for (site_number, _), members in groups.items():
+        holder = _holder(history, members[0][0])
+        optimizer, site = history.site(holder.site), history.site(site_number)
+        names = [name for _, _, name in members]
+        yield Finding(
+            slug="parameter-stale",
+            severity="warning",
+            subject=names[0],
+            site=site if site.line else optimizer,
+            operation="Parameter",
+            message=(
+                f"{holder.kind} steps the old `{names[0]}`, which got no gradient"
+                f" {in_how_many(history, members[0][0])}: the model uses another tensor by that"
+                f" name, made at {place(site)}."
+            ),
+            also=tuple(names[1:]),
+            evidence=(
+                Evidence("held", optimizer, f"{holder.kind} takes the tensor that was there then"),
+                Evidence("made", site, "the tensor that the model uses now is made here"),
+            ),
+            fix=Fix(f"Make the optimizer ({place(optimizer)}) after {place(site)}."),
+            count=len(members),
+            tensors=tuple(tensor for tensor, _, _ in members),
+        )
+
+
+def _holder(history: History, tensor: int) -> OptimizerFact:
+    return next(one for one in history.trace.optimizers if tensor in one.tensors)
+
+
+def _unheld(history: History) -> Iterator[Finding]:
+    """Find parameters with a gradient that no optimizer holds, though it holds their model's."""
+    if not history.steps:
+        return
+    had = {
+        tensor
+        for fact in history.after_backward
+        for tensor, status in fact.status.items()
+        if status != "none"
+    }
+    roots: dict[str, OptimizerFact] = {}
+    for optimizer in history.trace.optimizers:
+        for tensor in optimizer.tensors:
+            fact = history.facts_of_name(tensor)
+            if fact is not None and fact.module:
+                roots.setdefault(fact.name.split(".")[0], optimizer)
+    explained = {name for one in stale(history) for name in (one.subject, *one.also)}
+    groups: dict[tuple[str, int], list[int]] = {}
+    for tensor in sorted(had - history.held):
+        fact = history.facts_of_name(tensor)
+        if fact is None or not fact.module or fact.name in explained:
+            continue
+        holder = roots.get(fact.name.split(".")[0])
+        if holder is None:
+            continue
+        if fact.listed and not _made_after(history, tensor, holder):
+            continue
+        position = history.made_at(tensor)
+        site = history.events[position].site if position != UNKNOWN else holder.site
+        groups.setdefault((holder.kind, site), []).append(tensor)
+    for (kind, number), tensors in groups.items():
+        yield _left_out(history, kind, number, tensors)
+
+
+def _made_after(history: History, tensor: int, holder: OptimizerFact) -> bool:
+    fact = history.trace.tensors.get(tensor)
+    return fact is not None and fact.born >= holder.at
+
+
+def _left_out(history: History, kind: str, number: int, tensors: list[int]) -> Finding:
+    names = [history.name_of(tensor) for tensor in tensors]
+    fact = history.facts_of_name(tensors[0])
+    root = names[0].split(".")[0]
+    holder = next(
+        one
+        for one in history.trace.optimizers
+        if one.kind == kind
+        and any(history.name_of(tensor).split(".")[0] == root for tensor in one.tensors)
+    )
+    site, optimizer = history.site(number), history.site(holder.site)
+    listed = fact is None or fact.listed
+    why = (
+        f"it was made after the optimizer ({place(optimizer)})"
+        if listed
+        else "parameters() does not list it: its module stands in a plain container"
+    )
+    return Finding(
+        slug="parameter-stale",
+        severity="warning",
+        subject=names[0],
+        site=site,
+        operation="Parameter",
+        message=f"`{names[0]}` gets a gradient and no optimizer holds it: {why}.",
+        also=tuple(names[1:]),
+        evidence=(
+            Evidence("made", site, "it is made here"),
+            Evidence("held", optimizer, f"{kind} takes the parameters of `{root}` here, without it"),
+        ),
+        fix=Fix(
+            f"Make the optimizer after it, or add it with add_param_group ({place(optimizer)})."
+            if listed
+            else "Keep the modules in nn.ModuleList or nn.ModuleDict."
+        ),
+        count=len(tensors),
+        tensors=tuple(tensors),
+    )
+
+
+VERDICT = Verdict(
+    slug="parameter-stale",
+    severity="warning",
+    summary="the optimizer and the model do not hold the same tensors (made before or after, here)",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "A head replaced after the optimizer was made",
+            """import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2, bias=False))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+net[1] = nn.Linear(3, 1, bias=False)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+            (Expected("parameter-stale", "net.1.weight", 6),),
+        ),
+        Example(
+            "Layers in a plain list",
+            """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(3, 3, bias=False)]
+        self.out = nn.Linear(3, 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+            (Expected("parameter-stale", "net.layers.0.weight", 8),),
+        ),
+        Example(
+            "A backbone left out on purpose",
+            """import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+opt = torch.optim.SGD(net[1].parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+        ),
+    ),
+)
