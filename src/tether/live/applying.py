@@ -41,6 +41,12 @@ def is_plain(x: torch.Tensor) -> bool:
     )
 
 
+def has_tangent(x: torch.Tensor) -> bool:
+    """Whether `x` carries a forward-mode gradient: a tie that a cut has to cut as well."""
+    forward = torch.autograd.forward_ad
+    return forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None
+
+
 def subject_of(x: torch.Tensor) -> Subject:
     """Return the facts about `x` on which a plan depends. Touches no memory."""
     plain = is_plain(x)
@@ -49,7 +55,7 @@ def subject_of(x: torch.Tensor) -> Subject:
         dtype=dtype_name(x.dtype),
         layout=str(x.layout).removeprefix("torch."),
         shape=tuple(x.shape) if plain else (),
-        requires_grad=x.requires_grad,
+        requires_grad=x.requires_grad or has_tangent(x),
         conj=x.is_conj(),
         neg=x.is_neg(),
         formats=_formats(x) if plain else frozenset(),
@@ -96,6 +102,13 @@ def world() -> World:
     return World(cuda=torch.cuda.is_available(), ml_dtypes=_ml_dtypes())
 
 
+def cloned(x: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
+    """Return PyTorch's `clone`; sparse ones do not know the word "preserve"."""
+    if memory_format is torch.preserve_format:
+        return x.clone()
+    return x.clone(memory_format=memory_format)
+
+
 def own(
     x: torch.Tensor,
     memory_format: torch.memory_format = torch.preserve_format,
@@ -107,7 +120,7 @@ def own(
     PyTorch's `clone`.
     """
     if x.layout is not torch.strided or not x.is_cpu:
-        return x.clone(memory_format=memory_format)
+        return cloned(x, memory_format)
     nbytes = x.nbytes
     if nbytes < pooled_from or not pool.enabled or not is_plain(x):
         if memory_format is torch.preserve_format:
@@ -161,26 +174,31 @@ class Pending:
         return f"<a pending copy, {state}: call wait() to have it>"
 
 
+def _grad_where(x: torch.Tensor) -> torch.set_grad_enabled:
+    """Turn gradients on for a source in a graph, even under `no_grad`: keeping was asked for."""
+    return torch.set_grad_enabled(x.requires_grad)
+
+
 def _detach(x: Any, intent: Intent, out: Any) -> Any:
     return x.detach()
 
 
 def _alias(x: Any, intent: Intent, out: Any) -> Any:
-    with torch.set_grad_enabled(x.requires_grad):
+    with _grad_where(x):
         return x.view_as(x) if is_plain(x) else torch.ops.aten.alias(x)
 
 
 def _clone(x: Any, intent: Intent, out: Any) -> Any:
     if intent.grad == "keep" and x.requires_grad:
         with torch.enable_grad():
-            return x.clone(memory_format=FORMATS[intent.memory_format])
+            return cloned(x, FORMATS[intent.memory_format])
     return own(x, FORMATS[intent.memory_format])
 
 
 def _move(x: Any, intent: Intent, out: Any) -> Any:
     device = torch.device(intent.device or "cpu")
     dtype = getattr(torch, intent.dtype) if intent.dtype else x.dtype
-    with torch.set_grad_enabled(x.requires_grad):
+    with _grad_where(x):
         # The device waits where it must: a blocking copy is complete when it returns.
         return x.to(device=device, dtype=dtype, copy=True, non_blocking=_may_run_on(x, intent))
 
@@ -190,17 +208,17 @@ def _may_run_on(x: Any, intent: Intent) -> bool:
 
 
 def _convert(x: Any, intent: Intent, out: Any) -> Any:
-    with torch.set_grad_enabled(x.requires_grad):
+    with _grad_where(x):
         return x.to(dtype=getattr(torch, intent.dtype), copy=True)
 
 
 def _reformat(x: Any, intent: Intent, out: Any) -> Any:
-    with torch.set_grad_enabled(x.requires_grad):
+    with _grad_where(x):
         return x.contiguous(memory_format=FORMATS[intent.memory_format])
 
 
 def _dense(x: Any, intent: Intent, out: Any) -> Any:
-    with torch.set_grad_enabled(x.requires_grad):
+    with _grad_where(x):
         return x.to_dense()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
 from collections.abc import Mapping
@@ -90,15 +91,16 @@ def copy(
         and device is dtype is out is None
         and memory_format == "preserve"
         and to == "torch"
-        and not (pinned or non_blocking or explain or readonly)
+        and objects == "copy"
+        and not (pinned or non_blocking or explain or readonly or obj.__dict__)
         and _PEEK() is None
         and _FORWARD._current_level < 0
     ):
         # What `decide` says for this intent, without asking: detach if there is a graph, clone.
-        if not obj.requires_grad:
-            return obj.clone() if obj.nbytes < _SMALL else applying.own(obj)
-        with torch._C.DisableTorchFunctionSubclass():
-            return obj.detach().clone() if obj.nbytes < _SMALL else applying.own(obj.detach())
+        source = obj.detach() if obj.requires_grad else obj
+        # Only strided tensors have an nbytes; asking for the layout first would cost more.
+        with contextlib.suppress(RuntimeError):
+            return source.clone() if source.nbytes < _SMALL else applying.own(source)
     intent = Intent(
         memory=memory,
         grad=grad,
@@ -197,9 +199,14 @@ def _planned(obj: Any, intent: Intent, out: Any, share_types: tuple[type, ...]) 
 def _copy_one(obj: Any, intent: Intent, out: Any) -> Any:
     x = numpy_bridge.tensor_on(obj)
     made = applying.apply(_decided(x, intent, out), x, intent, out)
-    if intent.to != "torch" or intent.out or type(x) is _Tensor or not isinstance(made, _Tensor):
+    plain = type(x) is _Tensor and not x.__dict__
+    if intent.to != "torch" or intent.out or plain or not isinstance(made, _Tensor):
         return made
-    return dressed(made, x, intent.grad)
+    new = dressed(made, x, intent.grad)
+    if type(x) is _Tensor and not intent.grad == "keep":
+        new.requires_grad_(False)  # a plain tensor is a value, not the state of something
+    _attach([x], [new], {id(x): new})
+    return new
 
 
 def dressed(new: torch.Tensor, old: torch.Tensor, grad: str) -> torch.Tensor:
@@ -208,7 +215,8 @@ def dressed(new: torch.Tensor, old: torch.Tensor, grad: str) -> torch.Tensor:
     A tensor that keeps its gradient is no leaf, and a Parameter is always one: it comes back as
     the plain tensor that `Parameter.clone()` gives.
     """
-    wants = old.requires_grad and old.is_leaf
+    # Within a torch.func transform nothing is a leaf, whatever the wrapped tensor says.
+    wants = old.requires_grad and old.is_leaf and _PEEK() is None
     if grad == "keep" and old.requires_grad:
         return new
     cls = type(old)
@@ -238,6 +246,8 @@ def _copy_tree(
         memo |= {id(item): item for item in found.passed}
         if objects == "share":
             memo |= {id(x): x for x in trees.without_tensors(obj, found, share_types)}
+        for item in found.deaf:  # before a deepcopy of what holds them meets them
+            trees.rebuild(item, memo)
         result = trees.rebuild(obj, memo)
         _attach(found.tensors, copies, memo)
     return applying.Pending(result) if intent.non_blocking else result

@@ -14,7 +14,7 @@ MemoryTie = Literal["none", "same", "overlaps", "disjoint", "unknown"]
 GradientTie = Literal["none", "same", "ancestor", "descendant", "common", "cut"]
 
 data_address: Any = getattr(torch._C, "_data_address")  # noqa: B009 -- missing in the stubs
-"""Where a tensor's elements begin; `data_ptr` would un-share copy-on-write memory."""
+"""Where a tensor's storage begins; `data_ptr` would un-share copy-on-write memory."""
 
 _MARKS_LIMIT = 1 << 30
 """Marks set at most to compare two strided views exactly, one byte each."""
@@ -106,7 +106,7 @@ class Layout(NamedTuple):
 def layout_of(x: torch.Tensor) -> Layout:
     """Return where `x` lies. Does not un-share copy-on-write memory, as `data_ptr` would."""
     item = x.element_size()
-    start = data_address(x)
+    start = data_address(x) + int(x.storage_offset()) * item
     if x.numel() == 0:
         return Layout(str(x.device), start, start, (), item)
     pairs = zip(x.shape, x.stride(), strict=True)

@@ -13,6 +13,7 @@ from tether.live import applying, pool, relating, transfer
 _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
 _dtype_of = operator.attrgetter("dtype")
 _nbytes_of = operator.attrgetter("nbytes")
+_is_nested = operator.attrgetter("is_nested")
 _cdata_of = operator.attrgetter("_cdata")
 _RESIZABLE = torch.UntypedStorage.resizable
 
@@ -82,7 +83,7 @@ def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
 
     The quick way for the commonest tree: nothing tied, nothing converted, gradients cut.
     """
-    if not separate(tensors):
+    if not separate(tensors) or any(map(_is_nested, tensors)):
         return None
     with torch.no_grad():
         return _clones(tensors)
@@ -90,6 +91,8 @@ def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
 
 def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Clone each on memory of its own: small ones in one call, large ones from the pool."""
+    if torch.autograd.forward_ad._current_level >= 0:
+        tensors = [x.detach() for x in tensors]  # no_grad does not cut forward gradients
     sizes = list(map(_nbytes_of, tensors))
     pooled_from = pool.SMALLEST if sum(sizes) >= pool.THRESHOLD else pool.THRESHOLD
     if max(sizes) < pool.SMALLEST:

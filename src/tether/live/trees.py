@@ -17,6 +17,7 @@ import logging
 import mmap
 import operator
 import queue
+import sys
 import threading
 import types
 import weakref
@@ -68,6 +69,7 @@ class Found(NamedTuple):
 
     tensors: list[torch.Tensor]  # each object once, in the order met
     passed: list[Any]  # objects that the copy will share
+    deaf: list[Any]  # objects whose own deepcopy would not listen to the memo
     flat: bool  # one dict, list or tuple of plain tensors and nothing else
 
 
@@ -75,10 +77,11 @@ def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
     """Return the tensors inside `root`; objects of `passed_types` are not entered."""
     flat = _flat(root)
     if flat is not None:
-        return Found(flat, [], flat=True)
+        return Found(flat, [], [], flat=True)
     seen: dict[int, Any] = {}
     tensors: list[torch.Tensor] = []
     passed: list[Any] = []
+    deaf: list[Any] = []
     stops = PASSED + passed_types
     stack = [root]
     while stack:
@@ -91,8 +94,10 @@ def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
             continue
         if isinstance(item, torch.Tensor):
             tensors.append(item)
+        elif _is_deaf(item):
+            deaf.append(item)
         stack.extend(children(item))
-    return Found(tensors, passed, flat=False)
+    return Found(tensors, passed, deaf, flat=False)
 
 
 def _flat(root: Any) -> list[torch.Tensor] | None:
@@ -203,9 +208,18 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
         held, metadata, _, unflatten = optree.tree_flatten_one_level(item, none_is_leaf=True)
         made = unflatten(metadata, [rebuild(value, memo) for value in held])
         made = memo.setdefault(id(item), made)
+    elif _is_deaf(item):
+        made = memo[id(item)] = cls.__new__(cls)
+        made.__setstate__(rebuild(item.__getstate__(), memo))
     else:
         return copy.deepcopy(item, memo)
     return made
+
+
+def _is_deaf(item: Any) -> bool:
+    """Whether the object's `__deepcopy__` ignores the memo, and with it ties: a TensorDict's."""
+    tensordict = sys.modules.get("tensordict")
+    return tensordict is not None and isinstance(item, tensordict.TensorDictBase)
 
 
 def rebuild_flat(root: Any, found: Found, copies: list[Any]) -> Any:
