@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -25,7 +26,7 @@ from tether.finding import Edit, Evidence, Finding, Fix
 from tether.recording import save
 from tether.report import html, sarif
 from tether.report import json as as_json
-from tether.report.build import Findings, build, bytes_text, counted, in_order
+from tether.report.build import Findings, build, bytes_text, counted, distinct, in_order
 from tether.report.chains import why
 from tether.report.copies import copies
 from tether.report.gradients import gradients
@@ -329,6 +330,16 @@ def test_order_of_findings():
         for slug, severity, line in (("b", "note", 1), ("a", "error", 9), ("c", "error", 2))
     )
     assert in_order([one, two, three]) == [three, two, one]
+
+
+def test_ranks_that_say_the_same_say_it_once():
+    one = example().findings[0]
+    other = replace(one, count=4, bytes=10, tensors=(7,), message="said a little differently")
+    elsewhere = replace(one, subject="net.layer2.weight")
+    joined = replace(one, count=7, bytes=10, tensors=(0, 1, 7))
+    made = distinct([one, other, elsewhere])
+    assert made == [joined, elsewhere]
+    assert made[0].tensors == (0, 1, 7)
 
 
 # ----------------------------------------------------------------------------------------- JSON

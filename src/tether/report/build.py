@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Finding
@@ -54,6 +54,24 @@ class Findings:
     copies: Sequence[Copy] = ()
     memory: Sequence[tuple[Site, int]] = ()  # bytes held at the peak, by the line that made them
     sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
+
+
+def distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with those of several ranks that say the same made one, counts added."""
+    first: dict[tuple[str, str, Site], Finding] = {}
+    for one in findings:
+        key = (one.slug, one.subject, one.site)
+        held = first.get(key)
+        if held is None:
+            first[key] = one
+            continue
+        first[key] = replace(
+            held,
+            count=held.count + one.count,
+            bytes=held.bytes if one.bytes is None else one.bytes + (held.bytes or 0),
+            tensors=(*held.tensors, *one.tensors),
+        )
+    return list(first.values())
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:

@@ -20,7 +20,7 @@ from tether.report import html as as_html
 from tether.report import json as as_json
 from tether.report import sarif as as_sarif
 from tether.report import text as as_text
-from tether.report.build import Findings, build, in_order
+from tether.report.build import Findings, build, distinct, in_order
 from tether.report.chains import Answer, why
 from tether.report.copies import Copy
 from tether.report.copies import copies as copies_of
@@ -95,7 +95,7 @@ class Recording:
         judged = import_module("tether.verdicts").judge(history)
         selection = self.selection
         wanted = [one for one in judged if one.site.line < 1 or selection.wants(one.site)]
-        return in_order(silence(wanted, self.trace.sources))
+        return in_order(silence(distinct(wanted), self.trace.sources))
 
     @cached_property
     def gradients(self) -> list[Gradient]:

@@ -190,10 +190,13 @@ def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
 
 def _excerpt(one: Excerpt, width: int) -> Iterator[Text]:
     """Yield a place, its line of source and the caret under what is meant."""
-    head = Text("  ").append(visible(one.place), "blue")
-    if one.role:
-        head.append("  ").append(visible(one.role), "bold")
-    yield from _wrapped(head, width, "", "      ")
+    head, role = Text(visible(one.place), "blue"), Text(visible(one.role), "bold")
+    if head.cell_len + role.cell_len + 4 <= width:
+        head.append("  ").append_text(role)
+        role = Text()
+    yield from _wrapped(head, width, "  ", "      ")
+    if role:
+        yield from _wrapped(role, width, "    ", "    ")
     if not one.source.strip():
         return
     number = f"  {one.line:>5} | "
