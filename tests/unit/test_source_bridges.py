@@ -120,8 +120,8 @@ def test_flows(program, via):
         "print(<<x.item()>>)\ny = <:torch.tensor(3):>",
         "print(f'{<<x.item()>>}')\ny = <:torch.tensor(3):>",
         (
-            "def f(x):\n    v = <<x.item()>>\n    return 3\ndef g(v):\n    return <:torch.tensor(v):>\n"
-            "f(x); g(1)"
+            "def f(x):\n    v = <<x.item()>>\n    return 3\n"
+            "def g(v):\n    return <:torch.tensor(v):>\nf(x); g(1)"
         ),
         "for i in range(<<n.item()>>):\n    y = <:torch.tensor(i):>",
         "for i, v in enumerate(<<x.tolist()>>):\n    y = <:torch.tensor(i):>",
@@ -197,3 +197,8 @@ def test_two_files(tmp_path):
     trace.sources[other] = "def f(v):\n    return torch.tensor(v)\n"
     trace.events.append(Event("tensor", 1, results=(operand(9),)))
     assert follow(trace) == [Bridge(0, 1, certain=False, via="`v`")]
+
+
+def test_a_sum_too_long_to_walk_hides_no_other_line():
+    long = "w = " + "+".join(["1"] * 2000)
+    assert joined(f"v = <<x.item()>>\n{long}\ny = <:torch.tensor(v):>") == [(0, 1, "`v`")]

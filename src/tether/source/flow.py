@@ -13,6 +13,7 @@ function that is not the user's is taken to use its arguments: what comes out ma
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -201,7 +202,8 @@ class _Walk:
 
     def block(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:
-            self.statement(statement)
+            with contextlib.suppress(RecursionError):  # a sum of a thousand terms: made by machine
+                self.statement(statement)
 
     def statement(self, node: ast.stmt) -> None:
         match node:
