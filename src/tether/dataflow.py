@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.facts import GRAD_ON, Event, Operand, Trace
+from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, Trace
 
 NO_VALUES = frozenset(
     {"grad.__get__", "grad.__set__", "backward", "autograd.grad", "step", "zero_grad"}
@@ -59,6 +59,7 @@ class Dataflow:
         }
         self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
         self._writer: dict[int, int] = {}  # memory -> event that wrote it last
+        self._maker: dict[int, int] = {}  # memory -> event that returned the first tensor on it
         self._quiet_spans = _quiet_spans(trace)
         self._guarded = _initialised_until(trace, self._memory)
         self._bridges: dict[int, list[int]] = {}
@@ -94,6 +95,7 @@ class Dataflow:
         self.carries.append(True)
         for result in event.results:
             self._producer[result.tensor] = position
+            self._maker.setdefault(self.memory(result), position)
         if event.operation == "data.__set__" and event.reads:
             self._producer[event.reads[0].tensor] = position
         for written in event.writes:
@@ -107,8 +109,11 @@ class Dataflow:
 
     def _sources(self, operands: Sequence[Operand]) -> Iterator[Edge]:
         for operand in operands:
-            producer = self._producer.get(operand.tensor, -1)
-            writer = self._writer.get(self.memory(operand), -1)
+            producer = self._producer.get(operand.tensor, UNKNOWN)
+            if producer == UNKNOWN and operand.storage != UNKNOWN:
+                # A tensor that came about unheard, on memory whose maker is known.
+                producer = self._maker.get(self.memory(operand), UNKNOWN)
+            writer = self._writer.get(self.memory(operand), UNKNOWN)
             yield Edge(producer, operand)
             if writer > producer:
                 yield Edge(writer, operand)

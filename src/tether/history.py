@@ -97,10 +97,13 @@ class History:
     @cached_property
     def _names(self) -> dict[int, list[Name]]:
         names: dict[int, list[Name]] = defaultdict(list)
+        bearers: dict[str, set[int]] = defaultdict(set)
         for name in self.trace.names:
             names[name.tensor].append(name)
+            bearers[name.name].add(name.tensor)
         for found in names.values():
-            found.sort(key=_name_rank)
+            # A loop variable names many tensors in turn: any other name is better.
+            found.sort(key=lambda name: (len(bearers[name.name]) > 1, *_name_rank(name)))
         return names
 
     def names_of(self, tensor: int) -> list[str]:

@@ -204,10 +204,13 @@ def without_our_frames(
     traceback: types.TracebackType | None, worn: Callable[[types.CodeType], bool]
 ) -> types.TracebackType | None:
     """Drop tether's own frames, and those that wear a user's line, from a traceback."""
-    kept = []
+    kept: list[types.TracebackType] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_PACKAGE + os.sep) and not worn(code):
+        ours = code.co_filename.startswith(_PACKAGE + os.sep)
+        if ours and kept and kept[-1].tb_frame.f_code.co_name == "handle_torch_function":
+            del kept[-2:]  # a function written in Python, on its way to the recorder
+        if not ours and not worn(code):
             kept.append(traceback)
         traceback = traceback.tb_next
     result = None

@@ -110,16 +110,17 @@ def _finding(
     whole = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and {len(names) - 1} more"
     when = in_how_many(history, tensors[0])
     if paths.live & bit:
-        message = f"{whole} got no gradient {when}: most likely {cut.what}."
+        message = f"{whole} got no gradient {when}. Most likely {cut.what}."
     elif event.note == "raised":
         message = f"backward failed, since the loss is not connected to {whole}: {cut.what}."
     else:
-        sure = "its value reaches the loss only where" if not likely else "it likely reaches the"
-        sure = sure if not likely else "its value likely reaches the loss only where"
-        message = f"{whole} got no gradient {when}: {sure} the path is cut. {_capital(cut.what)}."
+        path = "The path" if len(names) == 1 else "Every path"
+        sure = "is most likely cut" if likely else "is cut"
+        message = f"{whole} got no gradient {when}. {path} to the loss {sure} here: {cut.what}."
     fix = cut.fix
-    if others:
-        fix += f"; then also at {listed([place(one.site) for one in others])}"
+    elsewhere = [one for one in others if one.site.line != cut.site.line]
+    if elsewhere:
+        fix += f"; then also at {listed([place(one.site) for one in elsewhere])}"
     assumes = ("the value was followed through Python numbers or arrays in the source",)
     return Finding(
         slug="gradient-cut",
@@ -138,7 +139,7 @@ def _finding(
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if not text.startswith("`") else text
+    return text[:1].upper() + text[1:]
 
 
 VERDICT = Verdict(
