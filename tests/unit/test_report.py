@@ -269,6 +269,19 @@ def test_caret_under_wide_characters_and_in_long_lines():
     assert any("zzz..." in line for line in lines)
 
 
+def test_both_sides_of_what_is_meant_are_seen():
+    about = example()
+    text = f"    {'before ' * 30}x.detach(){' after' * 30}"
+    about.trace.sources[FILE] = text
+    start = text.index("x.detach()") + 1
+    place = Site(FILE, 1, start, 1, start + 10)
+    about.findings = [Finding("gradient-cut", "warning", "x", place, "detach", "m")]
+    (line,) = (one for one in render(build(about), 60).split("\n") if "x.detach() " in one)
+    assert line.startswith("      1 | ...")
+    assert line.endswith("x.detach() after af...")
+    assert len(line) <= 60
+
+
 def test_long_lists_are_cut_with_a_count():
     about = example()
     about.findings = [about.findings[0]] * 33

@@ -194,7 +194,7 @@ def _excerpt(one: Excerpt, width: int) -> Iterator[Text]:
     if head.cell_len + role.cell_len + 4 <= width:
         head.append("  ").append_text(role)
         role = Text()
-    yield from _wrapped(head, width, "  ", "      ")
+    yield from _wrapped(head, width, "  ", "  ")
     if role:
         yield from _wrapped(role, width, "    ", "    ")
     if not one.source.strip():
@@ -216,8 +216,9 @@ def _window(one: Excerpt, width: int) -> tuple[str, str, str]:
     after = visible(one.source[one.end : one.end + width].rstrip())
     meant = shortened(meant, width)
     room = width - cell_len(meant)
-    if cell_len(before) > room:
-        keep = max(0, room - 3)
+    spare = min(cell_len(after), 12, max(0, room - 12))  # some of what follows is shown as well
+    if cell_len(before) > room - spare:
+        keep = max(0, room - spare - 3)
         while before and cell_len(before) > keep:
             before = before[max(1, len(before) - keep) :]
         before = "..." + before if room >= 3 else ""
