@@ -246,7 +246,8 @@ def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
     pooled = device == "cpu" and subject.plain and (subject.layout == "strided" or dense)
     if moves:
         why = f"from {subject.device} to {device}"
-        steps.append(Step("move", why + (f", as {intent.dtype}" if converts else "")))
+        why += f", as {intent.dtype}" if converts else ""
+        steps.append(Step("move", why + (", into page-locked memory" if intent.pinned else "")))
     elif converts:
         steps.append(Step("convert", f"from {subject.dtype} to {intent.dtype}, a copy already"))
     elif dense:
@@ -259,7 +260,7 @@ def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
         steps.append(Step("reformat", f"into {intent.memory_format} order"))
     if foreign and (subject.conj or subject.neg):
         steps.append(Step("resolve", "the values written out, since no such bit exists there"))
-    if intent.pinned:
+    if intent.pinned and not moves:
         steps.append(Step("pin", "page-locked, so that the device can read it directly"))
     if foreign:
         steps += _exported(intent, intent.dtype or subject.dtype, world)

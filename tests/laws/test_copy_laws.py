@@ -117,8 +117,9 @@ def test_the_plan_is_what_pytorch_does(x):
 def test_numpy_owns_or_shares(x):
     try:
         array = tether.copy(x, to="numpy")
-    except Refused as refusal:
-        assert "ml_dtypes" in str(refusal)
+    except Refused:
+        with pytest.raises(Refused, match="ml_dtypes"):
+            tether.copy(x, to="numpy")
         assert x.dtype in {torch.bfloat16, torch.float8_e4m3fn}
         return
     assert tether.relate(array, x).memory == "none"
@@ -143,7 +144,7 @@ def trees(draw: st.DrawFn, device: str = "cpu"):
         view = draw(st.sampled_from([
             lambda b: b, lambda b: b[3:9], lambda b: b[5:20], lambda b: b.view(4, 6).t(),
             lambda b: b[::2], lambda b: b[1::2], lambda b: b.view(torch.int32),
-            lambda b: nn.Parameter(b), lambda b: b.detach(), lambda b: torch.from_numpy(b.numpy())
+            nn.Parameter, lambda b: b.detach(), lambda b: torch.from_numpy(b.numpy())
             if b.device.type == "cpu" else b,
         ]))(base)  # fmt: skip
         pool.append(view)
@@ -178,12 +179,14 @@ def test_ties_in_are_ties_out(device, data):
     before = [bits(x) for x in old]
     try:
         new = leaves_of(tether.copy(tree))
-    except Refused as refusal:
-        assert "foreign memory" in str(refusal)
+    except Refused:
+        with pytest.raises(Refused, match="foreign memory"):
+            tether.copy(tree)
         return
     assert len(old) == len(new)
     for i, (x, y) in enumerate(zip(old, new, strict=True)):
-        assert same_values(x, y) and type(x) is type(y)
+        assert same_values(x, y)
+        assert type(x) is type(y)
         assert x.requires_grad == y.requires_grad
         assert tether.relate(x, y).memory == "none"
         for a, b in zip(old[:i], new[:i], strict=True):

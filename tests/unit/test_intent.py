@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tether.intent import Intent, Refused, Subject, Target, World, decide
+from tether.intent import PLAIN_WORLD, Intent, Refused, Subject, Target, World, decide
 
 CPU = Subject(shape=(4,), formats=frozenset({"contiguous"}))
 GRAD = CPU._replace(requires_grad=True)
@@ -18,7 +18,7 @@ CONJ = CPU._replace(dtype="complex64", conj=True)
 OUT = Target("cpu", "float32", (4,))
 
 
-def check_plan(subject: Subject, expected: str, world: World = World(), **intent: object) -> None:
+def check_plan(subject: Subject, expected: str, world: World = PLAIN_WORLD, **intent: object) -> None:
     """Assert that `intent` for `subject` is the calls of `expected`, or "refused: a, b"."""
     target = intent.pop("target", None)
     wanted = Intent(**intent, out=target is not None)  # type: ignore[arg-type]
@@ -117,6 +117,7 @@ def test_a_complex_source_keeps_its_imaginary_part():
 def test_what_the_machine_has_is_used():
     check_plan(HALF, "clone ml_dtypes", World(ml_dtypes=True), to="numpy")
     check_plan(CPU, "clone pin", World(cuda=True), pinned=True)
+    check_plan(CUDA, "move pending", World(cuda=True), pinned=True, device="cpu", non_blocking=True)
     check_plan(CPU, "refused: host memory", World(cuda=True), pinned=True, device="cuda:0")
     check_plan(CPU, "refused: pin it", World(cuda=True), pinned=True, memory="share")
 

@@ -43,7 +43,7 @@ def is_plain(x: torch.Tensor) -> bool:
 
 def has_tangent(x: torch.Tensor) -> bool:
     """Whether `x` carries a forward-mode gradient: a tie that a cut has to cut as well."""
-    forward = torch.autograd.forward_ad
+    forward: Any = torch.autograd.forward_ad
     return forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None
 
 
@@ -198,13 +198,19 @@ def _clone(x: Any, intent: Intent, out: Any) -> Any:
 def _move(x: Any, intent: Intent, out: Any) -> Any:
     device = torch.device(intent.device or "cpu")
     dtype = getattr(torch, intent.dtype) if intent.dtype else x.dtype
+    # A later step on the host would read what has not arrived: only the last one may run ahead.
+    ahead = _may_run_on(x, intent) and intent.memory_format == "preserve"
+    ahead = ahead and not (x.is_conj() or x.is_neg())
     with _grad_where(x):
-        # The device waits where it must: a blocking copy is complete when it returns.
-        return x.to(device=device, dtype=dtype, copy=True, non_blocking=_may_run_on(x, intent))
+        if intent.pinned:
+            made = torch.empty_like(x, dtype=dtype, device="cpu", pin_memory=True)
+            return made.copy_(x, non_blocking=ahead)
+        return x.to(device=device, dtype=dtype, copy=True, non_blocking=ahead)
 
 
 def _may_run_on(x: Any, intent: Intent) -> bool:
-    return intent.non_blocking and "cuda" in {x.device.type, torch.device(intent.device).type}
+    target = torch.device(intent.device or "cpu")
+    return intent.non_blocking and "cuda" in {x.device.type, target.type}
 
 
 def _convert(x: Any, intent: Intent, out: Any) -> Any:
@@ -253,7 +259,8 @@ def _write(x: Any, intent: Intent, out: Any) -> Any:
         if target.device == x.device and x.device.type == "cpu":
             threads.paced(lambda: target.copy_(x), x.nbytes if is_plain(x) else 0)
         else:
-            target.copy_(x, non_blocking=_may_run_on(x, intent))
+            ahead = intent.non_blocking and "cuda" in {x.device.type, target.device.type}
+            target.copy_(x, non_blocking=ahead)
     return out
 
 

@@ -185,7 +185,7 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
 
     Raises what `copy.deepcopy` raises for an object that cannot be copied.
     """
-    cls = type(item)
+    cls: Any = type(item)
     if cls in ATOMIC:
         return item
     known = memo.get(id(item), _ABSENT)
