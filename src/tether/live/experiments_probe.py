@@ -73,6 +73,7 @@ def make(source: Source) -> tuple[torch.Tensor, torch.Tensor]:
     """Make a tensor as `source` says, and the leaf from which its gradient is asked."""
     dtype = getattr(torch, source.dtype)
     values = torch.arange(1, 13, device=source.device).reshape(SHAPE).to(dtype)
+    values[0, 0] = -1  # what a ReLU changes
     values = values.clone()  # a tensor of its own, no view of another
     if not source.contiguous:
         values = torch.empty_strided(SHAPE, (1, 3), dtype=dtype, device=source.device).copy_(values)
@@ -295,8 +296,18 @@ class _Look:
             return "result"
         if isinstance(self.other, torch.Tensor):
             increment_version(self.other)
-            return "other" if _refuses(result, self.root) else ""
-        return ""
+            if _refuses(result, self.root):
+                return "other"
+        return "own" if self._frees(result) else ""
+
+    def _frees(self, result: torch.Tensor) -> bool:
+        """Whether a second way back is refused since the first freed something."""
+        try:
+            _back(result, self.root, retain=False)
+            _back(result, self.root, retain=False)
+        except (RuntimeError, NotImplementedError) as error:
+            return "a second time" in str(error)
+        return False
 
 
 def _bytes(storage: torch.UntypedStorage) -> bytes:
@@ -311,9 +322,11 @@ def _refuses(result: torch.Tensor, root: torch.Tensor) -> bool:
     return False
 
 
-def _back(result: torch.Tensor, root: torch.Tensor) -> torch.Tensor | None:
+def _back(
+    result: torch.Tensor, root: torch.Tensor, *, retain: bool = True
+) -> torch.Tensor | None:
     ones = torch.ones_like(result)
-    (back,) = torch.autograd.grad(result, root, ones, retain_graph=True, allow_unused=True)
+    (back,) = torch.autograd.grad(result, root, ones, retain_graph=retain, allow_unused=True)
     return back
 
 

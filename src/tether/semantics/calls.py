@@ -74,10 +74,16 @@ def _binary(operation: str, slugs: tuple[str, str]) -> Method:
             return _computed(machine, (operation, slugs[0]), x, (), "")
         if not isinstance(other, Tensor):
             raise Unknown(f"the other operand of {operation} is not a tensor")
-        wider = max(x.dtype, other.dtype, key=lambda dtype: SIZES[dtype])
+        wider = _promoted(x, other)
         return _computed(machine, (operation, slugs[1]), x, (other,), wider)
 
     return method
+
+
+def _promoted(one: Tensor, other: Tensor) -> str:
+    """Return the type of a result; a tensor without dimensions gives way to one that has some."""
+    ranked = [tensor for tensor in (one, other) if tensor.layout.shape] or [one, other]
+    return max((tensor.dtype for tensor in ranked), key=lambda dtype: SIZES[dtype])
 
 
 def _in_place(operation: str, slugs: tuple[str, str], *, idempotent: bool = False) -> Method:
@@ -102,8 +108,7 @@ def _conversion(operation: str, dtype: str) -> Method:
 
 
 def _converted(machine: Machine, operation: str, slug: str, x: Tensor, dtype: str) -> Tensor:
-    layout = preserved(x.layout) if x.layout.dense else fresh(x.layout.shape)
-    return machine.derive(operation, slug, x, layout, dtype=dtype)
+    return machine.derive(operation, slug, x, preserved(x.layout), dtype=dtype)
 
 
 def _to(machine: Machine, x: Tensor, arguments: Arguments, keywords: Keywords) -> Tensor:
@@ -181,13 +186,23 @@ def index(machine: Machine, x: Tensor, key: Any) -> Tensor:
 
 def write_index(machine: Machine, x: Tensor, key: Any, value: Any) -> None:
     """Run ``x[key] = value``."""
-    part = place(x.layout, key)
+    part = None if _is_whole(x.layout, key) else place(x.layout, key)
+    written = x.layout if part is None else part
     others = [value] if isinstance(value, Tensor) else []
     for other in others:
-        if elementwise([part, other.layout]).shape != part.shape:
+        if elementwise([written, other.layout]).shape != written.shape:
             raise LayoutError("the part is smaller than what is written")
     slug = "__setitem__:tensor" if others else "__setitem__"
-    machine.write("__setitem__", slug, x, others, part=part, returns=False, idempotent=not others)
+    machine.write("__setitem__", slug, x, others, part=part, returns=False)
+
+
+def _is_whole(layout: Layout, key: Any) -> bool:
+    """Whether a write to ``x[key]`` goes to x itself, and to no view of it."""
+    keys = [one for one in (key if isinstance(key, tuple) else (key,)) if one is not ...]
+    return len(keys) <= len(layout.shape) and all(
+        isinstance(one, slice) and one.indices(size) == (0, size, 1)
+        for one, size in zip(keys, layout.shape, strict=False)
+    )
 
 
 def place(layout: Layout, key: Any) -> Layout:
@@ -233,7 +248,8 @@ def _backward(machine: Machine, x: Tensor, _: Arguments, keywords: Keywords) -> 
 
 
 def _numpy(machine: Machine, x: Tensor, _: Arguments, keywords: Keywords) -> Array | None:
-    return machine.leave("numpy", "numpy:force" if keywords.get("force") else "numpy", x)
+    plain = "numpy" if machine.grad else "numpy:no_grad"
+    return machine.leave("numpy", "numpy:force" if keywords.get("force") else plain, x)
 
 
 def _item(machine: Machine, x: Tensor, _: Arguments, __: Keywords) -> float:
@@ -256,9 +272,11 @@ def _deepcopy(machine: Machine, arguments: Arguments, _: Keywords) -> Tensor:
     (x,) = arguments
     if not isinstance(x, Tensor):
         raise Unknown("a deep copy of something that is no tensor is not predicted")
-    if x.kind != "Tensor":
-        raise Unknown("a deep copy of a Parameter is not predicted")
-    return machine.derive("__deepcopy__", "__deepcopy__", x)
+    if x.kind == "Parameter":
+        # `Parameter.__deepcopy__` is Python, and heard as what it calls.
+        bare = machine.derive("data.__get__", "data.__get__", x)
+        return machine.parameter(machine.derive("clone", "clone", bare), on=x.requires_grad)
+    return machine.derive("__deepcopy__", "__deepcopy__", x, whole=True)
 
 
 def _parameter(machine: Machine, arguments: Arguments, keywords: Keywords) -> Tensor:

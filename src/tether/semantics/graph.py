@@ -7,6 +7,7 @@ will read again, and in which order the engine runs. No numbers flow through it.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
@@ -19,7 +20,7 @@ SIZES = dict(zip(DTYPES, (2, 2, 4, 8, 8, 8, 1), strict=True)) | {"int32": 4}
 
 LEAF_WRITE = "a leaf Variable that requires grad is being used in an in-place operation."
 VIEW_OF_LEAF_WRITE = "a view of " + LEAF_WRITE
-_NO_GRAD_VIEW = "A view was created in no_grad mode and {} modified inplace with grad mode enabled."
+_NO_GRAD_VIEW = "created in no_grad mode and {} modified inplace with grad mode enabled."
 _MULTI_VIEW = (
     "is a view and {} modified inplace. This view is the output of a function that returns"
 )
@@ -99,8 +100,11 @@ class Tensor:
 
     @property
     def leaf(self) -> bool:
-        """No node made it. Raises `Refused` where the question does."""
-        return not self.requires_grad or self.gradient_node() is None
+        """No node made it; False for a view that may not follow its base, and will not say."""
+        try:
+            return not self.requires_grad or self.gradient_node() is None
+        except Refused:
+            return False
 
     @property
     def source(self) -> Source:
@@ -128,13 +132,27 @@ class Tensor:
             return self.node
         if self.seen != self.counter.value:
             _refuse_view(self, "its base or another view of its base has been")
-            self.node = Node([base.edge()])
+            self.node = Node(edges([base]))
             self.seen = self.counter.value
         return self.node
 
-    def edge(self) -> Node | Tensor:
-        """Return where gradients of it go: its node, or itself, a leaf that collects them."""
-        return self.gradient_node() or self
+    def collect(self) -> None:
+        """Take a gradient in; a leaf that no longer requires grad drops it."""
+        self.reached = self.reached or self.marked
+
+    def edge(self) -> Node | Tensor | None:
+        """Return where gradients of it go: its node, or itself, a leaf that collects them.
+
+        None for a view that requires grad only since its base does, without a node that leads
+        there (made under no_grad, say): its gradient is lost.
+        """
+        return self.gradient_node() or (self if self.marked else None)
+
+
+def edges(tensors: Sequence[Tensor]) -> list[Node | Tensor]:
+    """Return where the gradients of all of them go."""
+    found = [tensor.edge() for tensor in tensors if tensor.requires_grad]
+    return [edge for edge in found if edge is not None]
 
 
 def check_write(target: Tensor, inputs: list[Tensor]) -> None:
@@ -169,13 +187,13 @@ def backward(root: Tensor, *, retain: bool = False) -> None:
     Raises `Refused` at the first node whose value is gone or was overwritten; leaves whose turn
     came before have their gradient by then.
     """
-    if not root.requires_grad:
+    first = root.edge() if root.requires_grad else None
+    if first is None:
         raise Refused(
             "RuntimeError", "element 0 of tensors does not require grad and does not have a grad_fn"
         )
-    first = root.edge()
     if isinstance(first, Tensor):
-        first.reached = True
+        first.collect()
         return
     waits = _dependencies(first)
     ready = [(-first.order, first)]
@@ -193,7 +211,7 @@ def backward(root: Tensor, *, retain: bool = False) -> None:
         for leaf in leaves:
             waits[leaf] -= 1
             if not waits[leaf]:  # a leaf that has all of its gradient goes before any node
-                leaf.reached = True
+                leaf.collect()
 
 
 def _dependencies(first: Node) -> dict[Node | Tensor, int]:
@@ -218,7 +236,7 @@ def _read_saved(node: Node) -> None:
 
 
 def _refuse_view(view: Tensor, what: str) -> None:
-    if view.created == "no_grad":
+    if view.created == "no_grad" or (view.created and view.node is None):
         raise Refused("RuntimeError", _NO_GRAD_VIEW.format(what))
     if view.created == "multi":
         raise Refused("RuntimeError", _MULTI_VIEW.format(what))

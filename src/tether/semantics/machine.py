@@ -58,6 +58,10 @@ class Machine:
         self.memories.append(Memory(serial, nbytes, region=region))
         return self.memories[-1]
 
+    def _copied(self, memory: Memory) -> Memory:
+        self.memories.append(Memory(len(self.memories), memory.nbytes, memory.device))
+        return self.memories[-1]
+
     def tensor(
         self, layout: Layout, dtype: str, memory: Memory | None = None, version: int = 0
     ) -> Tensor:
@@ -100,12 +104,13 @@ class Machine:
         others: Sequence[Tensor] = (),
         dtype: str = "",
         contiguous: bool | None = None,
+        whole: bool = False,
     ) -> Tensor:
         """Run a call that returns a tensor made from `source`.
 
         `layout` is where the result lies: in the source's storage for a view. `contiguous`
         answers the rule's question where it depends on more than the source: a reshape asks
-        whether the strides allow it.
+        whether the strides allow it. `whole` copies the storage, and not just the elements.
         """
         return self.derive_all(
             operation,
@@ -115,6 +120,7 @@ class Machine:
             others=others,
             dtype=dtype,
             contiguous=contiguous,
+            whole=whole,
         )[0]
 
     def derive_all(
@@ -128,26 +134,33 @@ class Machine:
         dtype: str = "",
         contiguous: bool | None = None,
         multi: bool = False,
+        whole: bool = False,
     ) -> tuple[Tensor, ...]:
         """Run a call with several results; `multi` when they are views that refuse writes."""
 
         def run() -> tuple[Tensor, ...]:
+            if whole:
+                source.gradient_node()  # asked for first: some views refuse to say
             effect = self.effect(slug, source, contiguous)
             if effect.memory == "same":
                 return (source,)
-            wanted = [self._layout(effect, source, one) for one in layouts]
             type_ = effect.dtype or dtype or source.dtype
-            return tuple(
-                self._result(
-                    effect=effect,
-                    source=source,
-                    layout=one,
-                    dtype=type_,
-                    others=others,
-                    multi=multi,
+            made = []
+            for one in layouts:
+                wanted = source.layout if whole else self._layout(effect, source, one)
+                memory = self._copied(source.memory) if whole else None
+                made.append(
+                    self._result(
+                        effect=effect,
+                        source=source,
+                        layout=wanted,
+                        dtype=type_,
+                        others=others,
+                        multi=multi,
+                        memory=memory,
+                    )
                 )
-                for one in wanted
-            )
+            return tuple(made)
 
         return self._call(operation, (source, *others), run)
 
@@ -224,9 +237,9 @@ class Machine:
 
         self._call("data.__set__", (target, other), run)
 
-    def parameter(self, source: Tensor) -> Tensor:
-        """Run ``torch.nn.Parameter(source)``."""
-        made = self.derive("Parameter", "Parameter", source)
+    def parameter(self, source: Tensor, *, on: bool = True) -> Tensor:
+        """Run ``torch.nn.Parameter(source, requires_grad=on)``."""
+        made = self.derive("Parameter", "Parameter" if on else "Parameter:frozen", source)
         made.kind = "Parameter"
         return made
 
@@ -328,9 +341,10 @@ class Machine:
         dtype: str,
         others: Sequence[Tensor],
         multi: bool,
+        memory: Memory | None,
     ) -> Tensor:
         shares = effect.memory == "share"
-        made = self.tensor(layout, dtype, source.memory if shares else None, effect.starts)
+        made = self.tensor(layout, dtype, source.memory if shares else memory, effect.starts)
         if effect.version == "shared":
             made.counter = source.counter
         made.seen = made.counter.value
@@ -342,7 +356,7 @@ class Machine:
         elif self.grad and made.differentiable:
             inputs = [one for one in (source, *others) if one.requires_grad]
             if inputs:
-                made.node = Node([one.edge() for one in inputs])
+                made.node = Node(graph.edges(inputs))
                 self._save(effect, made, source, others)
         return made
 
@@ -379,13 +393,15 @@ class Machine:
         node = None
         if self.grad and any(one.requires_grad for one in (target, *others)):
             written = target.base or target
-            edges = [one.edge() for one in (written, *others) if one.requires_grad]
-            node = Node(edges, keeps=part is not None or "own" in effect.saves)
+            node = Node(
+                graph.edges((written, *others)), keeps=part is not None or "own" in effect.saves
+            )
             if "other" in effect.saves:
                 node.keeps = True  # of the target, if need be, a copy is saved
                 if target.requires_grad:
                     node.save(others[0])
-        target.counter.value += 1
+        if effect.writes == "seen":
+            target.counter.value += 1
         if node is None:
             return
         if "result" in effect.saves:
@@ -399,8 +415,7 @@ class Machine:
         window.created = target.created
         window.seen = target.counter.value
         if target.requires_grad:
-            node = target.gradient_node()
-            window.node = Node([node or target])
+            window.node = Node(graph.edges([target]))
         return window
 
 
@@ -408,10 +423,6 @@ def operand(tensor: Tensor) -> Operand:
     """Return a tensor as it is now, as the recorder notes it."""
     layout = tensor.layout
     requires_grad = tensor.requires_grad
-    try:
-        leaf = tensor.leaf
-    except Refused:  # a view that may not follow its base: PyTorch will not say
-        leaf = False
     return Operand(
         tensor.serial,
         tensor.memory.serial,
@@ -421,5 +432,5 @@ def operand(tensor: Tensor) -> Operand:
         layout.strides,
         tensor.dtype,
         requires_grad,
-        leaf,
+        tensor.leaf,
     )

@@ -219,7 +219,7 @@ class Predictor:
     def _item(self, node: ast.expr, owner: Any, key: Any) -> Any:
         if isinstance(owner, Tensor):
             return self._at(node, lambda: index(self.machine, owner, key))
-        if isinstance(owner, tuple | list) and isinstance(key, int):
+        if isinstance(owner, tuple | list) and isinstance(key, int) and key < len(owner):
             return owner[key]
         raise Unknown(f"{ast.unparse(node)} is not predicted")
 
@@ -299,17 +299,10 @@ class Predictor:
             if one.requires_grad and one.leaf
         }
         for tensor in self.machine.tensors:
-            if tensor.serial in met and _is_leaf(tensor):
+            if tensor.serial in met and tensor.leaf:
                 status[tensor.serial] = "unchecked" if tensor.reached else "none"
         at = len(self.machine.events)
         self.gradients.append(Gradients("backward", at, self._site(node), UNKNOWN, status))
-
-
-def _is_leaf(tensor: Tensor) -> bool:
-    try:
-        return tensor.leaf
-    except Refused:
-        return False
 
 
 def _births(machine: Machine) -> dict[int, int]:

@@ -44,6 +44,18 @@ BRIDGE_RULES = (
             better="x.detach().cpu().numpy(); tether.copy(x, to='numpy') for an array of its own",
         ),
         rule(
+            "numpy:no_grad",
+            "with torch.no_grad():\n    y = x.numpy()",
+            "Under no_grad a tensor that requires grad is let through too: an array on its own"
+            " memory.",
+            _CUDA,
+            _NO_BFLOAT,
+            ARRAY,
+            result="y",
+            needs="numpy",
+            better="x.detach().cpu().numpy()",
+        ),
+        rule(
             "numpy:force",
             "x.numpy(force=True)",
             "Detaches and moves to the CPU first; on the CPU the array still shares the tensor's"

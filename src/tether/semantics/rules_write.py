@@ -92,7 +92,7 @@ WRITE_RULES = (
             "Writes in place and saves the result for backward; whoever shares the memory sees"
             " negative values become zero.",
             LEAF_WRITE,
-            but(WRITE, writes="no", saves=("result",)),
+            but(WRITE, saves=("result",)),
             only=_FLOATS,
             names=("leaky_relu_", "elu_", "hardtanh_", "relu6_", "silu_"),
             better="torch.relu(x)",

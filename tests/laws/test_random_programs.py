@@ -1,0 +1,166 @@
+"""What the rulebook predicts of a program is what the recorder sees of it, fact for fact.
+
+``TETHER_PROGRAMS`` sets how many programs are tried; ordinarily a thousand, at night a million.
+"""
+
+import copy
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, note, settings
+from random_programs import differences, programs
+
+from tether.live.session import Session
+from tether.semantics import BY_SLUG, Case
+from tether.semantics.predict import predict
+
+COUNT = int(os.environ.get("TETHER_PROGRAMS", "1000"))
+
+
+def record(program):
+    """Run a program under the recorder and return its trace."""
+    names = {"__name__": "__main__", "torch": torch, "copy": copy, "np": np}
+    code = compile(program, "<program>", "exec")
+    session = Session()
+    session.start()
+    try:
+        exec(code, names)
+    finally:
+        trace = session.stop(names)
+    return trace
+
+
+@settings(
+    max_examples=COUNT,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(programs())
+def test_prediction_and_recording_agree(program):
+    note(program)
+    said = predict(program)
+    assert not said.gaps
+    assert not differences(record(program), said)
+
+
+PROGRAMS = {
+    "a view follows its base into the graph": """
+        x = torch.zeros(4)
+        view = x[1:]
+        other = x[:2]
+        w = torch.ones(2, requires_grad=True)
+        other.mul_(w)
+        y = view.exp()
+        y.sum().backward()
+    """,
+    "a view made under no_grad says it requires grad, and loses its gradient": """
+        x = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            view = x[1:]
+        y = view * 2
+        y.sum().backward()
+    """,
+    "a saved value is overwritten": """
+        x = torch.ones(3, requires_grad=True)
+        y = x.exp()
+        y.add_(1)
+        y.sum().backward()
+    """,
+    "a write through .data goes unheard": """
+        x = torch.ones(3, requires_grad=True)
+        y = x.exp()
+        y.data.zero_()
+        y.sum().backward()
+    """,
+    "a reshape copies this time": """
+        x = torch.ones(2, 3)
+        y = x.t().reshape(-1)
+        z = x.reshape(-1)
+        z.add_(1)
+    """,
+    "a Parameter is deep copied without its gradient": """
+        p = torch.nn.Parameter(torch.ones(3))
+        p.sum().backward()
+        q = copy.deepcopy(p)
+        x = torch.ones(3, requires_grad=True)
+        x.sum().backward()
+        y = copy.deepcopy(x)
+        y.sum().backward()
+    """,
+    "an array comes back as another storage on the same bytes": """
+        x = torch.ones(3)
+        a = x.numpy()
+        y = torch.from_numpy(a)
+        y.add_(1)
+    """,
+    "the second backward finds nothing": """
+        x = torch.ones(3, requires_grad=True)
+        y = x * 2
+        y.sum().backward()
+        y.sum().backward()
+    """,
+}
+
+
+def dedented(text):
+    lines = text.strip("\n").splitlines()
+    return "\n".join(line[8:] for line in lines).rstrip() + "\n"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_known_programs(name):
+    program = dedented(PROGRAMS[name])
+    said = predict(program)
+    try:
+        seen = record(program)
+    except RuntimeError:
+        seen = record("try:\n" + "".join(f"    {line}\n" for line in program.splitlines())
+                      + "except Exception:\n    pass\n")  # fmt: skip
+        said = predict("try:\n" + "".join(f"    {line}\n" for line in program.splitlines())
+                       + "except Exception:\n    pass\n")  # fmt: skip
+    assert not said.gaps
+    assert not differences(seen, said)
+
+
+BREAKS = [
+    ("clone", {"memory": "share"}),
+    ("detach", {"gradient": "keep"}),
+    ("detach", {"version": "own"}),
+    ("data.__get__", {"version": "shared"}),
+    ("exp", {"saves": ()}),
+    ("mul:tensor", {"saves": ("result",)}),
+    ("__getitem__", {"memory": "own"}),
+    ("add_", {"writes": "unseen"}),
+    ("Parameter", {"requires_grad": "no"}),
+    ("__deepcopy__", {"starts": 0}),
+    ("double", {"dtype": "float32"}),
+    ("from_numpy", {"memory": "own"}),
+]
+
+
+@pytest.mark.parametrize(("slug", "changes"), BREAKS)
+def test_a_wrong_rule_is_caught_by_some_program(slug, changes):
+    """The comparison can fail: with one rule broken, some random program tells."""
+    rule = BY_SLUG[slug]
+    cases = tuple(Case(case.when, replace(case.effect, **changes)) for case in rule.cases)
+    broken = {**BY_SLUG, slug: replace(rule, cases=cases)}
+
+    @settings(
+        max_examples=600,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def caught(program):
+        said = predict(program, rules=broken)
+        assert not said.gaps
+        assert not differences(record(program), said)
+
+    with pytest.raises(AssertionError):
+        caught()
