@@ -80,7 +80,7 @@ def _progress(title: str) -> Iterator[Callable[[float], None]]:
 @click.option("--compare", metavar="FILE", help="Hold the figures against a kept run.")
 @click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout.")
 @click.option("--plot", metavar="FILE", help="Draw them: .png, .svg or .html (extra 'plot').")
-def bench_command(
+def bench_command(  # noqa: PLR0917 -- click passes each by its name
     expressions: tuple[str, ...],
     sizes: str,
     dtype: str,
@@ -98,7 +98,8 @@ def bench_command(
     """Measure what ways of copying cost, by size, against the memory's own speed.
 
     Each EXPR is an expression over x, as "x.clone()"; without any, the usual ways to copy a
-    tensor and to turn it into an array are measured. With --limit and no EXPR only the machine is.
+    tensor and to turn it into an array are measured. With --limit and neither EXPR nor --plot,
+    only the machine itself is.
     """
     old = _read(compare) if compare else None
     _check_outputs(save, json_file, plot)
@@ -118,7 +119,7 @@ def bench_command(
         _fail(f"PyTorch cannot be imported: {error}. Install it: pip install torch")
     if not ways:
         ways = [way._replace(grad=way.grad or grad) for way in benching.WAYS]
-    only_limit = limit and not expressions
+    only_limit = limit and not expressions and not plot
     bench = _measured(ways, wanted, setting, seconds, limit=limit, only_limit=only_limit)
     _write(bench, save, json_file, plot)
     if json_file != "-":

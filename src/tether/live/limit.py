@@ -7,6 +7,7 @@ into fresh memory are the slow ones (`pool.THRESHOLD`), and its thread count is 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from tether.cost import Limit
-from tether.live import threads
+from tether.live import pool, threads
 from tether.live.timing import Statement, interleaved
 
 SIZE = 1 << 28
@@ -23,7 +24,7 @@ SIZE = 1 << 28
 
 def memory_ways(x: torch.Tensor) -> dict[str, Statement]:
     """Return the ways to copy `x` into memory of its kind that is already there."""
-    held = torch.empty_like(x).copy_(x)
+    held = _held(x).copy_(x.detach())
     names = {"x": x.detach(), "held": held.detach(), "alone": threads.single_threaded}
     cuda = x.device.type == "cuda"
     if cuda:
@@ -32,6 +33,17 @@ def memory_ways(x: torch.Tensor) -> dict[str, Statement]:
         "mapped memory, PyTorch's threads": Statement("held.copy_(x)", names),
         "mapped memory, one thread": Statement("alone(lambda: held.copy_(x))", names),
     }
+
+
+def _held(x: torch.Tensor) -> torch.Tensor:
+    """Return memory for a copy of `x`: on huge pages where one fits and the kernel grants them.
+
+    Without them the limit would be that of the page tables, and a pooled copy could exceed it.
+    """
+    if x.device.type == "cpu" and x.is_contiguous() and x.nbytes >= pool.HUGE_PAGE:
+        with contextlib.suppress(NotImplementedError):
+            return fresh(x.nbytes, huge=True).view(x.dtype).view(x.shape)
+    return torch.empty_like(x.detach())
 
 
 def fresh(nbytes: int, *, huge: bool) -> torch.Tensor:

@@ -50,9 +50,7 @@ def to_text(
     console = Console(
         width=width, color_system="auto" if color else None, force_terminal=color, highlight=False
     )
-    parts: list[Any] = []
-    for family in families(bench):
-        parts.append(_table(bench, family, old))
+    parts: list[Any] = [_table(bench, family, old) for family in families(bench)]
     if bench.limits:
         parts.append(_limits(bench))
     parts += [Text(line) for line in words(bench, old)]
@@ -133,13 +131,11 @@ def _limits(bench: Bench) -> Table:
 
 def amount(nbytes: float) -> str:
     """Return bytes in a unit that fits: 4 B, 1.5 KB, 256 MB; a KB has 1024 bytes."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if nbytes < 1024:
-            break
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while nbytes >= 1023.5 and len(units) > 1:
         nbytes /= 1024
-    else:
-        unit = "TB"
-    return f"{nbytes:.3g} {unit}" if nbytes < 999.5 else f"{nbytes:.0f} {unit}"
+        units.pop(0)
+    return f"{nbytes:.3g} {units[0]}" if nbytes < 999.5 else f"{nbytes:.0f} {units[0]}"
 
 
 def duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ DASHES = ("-", "--", "-.", ":")
 KINDS = (".png", ".svg", ".html")
 
 
-class CannotPlot(Exception):
+class CannotPlot(Exception):  # noqa: N818 -- it is a refusal, as Refused is
     """Why there is no picture, in one line."""
 
 
@@ -50,7 +50,7 @@ def write(bench: Bench, file: str) -> None:
     if path.suffix.lower() == ".html":
         path.write_text(_page(bench, figure), encoding="utf-8")
     else:
-        figure.savefig(path, dpi=120, metadata=_metadata(path.suffix.lower()))
+        figure.savefig(path, dpi=90, metadata=_metadata(path.suffix.lower()))
 
 
 def _metadata(kind: str) -> dict[str, Any]:
@@ -74,12 +74,15 @@ def draw(bench: Bench) -> Any:
             axes.set_xlabel("bytes of x")
             axes.set_ylabel("time of one call")
             axes.grid(visible=True, color="#dddddd", linewidth=0.6)
-            axes.xaxis.set_major_formatter(lambda value, _: amount(value))
-            axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
         log.set_xscale("log", base=2)
         log.set_yscale("log")
         linear.set_xlim(left=0)
         linear.set_ylim(bottom=0)
+        largest = max((cost.nbytes for cost in costs), default=1)
+        linear.set_xticks([largest * part / 4 for part in range(5)])
+        for axes in (log, linear):  # after the scales, which bring formatters of their own
+            axes.xaxis.set_major_formatter(lambda value, _: amount(value))
+            axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
         log.legend(fontsize=8, loc="upper left")
     about = ", ".join(f"{key} {value}" for key, value in bench.machine.items())
     figure.suptitle(about, fontsize=8, color="#444444", wrap=True)

@@ -1,0 +1,207 @@
+"""The reports of `tether bench`, from figures made by hand: no torch, no clock."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tether.bench_cli import bench_command, sizes_of
+from tether.cost import Bench, Cost, Limit, from_dict
+from tether.report import bench as render
+from tether.report import plots
+
+
+def cost(way, nbytes, seconds, spread=0.01, **more):
+    low, high = seconds * (1 - spread), seconds * (1 + spread)
+    return Cost(way, "tensor", nbytes, seconds, low, high, 25, 1, **more)
+
+
+BENCH = Bench(
+    costs=(
+        cost("a", 4, 1e-6),
+        cost("b", 4, 1.02e-6),
+        cost("a", 1 << 20, 1e-3, allocated=1 << 20, peak=1 << 21, waits=0, memory="none"),
+        cost("b", 1 << 20, 3e-3),
+        Cost("c", "tensor", 1 << 20, None, note="RuntimeError: refused"),
+    ),
+    floor={4: 5e-7, 1 << 20: 2.5e-4},
+    limits=(Limit("mapped memory, one thread", 1 << 20, 2.5e-4, 2e-4, 3e-4),),
+    machine={"torch": "2.13.0", "cores": "2"},
+    noise=("the machine was busy",),
+)
+
+
+def test_a_run_comes_back_from_its_file_unchanged():
+    assert render.read(render.to_json(BENCH)) == BENCH
+
+
+def test_share_is_the_memory_s_time_over_the_way_s():
+    assert BENCH.share(BENCH.costs[2]) == 0.25
+    assert BENCH.share(BENCH.costs[4]) is None
+
+
+def test_ways_within_their_spread_are_not_ranked():
+    small, large = render.ranked(BENCH, "tensor")
+    assert small.fastest == ("a", "b")
+    assert large.fastest == ("a",)
+    assert large.worst.way == "b"
+
+
+def test_a_wide_spread_hides_a_difference():
+    bench = Bench((cost("a", 4, 1e-3), cost("b", 4, 2e-3, spread=0.6)), {4: 1e-3})
+    assert render.ranked(bench, "tensor")[0].fastest == ("a", "b")
+
+
+def test_words_name_fastest_and_when_it_matters():
+    text = "\n".join(render.words(BENCH))
+    assert "4 B: a, b (not told apart)" in text
+    assert "1 MB: a\n" in text
+    assert "b takes 3.0 times as long as a, 2 ms more in every call" in text
+    assert "Not quiet: the machine was busy" in text
+
+
+def test_words_say_when_nothing_differs():
+    bench = Bench((cost("a", 4, 1e-6), cost("b", 4, 1.1e-6)), {4: 1e-6})
+    assert any("at no size measured" in line for line in render.words(bench))
+
+
+def test_a_refusal_stands_in_its_row():
+    text = render.to_text(BENCH, width=200)
+    assert "c: RuntimeError: refused" in text
+    assert "25%" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(1e-3, "same"), (2e-3, "2.00x slower"), (5e-4, "2.00x faster")]
+)
+def test_against_an_old_run(seconds, said):
+    assert render.against(cost("a", 1 << 20, seconds), BENCH) == said
+
+
+def test_against_what_was_not_measured():
+    assert render.against(cost("z", 4, 1.0), BENCH) == "not there"
+
+
+def test_comparing_says_that_the_machines_differ():
+    old = BENCH._replace(machine={"torch": "2.9.0", "cores": "2"})
+    line = render.words(BENCH, old)[-2]
+    assert "0 slower, 0 faster, 4 the same" in line
+    assert "torch 2.9.0 then, 2.13.0 now" in line
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1 KB"),
+        (1536, "1.5 KB"),
+        (1 << 28, "256 MB"),
+    ],
+)
+def test_amount(nbytes, said):
+    assert render.amount(nbytes) == said
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(2e-9, "2 ns"), (1e-6, "1 us"), (0.25, "250 ms")])
+def test_duration(seconds, said):
+    assert render.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"kind": "tether bench", "schema": 9}', '{"kind": "x"}']
+)
+def test_a_foreign_file_is_refused_in_words(text):
+    with pytest.raises(ValueError, match=r"^it(s)? "):
+        render.read(text)
+
+
+def test_a_damaged_file_is_refused():
+    found = BENCH.to_dict()
+    del found["costs"][0]["way"]
+    with pytest.raises(ValueError, match="damaged"):
+        from_dict(found)
+
+
+def test_sizes():
+    assert sizes_of("1:64") == [1, 4, 16, 64]
+    assert sizes_of("4K, 1M") == [4096, 1 << 20]
+    assert sizes_of("10:50") == [10, 40, 50]
+
+
+@pytest.mark.parametrize("text", ["0", "x", "8:4", "1:2:3", ""])
+def test_bad_sizes(text):
+    with pytest.raises(ValueError, match=r"no size|no range"):
+        sizes_of(text)
+
+
+def test_the_picture_holds_every_way_and_the_limit():
+    pytest.importorskip("matplotlib")
+    figure = plots.draw(BENCH)
+    log, linear = figure.axes
+    assert (log.get_xscale(), log.get_yscale()) == ("log", "log")
+    assert (linear.get_xscale(), linear.get_yscale()) == ("linear", "linear")
+    for axes in figure.axes:
+        lines = {line.get_label(): line for line in axes.get_lines()}
+        assert set(lines) == {"a", "b", "limit: copy into mapped memory"}
+        assert list(lines["b"].get_ydata()) == [1.02e-6, 3e-3]
+        looks = {
+            (line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines.values()
+        }
+        assert len(looks) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!doc")]
+)
+def test_a_picture_is_written(tmp_path, kind, start):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / f"plot.{kind}"
+    plots.write(BENCH, str(file))
+    assert file.read_bytes().startswith(start)
+
+
+def test_the_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(plots.CannotPlot, match=r"pip install 'tether\[plot\]'"):
+        plots.check("x.png")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x +"], "is no expression"),
+        (["--sizes", "y"], "no size"),
+        (["--dtype", "float99"], "no dtype"),
+        (["--shape", "3,4"], "exactly one n"),
+        (["--device", "cuda:77"], "cannot be used"),
+        (["--compare", "nowhere.json"], "cannot read nowhere.json"),
+        (["--plot", "x.gif"], ".png, .svg, .html"),
+        (["--save", "nowhere/x.json"], "no such folder"),
+        (["--seconds", "0"], "more than 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, said):
+    result = CliRunner().invoke(bench_command, arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_a_whole_run_through_the_command(tmp_path):
+    saved = tmp_path / "old.json"
+    small = ["--sizes", "256", "--seconds", "0.1", "x.clone()", "x.t()", "x.nothing"]
+    small += ["--shape", "n,8", "--dtype", "bfloat16"]
+    result = CliRunner().invoke(bench_command, [*small, "--save", str(saved)])
+    assert result.exit_code == 0, result.output
+    clone, view, failed = json.loads(Path(saved).read_text())["costs"]
+    assert (clone["nbytes"], clone["allocated"], clone["memory"]) == (256, 256, "none")
+    assert (view["allocated"], view["memory"]) == (0, "same")
+    assert failed["seconds"] is None
+    assert "nothing" in failed["note"]
+    again = CliRunner().invoke(bench_command, [*small, "--compare", str(saved), "--json", "-"])
+    assert again.exit_code == 0
+    assert json.loads(again.output)["kind"] == "tether bench"
