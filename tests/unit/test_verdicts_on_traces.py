@@ -77,6 +77,14 @@ def test_a_zero_gradient_behind_a_step_function_is_one() -> None:
     assert found(*lines, "step w=zero b=some") == ["gradient-zero net.w 5"]
 
 
+def test_division_is_a_step_function_only_when_it_rounds() -> None:
+    rest = ["loss = add y b", "backward loss w=zero b=some", "step w=zero b=some"]
+    made = traces.trace(*HEAD, "y = div w x", *rest)
+    assert judge(History(made)) == []
+    made.sites[3] = made.sites[3]._replace(expression='torch.div(w, x, rounding_mode="floor")')
+    assert [one.slug for one in judge(History(made))] == ["gradient-zero"]
+
+
 def test_a_zero_gradient_with_a_way_around_the_step_function_is_none() -> None:
     lines = ["h = mul w x", "y = round h", "loss = add y h b", "backward loss w=zero b=some"]
     assert found(*lines, "step w=zero b=some") == []

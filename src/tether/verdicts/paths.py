@@ -98,7 +98,7 @@ class _Walk:
         reaches, live, smooth, uncertain = self._into(position, self.flow.edges[position])
         if not reaches:
             return
-        if event.operation in STEP_FUNCTIONS and live:
+        if live and is_step(self.history, event):
             self.paths.steps[position] = live
             smooth = 0
         if event.operation == "apply" and live:
@@ -161,6 +161,16 @@ class _Walk:
 
     def _function_around(self, position: int) -> int:
         return self.history.inside(self.history.events[position], "function")
+
+
+def is_step(history: History, event: Event) -> bool:
+    """Whether the call is a step function, by its name or by the rounding mode it was given."""
+    if event.operation in STEP_FUNCTIONS:
+        return True
+    if event.operation not in ("div", "div_", "divide", "divide_"):
+        return False
+    text = "".join(history.site_of(event).expression.split())
+    return "rounding_mode=" in text and "rounding_mode=None" not in text
 
 
 def losses_of(event: Event) -> tuple[Operand, ...]:
