@@ -123,9 +123,7 @@ def test_numpy_owns_or_shares(x):
         assert x.dtype in {torch.bfloat16, torch.float8_e4m3fn}
         return
     assert tether.relate(array, x).memory == "none"
-    back = torch.from_numpy(array) if array.dtype.name in dir(torch) else None
-    if back is not None and back.dtype is x.dtype:
-        assert bits(back) == bits(x)
+    assert same_values(tether.copy(array), tether.copy(x))
     if x.is_conj() or x.is_neg():
         with pytest.raises(Refused, match="bit set"):
             tether.copy(x, to="numpy", memory="share")
@@ -223,7 +221,7 @@ def test_a_refreshed_copy_is_a_new_copy(data):
     wide=st.booleans(),
 )  # fmt: skip
 def test_overlap_is_counted_to_the_byte(size, offset, step, size2, offset2, step2, wide):
-    base = torch.zeros(64, dtype=torch.int16)
+    base = torch.zeros(128, dtype=torch.int16)
     a = base.as_strided((size,), (step,), offset)
     b = (base.view(torch.int32) if wide else base).as_strided((size2,), (step2,), offset2)
     own = {2 * (offset + i * step) + k for i in range(size) for k in range(2)}

@@ -18,7 +18,9 @@ CONJ = CPU._replace(dtype="complex64", conj=True)
 OUT = Target("cpu", "float32", (4,))
 
 
-def check_plan(subject: Subject, expected: str, world: World = PLAIN_WORLD, **intent: object) -> None:
+def check_plan(
+    subject: Subject, expected: str, world: World = PLAIN_WORLD, **intent: object
+) -> None:
     """Assert that `intent` for `subject` is the calls of `expected`, or "refused: a, b"."""
     target = intent.pop("target", None)
     wanted = Intent(**intent, out=target is not None)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import sys
 from collections.abc import Mapping
@@ -11,13 +10,14 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.intent import Intent, Plan, Refused, check_words, decide
-from tether.live import applying, numpy_bridge, refreshing, storages, threads, trees
+from tether.live import applying, numpy_bridge, pool, refreshing, storages, threads, trees
 
 _Tensor = torch.Tensor
 _requires_grad = operator.attrgetter("requires_grad")
 _PEEK = torch._C._functorch.maybe_current_level  # None outside of torch.func transforms
 _FORWARD = torch.autograd.forward_ad
 _SMALL = threads.THRESHOLD
+_SMALL_ARRAY = 128 << 10  # bytes; above, PyTorch's threads make up for its slower allocation
 _Device = str | int | torch.device | None
 _Dtype = str | torch.dtype | None
 
@@ -90,17 +90,20 @@ def copy(
         and grad == "cut"
         and device is dtype is out is None
         and memory_format == "preserve"
-        and to == "torch"
         and objects == "copy"
-        and not (pinned or non_blocking or explain or readonly or obj.__dict__)
+        and not (pinned or non_blocking or explain or readonly)
         and _PEEK() is None
         and _FORWARD._current_level < 0
     ):
         # What `decide` says for this intent, without asking: detach if there is a graph, clone.
-        source = obj.detach() if obj.requires_grad else obj
-        # Only strided tensors have an nbytes; asking for the layout first would cost more.
-        with contextlib.suppress(RuntimeError):
-            return source.clone() if source.nbytes < _SMALL else applying.own(source)
+        try:
+            if to == "numpy":
+                return _own_array(obj)
+            if to == "torch" and not obj.__dict__:
+                source = obj.detach() if obj.requires_grad else obj
+                return source.clone() if source.nbytes < _SMALL else applying.own(source)
+        except (RuntimeError, TypeError):
+            pass  # a layout without nbytes, a dtype or bit that NumPy lacks: ask after all
     intent = Intent(
         memory=memory,
         grad=grad,
@@ -120,6 +123,15 @@ def copy(
     if isinstance(obj, _Tensor) or numpy_bridge.is_array(obj):
         return _copy_one(obj, intent, out)
     return _copy_tree(obj, intent, out, objects, share_types)
+
+
+def _own_array(x: torch.Tensor) -> Any:
+    """Return an array on memory of its own. Raises what `Tensor.numpy` raises."""
+    if x.nbytes < _SMALL_ARRAY and x.is_cpu:
+        return x.detach().numpy().copy(order="K")  # NumPy allocates small memory quicker
+    if x.is_cpu and not (x.is_conj() or x.is_neg()):
+        return applying.own(x.detach(), pooled_from=pool.SMALLEST).numpy()
+    raise TypeError("to be planned")
 
 
 def plan(obj: Any, /, **options: Any) -> Plan | TreePlan:
@@ -203,7 +215,7 @@ def _copy_one(obj: Any, intent: Intent, out: Any) -> Any:
     if intent.to != "torch" or intent.out or plain or not isinstance(made, _Tensor):
         return made
     new = dressed(made, x, intent.grad)
-    if type(x) is _Tensor and not intent.grad == "keep":
+    if type(x) is _Tensor and intent.grad != "keep":
         new.requires_grad_(False)  # a plain tensor is a value, not the state of something
     _attach([x], [new], {id(x): new})
     return new

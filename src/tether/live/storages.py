@@ -13,7 +13,6 @@ from tether.live import applying, pool, relating, transfer
 _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
 _dtype_of = operator.attrgetter("dtype")
 _nbytes_of = operator.attrgetter("nbytes")
-_is_nested = operator.attrgetter("is_nested")
 _cdata_of = operator.attrgetter("_cdata")
 _RESIZABLE = torch.UntypedStorage.resizable
 
@@ -83,10 +82,13 @@ def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
 
     The quick way for the commonest tree: nothing tied, nothing converted, gradients cut.
     """
-    if not separate(tensors) or any(map(_is_nested, tensors)):
+    if not separate(tensors):
         return None
-    with torch.no_grad():
-        return _clones(tensors)
+    try:
+        with torch.no_grad():
+            return _clones(tensors)
+    except NotImplementedError:  # a nested tensor: it has a storage, and no clone in groups
+        return None
 
 
 def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

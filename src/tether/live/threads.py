@@ -12,6 +12,7 @@ OpenMP's number for the *calling thread* only, and it is put back before the cal
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import glob
@@ -25,11 +26,11 @@ import torch
 T = TypeVar("T")
 _clock = time.perf_counter
 
-THRESHOLD = 4 << 20
+THRESHOLD = 1 << 20
 """Below so many bytes PyTorch's own choice stands.
 
-By benchmarks/copying.py: measuring adds 1 to 3 us, a fifth of a copy of 1 MB and a twentieth of
-one of 4 MB; stalls beside a busy core appeared from 8 MB on.
+By benchmarks/copying.py: measuring adds 1 to 3 us, a tenth of a copy of 1 MB while all cores are
+idle; beside busy ones PyTorch's copy of 1 MB was seen to wait for 8 ms, 300 times its length.
 """
 
 RETRY = 64
@@ -39,9 +40,11 @@ The first times it is tried sooner, after 1, 2, 4, ... copies: one early measure
 spoilt by page faults.
 """
 
-OUTLIER = 4.0
-"""A copy that takes more than so many times the average counts as so many times: one page fault
-or one lost time slice says little about the next copy."""
+SAMPLES = 5
+"""Copies whose median time stands for a way: a lost time slice says little about the next copy."""
+
+BURST = 3
+"""Copies made in a row when the other way is tried: the first one wakes sleeping threads."""
 
 
 @functools.cache
@@ -65,14 +68,20 @@ def _openmp() -> ctypes.PyDLL | None:
 
 
 class _Class:
-    """What was measured of copies of one size class, in seconds per byte; 0: nothing yet."""
+    """What was measured of copies of one size class, in seconds per byte."""
 
-    __slots__ = ("alone", "patience", "shared", "since")
+    __slots__ = ("burst", "led", "patience", "since", "times")
 
     def __init__(self) -> None:
-        self.alone = self.shared = 0.0
-        self.since = 0  # copies since the way that lost was tried
+        # The last times on all threads, and those alone.
+        self.times = (
+            collections.deque[float](maxlen=SAMPLES),
+            collections.deque[float](maxlen=SAMPLES),
+        )
+        self.led = False  # copying alone is the better way so far
+        self.since = 0  # copies since the other way was tried
         self.patience = 1  # copies after which it is tried again
+        self.burst = 0  # copies that are still to be made the other way
 
 
 _classes = [_Class() for _ in range(64)]
@@ -96,39 +105,25 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
     if nbytes < THRESHOLD:
         return function()
     known = _classes[nbytes.bit_length()]
-    led = known.alone < known.shared
-    alone = led
-    known.since += 1
-    if known.since > known.patience or not known.alone:
-        alone = _try_the_other(known)
+    # Threads race here at worst for a measurement; every value they leave is a true one.
+    if known.burst:
+        known.burst -= 1
+        alone = not known.led
+    else:
+        alone = known.led
+        known.since += 1
+        if known.since > known.patience:
+            known.since, known.burst = 0, BURST
+            known.patience = min(2 * known.patience, RETRY)
     start = _clock()
     result = single_threaded(function) if alone else function()
-    spent = (_clock() - start) / nbytes
-    # Threads race here at worst for a measurement; every value they leave is a true one.
-    if alone:
-        known.alone = _averaged(known.alone, spent)
-    else:
-        known.shared = _averaged(known.shared, spent)
-    if led != (known.alone < known.shared):
-        known.since, known.patience = 0, 1
+    known.times[alone].append((_clock() - start) / nbytes)
+    if not known.burst and all(known.times):
+        together, by_itself = map(_median, known.times)
+        if known.led != (by_itself < together):
+            known.led, known.since, known.patience = by_itself < together, 0, 1
     return result
 
 
-def _try_the_other(known: _Class) -> bool:
-    """Return whether to copy alone now, as the way that lost or was never tried."""
-    known.since = 0
-    if not known.shared:
-        return False
-    if not known.alone:
-        return True
-    known.patience = min(2 * known.patience, RETRY)
-    return known.alone >= known.shared
-
-
-def _averaged(before: float, spent: float) -> float:
-    """Return the average with one more copy in it: quick to believe good news, slow for bad."""
-    if not before:
-        return spent
-    if spent < before:
-        return (before + spent) / 2
-    return 0.75 * before + 0.25 * min(spent, OUTLIER * before)
+def _median(times: collections.deque[float]) -> float:
+    return sorted(times)[len(times) // 2]
