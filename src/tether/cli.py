@@ -115,7 +115,7 @@ def run(
 
     try:
         status = running.run(program, Session(limit), finish)
-    except running.CannotRun as error:
+    except running.CannotRunError as error:
         _fail(str(error))
     sys.exit(status)
 
@@ -146,7 +146,7 @@ def _check_writable(*files: str | None) -> None:
             _fail(f"cannot write {file}: it is a folder")
 
 
-def _finish(
+def _finish(  # noqa: PLR0917 -- private, called once
     ending: Ending,
     output: str | None,
     options: dict[str, Any],
@@ -161,11 +161,9 @@ def _finish(
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # noqa: BLE001, S112, PERF203 -- the program may have closed it
+        except Exception:  # noqa: BLE001, S112 -- the program may have closed it
             continue
-    recording = Recording(
-        ending.trace, include=options["include"], omit=options["omit"]
-    )
+    recording = Recording(ending.trace, include=options["include"], omit=options["omit"])
     status = ending.exit_code
     if output is not None:
         try:
@@ -210,7 +208,7 @@ def _verdict(recording: Recording, fail_on: str | None) -> int:
 
     if fail_on is None:
         return 0
-    grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]  # type: ignore[arg-type]
+    grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     return EXIT_FINDINGS if any(f.severity in grave for f in recording.findings) else 0
 
 

@@ -53,9 +53,7 @@ class Dataflow:
         self.edges: list[tuple[Edge, ...]] = []
         self.carries: list[bool] = []  # whether the event is part of the flow at all
         self._memory = {
-            serial: -2 - fact.memory
-            for serial, fact in trace.storages.items()
-            if fact.memory >= 0
+            serial: -2 - fact.memory for serial, fact in trace.storages.items() if fact.memory >= 0
         }
         self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
         self._writer: dict[int, int] = {}  # memory -> event that wrote it last

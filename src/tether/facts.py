@@ -254,6 +254,8 @@ class Trace:
             last = self.dropped + events
             if not (0 <= bridge.exit < last and 0 <= bridge.entry < last):
                 raise ValueError(f"a bridge points at an event that is not there: {bridge}")
-        for fact in (*self.optimizers, *self.gradients, *self.raised, *self.unseen, *self.gaps):
-            if not -1 <= fact.site < sites:
-                raise ValueError(f"a fact points at a site that is not there: {fact}")
+        placed = (self.optimizers, self.gradients, self.raised, self.unseen, self.gaps)
+        for facts in placed:
+            for fact in facts:
+                if not -1 <= fact.site < sites:
+                    raise ValueError(f"a fact points at a site that is not there: {fact}")

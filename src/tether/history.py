@@ -9,7 +9,7 @@ clock (`at`, `Bridge.exit`) counts from the start of the program: `position` con
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
@@ -91,6 +91,15 @@ class History:
             for result in event.results:
                 makers.setdefault(result.tensor, position)
         return makers
+
+    def times(self, position: int) -> int:
+        """Count how often the call at a position was made from the same line."""
+        event = self.events[position]
+        return self._times[event.operation, event.site]
+
+    @cached_property
+    def _times(self) -> Counter[tuple[str, int]]:
+        return Counter((event.operation, event.site) for event in self.events)
 
     # -- who ---------------------------------------------------------------------------------
 

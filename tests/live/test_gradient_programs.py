@@ -26,33 +26,39 @@ opt = torch.optim.SGD([w, b], lr=0.1)
 """
 
 CUT = {
-    "detach": TWO + """
+    "detach": TWO
+    + """
 def forward():
     return ((w * 2).detach() + b).sum()  #! gradient-cut w
 """,
-    "detach in place": TWO + """
+    "detach in place": TWO
+    + """
 def forward():
     y = w * 2
     y.detach_()  #! gradient-cut w
     return (y + b).sum()
 """,
-    "data": TWO + """
+    "data": TWO
+    + """
 def forward():
     return (w.data * 2 + b).sum()  #! gradient-cut w
 """,
-    "no_grad": TWO + """
+    "no_grad": TWO
+    + """
 def forward():
     with torch.no_grad():  #! gradient-cut w
         y = w * 2
     return (y + b).sum()
 """,
-    "inference mode": TWO + """
+    "inference mode": TWO
+    + """
 def forward():
     with torch.inference_mode():  #! gradient-cut w
         y = w * 2
     return (y.clone() + b).sum()
 """,
-    "decorator": TWO + """
+    "decorator": TWO
+    + """
 @torch.no_grad()  #! gradient-cut w
 def scaled():
     return w * 2
@@ -60,69 +66,83 @@ def scaled():
 def forward():
     return (scaled() + b).sum()
 """,
-    "set_grad_enabled as a call": TWO + """
+    "set_grad_enabled as a call": TWO
+    + """
 def forward():
     torch.set_grad_enabled(False)  #! gradient-cut w
     y = w * 2
     torch.set_grad_enabled(True)
     return (y + b).sum()
 """,
-    "item": TWO + """
+    "item": TWO
+    + """
 def forward():
     scale = w.sum().item()  #! gradient-cut w
     return (torch.tensor(scale) * 2 + b).sum()
 """,
-    "float through arithmetic": TWO + """
+    "float through arithmetic": TWO
+    + """
 def forward():
     scale = 2.0 * float(w.sum()) + 1.0  #! gradient-cut w
     return (torch.full((3,), scale) + b).sum()
 """,
-    "tolist": TWO + """
+    "tolist": TWO
+    + """
 def forward():
     numbers = [2 * n for n in w.tolist()]  #! gradient-cut w
     return (torch.tensor(numbers) + b).sum()
 """,
-    "numpy round trip": TWO + """
+    "numpy round trip": TWO
+    + """
 import numpy as np
 def forward():
     a = np.tanh((w * 2).detach().numpy())  #! gradient-cut w
     return (torch.from_numpy(a) + b).sum()
 """,
-    "torch.tensor": TWO + """
+    "torch.tensor": TWO
+    + """
 def forward():
     return (torch.tensor(w * 2) + b).sum()  #! gradient-cut w
 """,
-    "new_tensor": TWO + """
+    "new_tensor": TWO
+    + """
 def forward():
     return (b.new_tensor(w * 2) + b).sum()  #! gradient-cut w
 """,
-    "Parameter of a computed value": TWO + """
+    "Parameter of a computed value": TWO
+    + """
 def forward():
     y = nn.Parameter(w * 2)  #! gradient-cut w
     return (y + b).sum()
 """,
-    "integer cast": TWO + """
+    "integer cast": TWO
+    + """
 def forward():
     return ((w * 2).long() + b).sum()  #! gradient-cut w
 """,
-    "comparison": TWO + """
+    "comparison": TWO
+    + """
 def forward():
     return ((w > 0.5) * 1.0 + b).sum()  #! gradient-cut w
 """,
-    "argmax": TWO + """
+    "argmax": TWO
+    + """
 def forward():
     return ((w * 2).argmax() + b).sum()  #! gradient-cut w
 """,
-    "topk indices": TWO + """
+    "topk indices": TWO
+    + """
 def forward():
     return ((w * 2).topk(2).indices.float().sum() + b).sum()  #! gradient-cut w
 """,
-    "new leaf": TWO + """
+    "new leaf": TWO
+    + """
 def forward():
     y = (w * 2).detach().requires_grad_()  #! gradient-cut w
     return (y + b).sum()
 """,
-    "a Function that returns None": TWO + """
+    "a Function that returns None": TWO
+    + """
 class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -134,7 +154,8 @@ class Double(torch.autograd.Function):
 def forward():
     return (Double.apply(w) + b).sum()  #! gradient-cut w
 """,
-    "a Function marked non-differentiable": TWO + """
+    "a Function marked non-differentiable": TWO
+    + """
 class Mark(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -178,11 +199,13 @@ def forward():
     h = m(h).detach()  #! gradient-cut m.weight
     return z(h).sum()
 """,
-    "rounding": TWO + """
+    "rounding": TWO
+    + """
 def forward():
     return ((w.round() + b) ** 2 + b).sum()  #! gradient-zero w
 """,
-    "sign": TWO + """
+    "sign": TWO
+    + """
 def forward():
     return ((torch.sign(w * 2) + b) ** 2 + b).sum()  #! gradient-zero w
 """,
@@ -239,7 +262,9 @@ def forward():
 }
 
 OTHER = {
-    "zeroed between backward and step": HEAD + TWO + """
+    "zeroed between backward and step": HEAD
+    + TWO
+    + """
 for _ in range(3):
     loss = (w * b + b).sum()
     loss.backward()
@@ -247,26 +272,32 @@ for _ in range(3):
         p.grad = None  #! gradient-discarded w
     opt.step()
 """,
-    "zero_grad that keeps zeros": HEAD + TWO + """
+    "zero_grad that keeps zeros": HEAD
+    + TWO
+    + """
 for _ in range(3):
     loss = (w * 2 + b).sum()
     loss.backward()
     opt.zero_grad(set_to_none=False)  #! gradient-discarded w
     opt.step()
 """,
-    "no backward at all": HEAD + TWO + """
+    "no backward at all": HEAD
+    + TWO
+    + """
 for _ in range(3):
     loss = (w * 2 + b).sum()
     opt.step()  #! gradient-unused w
 """,
-    "a gradient asked for without an optimizer": HEAD + """
+    "a gradient asked for without an optimizer": HEAD
+    + """
 w = torch.ones(3, requires_grad=True)
 b = torch.zeros(3, requires_grad=True)
 loss = (w.detach() + b).sum()  #! gradient-cut w
 loss.backward()
 print(w.grad, b.grad)
 """,
-    "the gradient of a computed tensor": HEAD + """
+    "the gradient of a computed tensor": HEAD
+    + """
 w = torch.ones(3, requires_grad=True)
 y = w * 2
 y.sum().backward()

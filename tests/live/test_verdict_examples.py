@@ -23,8 +23,14 @@ def test_an_example_gives_what_its_page_says(verdict, example, tmp_path):
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=[one.slug for one in VERDICTS])
 def test_a_verdict_has_a_page_and_examples_of_both_kinds(verdict):
-    for heading in ("What it says", "Why it matters", "Known problems", "Example", "Use instead",
-                    "Fix safety"):
+    for heading in (
+        "What it says",
+        "Why it matters",
+        "Known problems",
+        "Example",
+        "Use instead",
+        "Fix safety",
+    ):
         assert f"## {heading}" in verdict.page
     assert any(example.expected for example in verdict.examples)
     assert any(not example.expected for example in verdict.examples)

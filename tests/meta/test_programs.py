@@ -24,7 +24,9 @@ def test_a_right_expectation_holds(tmp_path):
         GOOD.replace("gradient-cut w", "gradient-cut b"),
         GOOD.replace("gradient-cut w", "gradient-zero w"),
         GOOD.replace("  #! gradient-cut w", ""),
-        GOOD.replace("  #! gradient-cut w", "").replace("opt.step()", "opt.step()  #! gradient-cut w"),
+        GOOD.replace("  #! gradient-cut w", "").replace(
+            "opt.step()", "opt.step()  #! gradient-cut w"
+        ),
         GOOD.replace("w.detach()", "w"),
     ],
 )

@@ -28,7 +28,7 @@ from tether.live.sites import is_worn, without_our_frames
 Kind = Literal["script", "module", "code"]
 
 
-class CannotRun(Exception):
+class CannotRunError(Exception):
     """The program cannot be started; the message is one line that says why and what to do."""
 
 
@@ -94,7 +94,7 @@ class _Terminated(BaseException):
 def run(program: Program, session: Session, finish: Callable[[Ending], int]) -> int:
     """Run `program` under `session`, call `finish` when it has ended, return the exit code.
 
-    Raises `CannotRun` when there is no such program; then nothing was started.
+    Raises `CannotRunError` when there is no such program; then nothing was started.
     """
     one = _Run(program, session, finish)
     code, one.folder = _prepare(program, one.main)
@@ -151,19 +151,21 @@ def _prepare_script(program: Program, variables: dict[str, Any]) -> tuple[types.
     path = program.target
     absolute = os.path.abspath(path)
     if not os.path.exists(path):
-        raise CannotRun(f"there is no file {path!r}: give the path of a Python script")
+        raise CannotRunError(f"there is no file {path!r}: give the path of a Python script")
     if os.path.isdir(path) or pkgutil.get_importer(path) is not None:  # a folder or a zip file
         sys.argv = [path, *program.arguments]
         _first_on_path(path)
         spec = _main_spec(path)
-        variables.update(__file__=spec.origin, __spec__=spec, __loader__=spec.loader, __package__="")
+        variables.update(
+            __file__=spec.origin, __spec__=spec, __loader__=spec.loader, __package__=""
+        )
         code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
         return code, absolute if os.path.isdir(path) else os.path.dirname(absolute)
     try:
         with io.open_code(absolute) as file:
             source = file.read()
     except OSError as error:
-        raise CannotRun(f"cannot read {path!r}: {error.strerror}") from None
+        raise CannotRunError(f"cannot read {path!r}: {error.strerror}") from None
     code = _compile(source, absolute)
     loader = importlib.machinery.SourceFileLoader("__main__", absolute)
     variables.update(
@@ -178,7 +180,7 @@ def _prepare_script(program: Program, variables: dict[str, Any]) -> tuple[types.
 def _main_spec(path: str) -> importlib.machinery.ModuleSpec:
     spec = importlib.machinery.PathFinder.find_spec("__main__", [path])
     if spec is None or spec.loader is None or not hasattr(spec.loader, "get_code"):
-        raise CannotRun(f"{path!r} holds no __main__.py: give the path of a script inside it")
+        raise CannotRunError(f"{path!r} holds no __main__.py: give the path of a script inside it")
     return spec
 
 
@@ -188,10 +190,10 @@ def _prepare_module(program: Program, variables: dict[str, Any]) -> tuple[types.
         # runpy's own search: it says in words why a module cannot be run.
         name, spec, code = runpy._get_module_details(program.target)  # type: ignore[attr-defined]
     except ImportError as error:
-        raise CannotRun(f"cannot run module {program.target!r}: {error}") from None
+        raise CannotRunError(f"cannot run module {program.target!r}: {error}") from None
     except SyntaxError as error:
         _show(error)
-        raise CannotRun(f"module {program.target!r} is not valid Python") from None
+        raise CannotRunError(f"module {program.target!r} is not valid Python") from None
     del name
     variables.update(
         __file__=spec.origin,
@@ -210,7 +212,7 @@ def _compile(source: str | bytes, file: str) -> types.CodeType:
     except (SyntaxError, ValueError) as error:
         if isinstance(error, SyntaxError):
             _show(error.with_traceback(None))
-        raise CannotRun(f"{file} is not valid Python: {error}") from None
+        raise CannotRunError(f"{file} is not valid Python: {error}") from None
 
 
 def _first_on_path(folder: str) -> None:
@@ -296,7 +298,7 @@ def _die_of(number: signal.Signals) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # noqa: BLE001, S112, PERF203 -- it may be closed or replaced
+        except Exception:  # noqa: BLE001, S112 -- it may be closed or replaced
             continue
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -299,7 +299,7 @@ def _copies(about: Findings) -> list[Block]:
     cells = [_copy_cells(row, about, needs) for row in own]
     total = sum(row.bytes for row in about.copies)
     count = sum(row.count for row in about.copies)
-    text = f"{counted(count, 'copy', 'copies')} and conversions, {bytes_text(total)} copied"
+    text = f"{counted(count, 'copy or conversion', 'copies and conversions')}, {bytes_text(total)} copied"
     blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
     if own:
         blocks.append(_cut_table(columns, cells, "lines"))

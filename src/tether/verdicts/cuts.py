@@ -18,6 +18,7 @@ class Cut(NamedTuple):
     what: str  # completes "...is cut: "
     fix: str
     evidence: tuple[Evidence, ...]
+    at: int = UNKNOWN  # position of the call
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
@@ -40,15 +41,20 @@ _INDICES = frozenset(
     | {"searchsorted", "bucketize", "nonzero", "multinomial", "argwhere", "msort", "unique"}
 )
 _REBUILDS = {
-    "tensor": ("torch.tensor() copies the numbers into a new leaf",
-               "use torch.stack or torch.cat on the tensors themselves"),
+    "tensor": (
+        "torch.tensor() copies the numbers into a new leaf",
+        "use torch.stack or torch.cat on the tensors themselves",
+    ),
     "new_tensor": ("new_tensor() copies the numbers into a new leaf", "use x.clone()"),
-    "as_tensor": ("as_tensor() of Python numbers makes a new leaf",
-                  "use torch.stack on the tensors themselves"),
-    "Parameter": ("nn.Parameter() makes a new leaf of the computed value",
-                  "keep the computed tensor as it is, and make Parameters only of values that are"
-                  " trained themselves"),
-}  # fmt: skip
+    "as_tensor": (
+        "as_tensor() of Python numbers makes a new leaf",
+        "use torch.stack on the tensors themselves",
+    ),
+    "Parameter": (
+        "nn.Parameter() makes a new leaf of the computed value",
+        "keep the computed tensor, and make Parameters only of what is trained itself",
+    ),
+}
 
 
 def described(history: History, position: int) -> Cut:
@@ -59,13 +65,14 @@ def described(history: History, position: int) -> Cut:
     for kind in (_explicit, _function, _numbers, _rebuilt, _mode, _by_dtype, _selection):
         found = kind(history, position, event, expression)
         if found is not None:
-            return found
+            return found._replace(at=position)
     return Cut(
         site,
         event.operation,
         f"the result of {expression} has no gradient path to its input",
         f"replace {expression} by a differentiable operation",
         (Evidence("cut", site, f"{expression} returns a tensor that does not require grad"),),
+        position,
     )
 
 
@@ -161,7 +168,9 @@ def _numbers(history: History, at: int, event: Event, expression: str) -> Cut | 
             entry = history.site_of(history.events[history.position(bridge.entry)])
             sure = "" if bridge.certain else "likely "
             through = f", through {bridge.via}" if bridge.via else ""
-            found.append(Evidence("re-entry", entry, f"{sure}they come back as a new leaf{through}"))
+            found.append(
+                Evidence("re-entry", entry, f"{sure}they come back as a new leaf{through}")
+            )
             break
     return Cut(site, operation, what, fix, tuple(found))
 

@@ -86,7 +86,7 @@ def _story(
 
 
 def _distinct(history: History, positions: list[int]) -> list[Cut]:
-    cuts = {}
+    cuts: dict[tuple[str, int, str], Cut] = {}
     for position in positions[:50]:
         cut = described(history, position)
         cuts.setdefault((cut.site.file, cut.site.line, cut.operation), cut)
@@ -103,9 +103,12 @@ def _finding(
     event = history.events[paths.backward]
     loss = history.site_of(event)
     facts = list(cut.evidence)
-    for other in others:
-        if (other.site.file, other.site.line) != (cut.site.file, cut.site.line):
-            facts.append(Evidence("also cut", other.site, f"and again: {other.what}"))
+    shown = {(one.site.file, one.site.line) for one in cut.evidence}
+    facts += [
+        Evidence("also cut", other.site, f"and again: {other.what}")
+        for other in others
+        if (other.site.file, other.site.line) not in shown
+    ]
     facts.append(Evidence("loss", loss, "backward starts from the loss here"))
     whole = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and {len(names) - 1} more"
     when = in_how_many(history, tensors[0])
@@ -118,7 +121,7 @@ def _finding(
         sure = "is most likely cut" if likely else "is cut"
         message = f"{whole} got no gradient {when}. {path} to the loss {sure} here: {cut.what}."
     fix = cut.fix
-    elsewhere = [one for one in others if one.site.line != cut.site.line]
+    elsewhere = [one for one in others if (one.site.file, one.site.line) not in shown]
     if elsewhere:
         fix += f"; then also at {listed([place(one.site) for one in elsewhere])}"
     assumes = ("the value was followed through Python numbers or arrays in the source",)
@@ -131,9 +134,9 @@ def _finding(
         message=message,
         also=tuple(dict.fromkeys([*names[1:], *aliases])),
         evidence=tuple(facts),
+        count=history.times(cut.at) if cut.at >= 0 else 1,
         assumes=assumes if likely else (),
         fix=Fix(_capital(fix) + "."),
-        count=len(tensors),
         tensors=tuple(tensors),
     )
 

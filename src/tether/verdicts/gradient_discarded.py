@@ -100,9 +100,12 @@ def _clearing(history: History, tensor: int, since: int, until: int) -> int:
             named = [one.tensor for one in (reads if event.operation == "zero_grad" else reads[:1])]
             if tensor in named:
                 found = position
-        elif after_backward and event.operation in _ZEROING and event.writes:
-            if any(one.tensor in gradients for one in event.writes):
-                found = position
+        elif (
+            after_backward
+            and event.operation in _ZEROING
+            and any(one.tensor in gradients for one in event.writes)
+        ):
+            found = position
     return found
 
 

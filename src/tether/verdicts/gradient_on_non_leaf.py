@@ -17,8 +17,8 @@ leaves: tensors that were made by you and require grad. The leaves it was comput
 
 ## Why it matters
 The value is None and looks like a gradient that was lost. A common case: `nn.Parameter(...)` or
-`torch.randn(..., requires_grad=True)` followed by `.to(device)`, `* 0.1` or a reshape, which makes a
-new tensor that is no leaf.
+`torch.randn(..., requires_grad=True)` followed by `.to(device)`, `* 0.1` or a reshape, which makes
+a new tensor that is no leaf.
 
 ## Known problems
 None known.

@@ -81,10 +81,8 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
         also=tuple(names[1:]),
         evidence=tuple(facts),
         fix=Fix(
-            f"Use {where} on the way to the loss, or leave it out of the optimizer"
-            f" ({place(site)})."
+            f"Use {where} on the way to the loss, or leave it out of the optimizer ({place(site)})."
         ),
-        count=len(tensors),
         tensors=tuple(tensors),
     )
 
@@ -116,7 +114,6 @@ def _no_backward(history: History) -> Iterator[Finding]:
         also=tuple(names[1:]),
         evidence=(Evidence("step", site, "the optimizer steps without any gradient"),),
         fix=Fix("Call loss.backward() before the optimizer steps."),
-        count=len(names),
         tensors=tuple(history.without_gradient),
     )
 

@@ -72,7 +72,6 @@ def check(history: History) -> Iterator[Finding]:
             also=tuple(names[1:]),
             evidence=(Evidence("step", site, f"{event.operation} has a derivative of zero"),),
             fix=Fix("Pass the gradient straight through: x + (f(x) - x).detach()."),
-            count=len(tensors),
             tensors=tuple(tensors),
         )
 

@@ -91,7 +91,6 @@ def _warning(history: History, site_number: int, tensors: list[int]) -> Finding:
             "Let it train with requires_grad_(True), or leave it out of the optimizer at"
             f" {place(optimizer)}."
         ),
-        count=len(tensors),
         tensors=tuple(tensors),
     )
 
@@ -101,7 +100,13 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
     by_site: dict[int, list[int]] = defaultdict(list)
     for tensor, position in frozen_at.items():
         fact = history.facts_of_name(tensor)
-        known = fact is not None and fact.module and fact.name.split(".")[0] in roots
+        kind = history.trace.tensors.get(tensor)
+        known = (
+            fact is not None
+            and fact.module
+            and fact.name.split(".")[0] in roots
+            and (kind is None or kind.kind not in ("Tensor", "Buffer"))  # a buffer never trains
+        )
         if known and tensor not in history.held:
             by_site[history.events[position].site].append(tensor)
     for number, tensors in by_site.items():
@@ -118,13 +123,12 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
             site=site,
             operation="requires_grad_",
             message=(
-                f"{len(names)} parameters of `{root.split('.')[0] or names[0]}` were frozen here and"
-                f" nothing trains them: {listed(shown, 6)}."
+                f"{len(names)} parameters of `{root.split('.')[0] or names[0]}` were frozen here"
+                f" and nothing trains them: {listed(shown, 6)}."
             ),
             also=tuple(names[1:]),
             evidence=(Evidence("frozen", site, f"frozen here: {listed(shown, 12)}"),),
             fix=Fix("Nothing, if these are the modules you meant to freeze."),
-            count=len(names),
             tensors=tuple(tensors),
         )
 

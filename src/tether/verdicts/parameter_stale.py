@@ -56,8 +56,8 @@ def stale(history: History) -> list[Finding]:
 def _replaced(history: History) -> Iterator[Finding]:
     found = missing(history)
     bearers: dict[str, list[int]] = {}
-    for name in sorted(history.trace.names, key=lambda one: one.at):
-        bearers.setdefault(name.name, []).append(name.tensor)
+    for fact in sorted(history.trace.names, key=lambda one: one.at):
+        bearers.setdefault(fact.name, []).append(fact.tensor)
     read = {
         one.tensor
         for event in history.events
@@ -74,8 +74,8 @@ def _replaced(history: History) -> Iterator[Finding]:
             if new is None:
                 continue
             position = history.made_at(new)
-            site = history.events[position].site if position != UNKNOWN else UNKNOWN
-            groups.setdefault((site, name.rpartition(".")[0]), []).append((tensor, new, name))
+            number = history.events[position].site if position != UNKNOWN else UNKNOWN
+            groups.setdefault((number, name.rpartition(".")[0]), []).append((tensor, new, name))
             break
     for (site_number, _), members in groups.items():
         holder = _holder(history, members[0][0])
@@ -98,7 +98,6 @@ def _replaced(history: History) -> Iterator[Finding]:
                 Evidence("made", site, "the tensor that the model uses now is made here"),
             ),
             fix=Fix(f"Make the optimizer ({place(optimizer)}) after {place(site)}."),
-            count=len(members),
             tensors=tuple(tensor for tensor, _, _ in members),
         )
 
@@ -173,14 +172,15 @@ def _left_out(history: History, kind: str, number: int, tensors: list[int]) -> F
         also=tuple(names[1:]),
         evidence=(
             Evidence("made", site, "it is made here"),
-            Evidence("held", optimizer, f"{kind} takes the parameters of `{root}` here, without it"),
+            Evidence(
+                "held", optimizer, f"{kind} takes the parameters of `{root}` here, without it"
+            ),
         ),
         fix=Fix(
             f"Make the optimizer after it, or add it with add_param_group ({place(optimizer)})."
             if listed
             else "Keep the modules in nn.ModuleList or nn.ModuleDict."
         ),
-        count=len(tensors),
         tensors=tuple(tensors),
     )
 
