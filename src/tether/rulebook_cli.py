@@ -53,13 +53,13 @@ def _tried(rules: list[Rule], device: str, *, use_cache: bool) -> list[render.Ro
         reason = str(error).partition("\n")[0]
         raise click.UsageError(f"device {device!r} cannot be used: {reason}") from None
     cache = cache_folder() if use_cache else None
-    with click.progressbar(
-        length=len(rules),
-        label="Trying every rule",
-        file=sys.stderr,
-        hidden=not sys.stderr.isatty(),
-    ) as bar:
-        verdicts = verify(rules, device, cache=cache, progress=lambda _: bar.update(1))
+    if sys.stderr.isatty():
+        with click.progressbar(
+            length=len(rules), label="Trying every rule", file=sys.stderr
+        ) as bar:
+            verdicts = verify(rules, device, cache=cache, progress=lambda _: bar.update(1))
+    else:
+        verdicts = verify(rules, device, cache=cache)
     return [
         render.Row(rule, verdict.status, verdict.tried, verdict.seen)
         for rule, verdict in zip(rules, verdicts, strict=True)

@@ -51,7 +51,8 @@ def _line(draw: st.DrawFn, predictor: Predictor, new: str) -> str:
     tensors = {n: v for n, v in predictor.names.items() if isinstance(v, Tensor)}
     arrays = [name for name, value in predictor.names.items() if isinstance(value, Array)]
     kinds = [_start, _copy, _computed, _computed, _view, _view, _item, _product, _product, _write,
-             _write, _write_item, _augmented, _backward, _leave, _wrap, _parts, _set_data]  # fmt: skip
+             _write, _write_item, _augmented, _backward, _leave, _wrap, _parts, _set_data,
+    ]  # fmt: skip
     if arrays:
         kinds.append(lambda draw, *_: _array(draw, arrays, new))
     kind = draw(st.sampled_from(kinds)) if tensors else _start

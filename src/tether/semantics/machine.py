@@ -374,12 +374,12 @@ class Machine:
         assert node is not None
         if "result" in effect.saves:
             node.save(made)
-        node.keeps = node.keeps or "own" in effect.saves
+        node.keeps = node.keeps or ("own" in effect.saves and bool(node.edges))
         if "x" in effect.saves:
             node.save(source)
         if "other" in effect.saves:  # a product: each side's gradient needs the other side
             for one, other in ((source, others[0]), (others[0], source)):
-                if one.requires_grad:
+                if graph.edges([one]):
                     node.save(other)
 
     def _record_write(
@@ -398,7 +398,7 @@ class Machine:
             )
             if "other" in effect.saves:
                 node.keeps = True  # of the target, if need be, a copy is saved
-                if target.requires_grad:
+                if graph.edges([target]):
                     node.save(others[0])
         if effect.writes == "seen":
             target.counter.value += 1
