@@ -172,12 +172,12 @@ def bytes_per_event(steps: int = 20) -> tuple[float, int]:
     session.start()
     try:
         step()
-        events, before = len(session.recorder.events), tracemalloc.get_traced_memory()[0]
+        events, before = session.recorder.log.count, tracemalloc.get_traced_memory()[0]
         for _ in range(steps):
             step()
         gc.collect()
         after = tracemalloc.get_traced_memory()[0]
-        count = len(session.recorder.events) - events
+        count = session.recorder.log.count - events
     finally:
         session.mute()
         tracemalloc.stop()

@@ -15,6 +15,7 @@ import ctypes
 import time
 import weakref
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -149,7 +150,7 @@ class Contents:
 
     # -- silent writes -----------------------------------------------------------------------
 
-    def compare(self, reads: tuple[Snapshot, ...], site: int) -> None:
+    def compare(self, reads: Sequence[Snapshot], site: int) -> None:
         """Before a call: have watched bytes among its operands changed unheard?"""
         for snapshot in reads:
             watch = self.watched.get(snapshot[1])

@@ -40,11 +40,18 @@ RETYPES = {"data.__set__", "set_", "resize_", "resize_as_", "detach_", "requires
 """Operations after which a tensor may have another storage, shape or place in the graph although
 its version did not move."""
 
+ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombuffer"}
+"""Operations that make a tensor of something that may be another library's array."""
+
+SPECIAL = ENTRIES | {"set_grad_enabled", "grad.__get__", "grad.__set__", "batch_norm",
+    "instance_norm", "register_hook"}  # fmt: skip
+"""Operations of which the recorder notes something of their own."""
+
 
 class Function:
     """One torch function as the recorder treats it."""
 
-    __slots__ = ("changes_identity", "exits", "name", "number", "silent", "writes")
+    __slots__ = ("changes_identity", "exits", "name", "number", "plain", "silent", "writes")
 
     def __init__(self, name: str, *, silent: bool) -> None:
         self.name = name
@@ -52,6 +59,8 @@ class Function:
         self.silent = silent
         self.exits = name in EXITS
         self.changes_identity = name in RETYPES
+        # Nothing but reads, results and moved versions to tell of it.
+        self.plain = not (self.exits or self.changes_identity or name in SPECIAL)
         # Inference tensors keep no version: then the name must tell whether it writes.
         plain = name.removeprefix("_foreach_")
         self.writes = (

@@ -1,18 +1,22 @@
-"""The record of events while it grows: numbers in arrays, and nothing else.
+"""The record of events while it grows: numbers in one array, and nothing else.
 
 An event of Python objects is tracked by the garbage collector, and a million of them slow every
 collection of the program that is watched. So an event is a run of integers: what it was (numbers
 of strings), where, in which mode, and the rows of the snapshots it read, returned and wrote.
+`struct` packs a run in half the time that ``array.extend`` takes.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tether.facts import Event, Operand
 
 _HEAD = 10  # numbers before the rows
+
+PACK: list[Callable[..., bytes]] = [struct.Struct(f"{_HEAD + n}i").pack for n in range(16)]
+"""Packs an event with so many rows; 32 bits a number: two thousand million snapshots."""
 
 
 class EventLog:
@@ -22,11 +26,11 @@ class EventLog:
         self.limit = limit
         self.count = 0  # events ever added
         self.dropped = 0
-        self._numbers = array("q")
-        self._starts = array("q")  # where each event begins, counted from the first ever added
-        self._cut = 0  # numbers forgotten
+        self.numbers = bytearray()  # 32 bits each
         self._strings: dict[str, int] = {"": 0}
-        self._most = limit + max(limit // 4, 1000) if limit is not None else None
+        self.full: float = float("inf")  # count at which the oldest are forgotten
+        if limit is not None:
+            self.full = limit + max(limit // 4, 1000)
 
     def number(self, text: str) -> int:
         """Number of a string: an operation's name, a note."""
@@ -37,9 +41,9 @@ class EventLog:
         self,
         operation: int,
         site: int,
-        reads: Iterable[int],
-        results: Iterable[int],
-        writes: Iterable[int],
+        reads: Sequence[int],
+        results: Sequence[int],
+        writes: Sequence[int],
         mode: int,
         span: int,
         inner: int,
@@ -47,44 +51,54 @@ class EventLog:
         note: int,
     ) -> int:
         """Append an event, its strings as numbers and its operands as rows; return its index."""
-        numbers = self._numbers
-        reads, results, writes = tuple(reads), tuple(results), tuple(writes)
-        self._starts.append(self._cut + len(numbers))
-        numbers.extend(
-            (operation, site, mode, span, inner, thread, note,
-             len(reads), len(results), len(writes), *reads, *results, *writes)
-        )  # fmt: skip
-        self.count += 1
-        if self._most is not None and len(self._starts) > self._most:
-            self._forget()
-        return self.count - 1
+        a, b, c = len(reads), len(results), len(writes)
+        total = a + b + c
+        pack = PACK[total] if total < len(PACK) else struct.Struct(f"{_HEAD + total}i").pack
+        data = pack(
+            operation, site, mode, span, inner, thread, note, a, b, c, *reads, *results, *writes
+        )
+        # Nothing is called between these lines: no other thread comes in between.
+        index = self.count
+        self.numbers += data
+        self.count = index + 1
+        if index >= self.full:
+            self.forget()
+        return index
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop the oldest events, so that `limit` are left."""
         assert self.limit is not None
-        surplus = len(self._starts) - self.limit
-        until = self._starts[surplus]
-        del self._numbers[: until - self._cut]
-        del self._starts[:surplus]
-        self._cut = until
+        surplus = self.count - self.dropped - self.limit
+        numbers = memoryview(self.numbers).cast("i")
+        at = 0
+        for _ in range(surplus):
+            at += _HEAD + sum(numbers[at + 7 : at + _HEAD])
+        numbers.release()
+        del self.numbers[: at * 4]
         self.dropped += surplus
+        self.full = self.count + max(self.limit // 4, 1000)
 
     def rows(self) -> set[int]:
         """Return the rows that any event still holds."""
-        numbers, found = self._numbers, set[int]()
-        for start in self._starts:
-            at = start - self._cut
-            size = numbers[at + 7] + numbers[at + 8] + numbers[at + 9]
-            found.update(numbers[at + _HEAD : at + _HEAD + size])
+        found = set[int]()
+        with memoryview(self.numbers) as raw, raw.cast("i") as numbers:
+            at, end = 0, len(numbers)
+            while at < end:
+                first = at + _HEAD
+                at = first + sum(numbers[at + 7 : first])
+                found.update(numbers[first:at])
         return found
 
     def events(self, operands: Mapping[int, Operand]) -> Iterator[Event]:
         """Turn the numbers back into facts."""
         strings = {number: text for text, number in self._strings.items()}
-        numbers = self._numbers
-        for start in self._starts:
-            at = start - self._cut
+        numbers = memoryview(bytes(self.numbers)).cast("i")
+        at, end = 0, len(numbers)
+        while at < end:
             operation, site, mode, span, inner, thread, note, a, b, c = numbers[at : at + _HEAD]
-            rows = [operands[row] for row in numbers[at + _HEAD : at + _HEAD + a + b + c]]
+            first = at + _HEAD
+            at = first + a + b + c
+            rows = [operands[row] for row in numbers[first:at]]
             yield Event(
                 strings[operation], site, tuple(rows[:a]), tuple(rows[a : a + b]),
                 tuple(rows[a + b :]), mode, span, inner, thread, strings[note],

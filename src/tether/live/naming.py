@@ -98,7 +98,7 @@ class Naming:
         listed: bool,
     ) -> None:
         recorder = self._recorder
-        ref = recorder.who.tensors.get(id(tensor))
+        ref = recorder.who.find(tensor)
         if ref is None:
             return  # never part of a call: nothing will be said of it
         key = (ref.serial, path)

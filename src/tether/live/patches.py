@@ -321,7 +321,7 @@ class Patches:
             written = []
             for group in optimizer.param_groups:
                 for one in group["params"]:
-                    ref = recorder.who.tensors.get(id(one))
+                    ref = recorder.who.find(one)
                     if ref is not None and ref.snapshot[2] not in (-1, one._version):
                         written.append(one)
             kind = type(optimizer).__name__

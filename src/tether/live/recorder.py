@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -38,13 +38,12 @@ from tether.live import functions
 from tether.live.contents import Contents
 from tether.live.gradients import GradientLog
 from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Identities, Snapshot
-from tether.live.log import EventLog
+from tether.live.log import PACK, EventLog
 from tether.live.naming import Naming
 from tether.live.sites import Places
 
 STRICT = "TETHER_STRICT"
 
-_ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombuffer"}
 _handle = torch.overrides.handle_torch_function.__code__
 _boolean = next(  # of F.max_pool2d and the like: return_indices or not
     one
@@ -56,6 +55,7 @@ _getframe = sys._getframe
 _grad_enabled = torch.is_grad_enabled
 _inference_enabled = torch.is_inference_mode_enabled
 _function = types.FunctionType
+_without_subclasses = torch._C.DisableTorchFunctionSubclass
 
 
 def _past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeType]:
@@ -89,7 +89,7 @@ class Recorder:
         self.optimizers: list[OptimizerFact] = []
         self.functions: dict[Any, functions.Function] = {}
         self.places = Places()
-        self.who = Identities(self.gap)
+        self.who = Identities(self.gap, self.log)
         self.contents = Contents(self)
         self.gradients = GradientLog(self)
         self.who.on_leaf = self.gradients.seen
@@ -120,7 +120,9 @@ class Recorder:
     ) -> int:
         """Append an event; return its index."""
         log = self.log
-        index = log.add(
+        if self.who.dead:
+            self.who.bury()
+        return log.add(
             log.number(operation),
             place[0],
             [one[5] for one in reads],
@@ -132,8 +134,6 @@ class Recorder:
             listener.thread,
             log.number(note),
         )
-        self.who.time = index + 1
-        return index
 
     def gap(self, reason: str, site: int = UNKNOWN) -> None:
         """Note something that could not be seen, once per reason and place."""
@@ -207,6 +207,7 @@ class Listener(TorchFunctionMode):
         self.span = UNKNOWN
         self.who = recorder.who
         self._categories = recorder.who.categories
+        self._refs = recorder.who.tensors
 
     def __torch_function__(  # noqa: C901 -- one call, in the order in which it happens
         self,
@@ -250,18 +251,40 @@ class Listener(TorchFunctionMode):
         # Before: the arguments as they are.
         who = self.who
         tensors: list[torch.Tensor] = []
+        reads: list[Snapshot] = []
+        rows: list[int] = []
+        plain = what.plain
         try:
-            categories = self._categories
+            if who.dead:
+                who.bury()
+            categories, refs = self._categories, self._refs
             for argument in args:
                 category = categories.get(type(argument))
-                if category == PLAIN or category == SUBCLASS:
+                if category == PLAIN:
+                    # As `Identities.snapshot` does, without the calls.
+                    ref = refs.get(id(argument))
+                    if ref is None:
+                        seen = who.meet(argument)
+                    else:
+                        seen = ref.snapshot
+                        if (
+                            seen[2] < 0
+                            or argument._version != seen[2]
+                            or argument.requires_grad is not seen[3]
+                        ):
+                            seen = who.snapshot(argument)
                     tensors.append(argument)
-                elif category is None or category != OTHER:
-                    self._collect(argument, tensors, 0)
+                    reads.append(seen)
+                    rows.append(seen[5])
+                elif category != OTHER and self._look(argument, tensors, reads, rows):
+                    plain = False
             if kwargs:
+                if "out" in kwargs:
+                    plain = False
                 for argument in kwargs.values():
-                    self._collect(argument, tensors, 0)
-            reads = tuple([who.snapshot(tensor) for tensor in tensors])
+                    if categories.get(type(argument)) != OTHER:
+                        if self._look(argument, tensors, reads, rows):
+                            plain = False
             if recorder.contents.watched:
                 recorder.contents.compare(reads, site)
         except Exception as error:  # noqa: BLE001
@@ -275,12 +298,50 @@ class Listener(TorchFunctionMode):
             raise
         # After: who was written, what came back.
         try:
-            self._append(what, site, inner, tensors, reads, args, kwargs, result)
+            count = len(rows)
+            if plain and count < 15 and categories.get(type(result)) == PLAIN:
+                for tensor, before in zip(tensors, reads):  # noqa: B905 -- a third of its cost
+                    if before[2] < 0 or tensor._version != before[2]:
+                        break
+                else:
+                    # The common case: one tensor came back, and nothing else is to be told.
+                    if who.dead:
+                        who.bury()
+                    ref = refs.get(id(result))
+                    seen = who.meet(result) if ref is None else who.snapshot(result)
+                    data = PACK[count + 1](
+                        what.number, site, GRAD_ON if _grad_enabled() else _mode(), self.span,
+                        inner, self.thread, _NO_NOTE, count, 1, 0, *rows, seen[5],
+                    )  # fmt: skip
+                    log = recorder.log
+                    index = log.count
+                    log.numbers += data  # as in `EventLog.add`
+                    log.count = index + 1
+                    if index >= log.full:
+                        log.forget()
+                    return result
+            with _without_subclasses():  # a user's subclass must not hear the recorder look
+                self._append(what, site, inner, tensors, reads, args, kwargs, result)
         except Exception as error:  # noqa: BLE001
             recorder.failed(what.name, error)
         return result
 
     # -- parts of one call -------------------------------------------------------------------
+
+    def _look(
+        self, value: Any, tensors: list[torch.Tensor], reads: list[Snapshot], rows: list[int]
+    ) -> bool:
+        """Take snapshots of the tensors in an argument; return whether one is of a subclass."""
+        found: list[torch.Tensor] = []
+        self._collect(value, found, 0)
+        foreign = False
+        for tensor in found:
+            seen = self.who.snapshot(tensor)
+            tensors.append(tensor)
+            reads.append(seen)
+            rows.append(seen[5])
+            foreign = foreign or self._categories.get(type(tensor)) != PLAIN
+        return foreign
 
     def _collect(self, value: Any, into: list[torch.Tensor], depth: int) -> None:
         """Gather the tensors inside plain containers, a few levels deep."""
@@ -304,7 +365,7 @@ class Listener(TorchFunctionMode):
         site: int,
         inner: int,
         tensors: list[torch.Tensor],
-        reads: tuple[Snapshot, ...],
+        reads: Sequence[Snapshot],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
@@ -356,14 +417,14 @@ class Listener(TorchFunctionMode):
             self.thread,
             log.number(note) if note else _NO_NOTE,
         )
-        who.time = index + 1
         if writes and recorder.contents.watched:
             recorder.contents.wrote(writes)
         if what.exits:
             recorder.contents.exported(what.name, index, tensors, result)
-        elif what.name in _ENTRIES and args:
-            recorder.contents.entered(index, args[-1] if what.name == "new_tensor" else args[0],
-                                      result)
+        elif what.name in functions.ENTRIES and args:
+            recorder.contents.entered(
+                index, args[-1] if what.name == "new_tensor" else args[0], result
+            )
 
     def _changed(self, name: str, tensors: list[torch.Tensor], args: tuple[Any, ...]) -> str:
         """Look again at a tensor that may have another storage or place in the graph now."""
@@ -377,13 +438,12 @@ class Listener(TorchFunctionMode):
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Snapshot, ...]:
         """Batch norm writes its running statistics without moving their version."""
-        if not (kwargs.get("training", kwargs.get("use_input_stats"))
-                or (len(args) > 5 and args[5])):
+        if not (
+            kwargs.get("training", kwargs.get("use_input_stats")) or (len(args) > 5 and args[5])
+        ):
             return ()
         candidates = list(args[1:3]) + [kwargs.get("running_mean"), kwargs.get("running_var")]
-        return tuple(
-            self.who.snapshot(one) for one in candidates if isinstance(one, torch.Tensor)
-        )
+        return tuple(self.who.snapshot(one) for one in candidates if isinstance(one, torch.Tensor))
 
     def _definition_or(self, site: int) -> int:
         """Site of a grad-mode switch: a decorator's own line, where one made the switch."""
@@ -407,7 +467,7 @@ class Listener(TorchFunctionMode):
         name: str,
         site: int,
         inner: int,
-        reads: tuple[Snapshot, ...],
+        reads: Sequence[Snapshot],
     ) -> None:
         recorder = self.recorder
         recorder.add(name, (site, inner), reads, (), (), self, "raised")
