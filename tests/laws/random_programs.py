@@ -18,7 +18,7 @@ START = ["torch.ones(2, 3)", "torch.ones(2, 3, requires_grad=True)", "torch.zero
          "torch.ones(3, requires_grad=True)", "torch.ones(2, 1, 3)"]  # fmt: skip
 COPIES = ["clone()", "detach()", "data", "contiguous()", "double()", "float()", "cpu()",
           "to(torch.float64)"]  # fmt: skip
-COMPUTED = ["exp()", "relu()", "sign()", "round()", "sum()"]
+COMPUTED = ["exp()", "neg()", "relu()", "sign()", "round()", "sum()"]
 VIEWS = ["reshape(-1)", "unsqueeze(0)", "unsqueeze(-1)", "squeeze()"]
 WRITES = ["add_(1)", "mul_(2)", "exp_()", "zero_()", "fill_(3)", "requires_grad_()",
           "requires_grad_(False)", "detach_()"]  # fmt: skip
@@ -51,7 +51,7 @@ def _line(draw: st.DrawFn, predictor: Predictor, new: str) -> str:
     tensors = {n: v for n, v in predictor.names.items() if isinstance(v, Tensor)}
     arrays = [name for name, value in predictor.names.items() if isinstance(value, Array)]
     kinds = [_start, _copy, _computed, _computed, _view, _view, _item, _product, _product, _write,
-             _write, _write_item, _augmented, _backward, _leave, _wrap, _parts, _set_data,
+             _write, _write_item, _augmented, _backward, _leave, _wrap, _parts, _set_data, _join,
     ]  # fmt: skip
     if arrays:
         kinds.append(lambda draw, *_: _array(draw, arrays, new))
@@ -170,6 +170,17 @@ def _parts(draw, tensors, new):
     return f"{new} = {name}.{draw(st.sampled_from(['unbind()', 'split(2)']))}[0]"
 
 
+def _join(draw, tensors, new):
+    plain = sorted(n for n, v in tensors.items() if v.layout.contiguous and v.layout.shape)
+    if not plain:
+        return _start(draw, tensors, new)
+    name = draw(st.sampled_from(plain))
+    like = (tensors[name].layout.shape, tensors[name].dtype)
+    same = [n for n in plain if (tensors[n].layout.shape, tensors[n].dtype) == like]
+    call = draw(st.sampled_from(["cat", "stack"]))
+    return f"{new} = torch.{call}([{name}, {draw(st.sampled_from(same))}])"
+
+
 def _set_data(draw, tensors, new):
     name = _name(draw, tensors)
     shape, dtype = tensors[name].layout.shape, tensors[name].dtype
@@ -205,6 +216,15 @@ def differences(seen: Trace, said: Trace) -> list[str]:
         if not any(_fits(error, other) for other in expected):
             found.append(f"raised: seen {error.type} {error.message!r}")
     found += _compared("storages", left.storages(seen), right.storages(said))
+    found += _compared("memories", left.regions(seen), right.regions(said))
+    # An array made under no_grad hangs on a tensor that nobody has met: no bridge is seen there.
+    bridges = {one[:2] for one in said.bridges}
+    found += [f"bridge: seen {one}" for one in seen.bridges if one[:2] not in bridges]
+    # Whether an array's write changed any byte is a matter of values, which are not predicted.
+    possible = {(right.memories.get(one.storage), one.event) for one in said.unseen}
+    for one in seen.unseen:
+        if (left.memories.get(one.storage), one.event) not in possible:
+            found.append(f"unseen: seen {one}, said {said.unseen}")
     found += _compared("outcome", seen.outcome, said.outcome)
     return found
 
@@ -249,6 +269,15 @@ class _Serials:
             for fact in trace.gradients
             if fact.moment == "backward"
         ]
+
+    def regions(self, trace: Trace) -> set[frozenset[int]]:
+        """Which storages lie on the same bytes."""
+        groups: dict[int, set[int]] = {}
+        for serial, number in self.memories.items():
+            region = trace.storages[serial].memory
+            if region >= 0:
+                groups.setdefault(region, set()).add(number)
+        return {frozenset(group) for group in groups.values() if len(group) > 1}
 
     def storages(self, trace: Trace) -> dict[int, int]:
         """How many bytes each storage has."""

@@ -48,11 +48,11 @@ def _plain(operation: str, slug: str = "") -> Method:
     return method
 
 
-def _unary(operation: str, dtype: str = "") -> Method:
+def _unary(operation: str, slug: str = "") -> Method:
     """Make a call that computes element by element."""
 
     def method(machine: Machine, x: Tensor, _: Arguments, __: Keywords) -> Tensor:
-        return _computed(machine, (operation, operation), x, (), dtype)
+        return _computed(machine, (operation, slug or operation), x, (), "")
 
     return method
 
@@ -239,6 +239,27 @@ def _sum(machine: Machine, x: Tensor, arguments: Arguments, keywords: Keywords) 
     return machine.derive("sum", "sum", x, fresh(()))
 
 
+def _joined(operation: str) -> Function:
+    """Make a call that joins several tensors of one shape: ``cat``, ``stack``."""
+
+    def function(machine: Machine, arguments: Arguments, keywords: Keywords) -> Tensor:
+        if keywords or len(arguments) != 1 or not all(isinstance(x, Tensor) for x in arguments[0]):
+            raise Unknown(f"torch.{operation} with these arguments is not predicted")
+        first, *others = parts = list(arguments[0])
+        if len({(x.layout.shape, x.dtype) for x in parts}) > 1 or not all(
+            x.layout.contiguous and x.layout.shape for x in parts
+        ):
+            raise Unknown(f"torch.{operation} of tensors that differ is not predicted")
+        shape = first.layout.shape
+        if operation == "stack":
+            shape = (len(parts), *shape)
+        else:
+            shape = (shape[0] * len(parts), *shape[1:])
+        return machine.derive(operation, operation, first, fresh(shape), others=others)
+
+    return function
+
+
 def _requires_grad_(machine: Machine, x: Tensor, arguments: Arguments, _: Keywords) -> Tensor:
     return machine.mark(x, on=arguments[0] if arguments else True)
 
@@ -339,6 +360,7 @@ METHODS: dict[str, Method] = {
     "relu": _unary("relu"),
     "sign": _unary("sign"),
     "round": _unary("round"),
+    "neg": _unary("neg", "add"),
     "sum": _sum,
     "add_": _in_place("add_", ("add_", "add_")),
     "sub_": _in_place("sub_", ("add_", "add_")),
@@ -360,6 +382,8 @@ FUNCTIONS: dict[str, Function] = {
     "torch.zeros": _creation("zeros"),
     "torch.rand": _creation("rand"),
     "torch.from_numpy": _from_numpy,
+    "torch.cat": _joined("cat"),
+    "torch.stack": _joined("stack"),
     "torch.nn.Parameter": _parameter,
     "copy.deepcopy": _deepcopy,
 }

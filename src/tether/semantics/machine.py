@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tether.facts import GRAD_OFF, GRAD_ON, Event, Operand
+from tether.facts import GRAD_OFF, GRAD_ON, UNKNOWN, Bridge, Event, Operand, Unseen
 from tether.semantics import graph
 from tether.semantics.book import BY_SLUG
 from tether.semantics.graph import Counter, Memory, Node, Refused, Tensor
@@ -33,8 +33,9 @@ class Unknown(Exception):  # noqa: N818 - not an error: the honest answer
 class Array:
     """A NumPy array on a tensor's memory, or on its own."""
 
-    def __init__(self, memory: Memory, layout: Layout, dtype: str) -> None:
+    def __init__(self, memory: Memory, layout: Layout, dtype: str, event: int) -> None:
         self.memory, self.layout, self.dtype = memory, layout, dtype
+        self.event = event  # that exported it
 
 
 class Machine:
@@ -45,8 +46,12 @@ class Machine:
         self.events: list[Event] = []
         self.tensors: list[Tensor] = []
         self.memories: list[Memory] = []
+        self.bridges: list[Bridge] = []
+        self.unseen: list[Unseen] = []
         self.grad = True
         self.site = 0
+        self._exports: dict[int, int] = {}  # region -> event that lent it out
+        self._changed: dict[int, int] = {}  # storage -> events when it was written unheard
 
     # -- making ----------------------------------------------------------------------------
 
@@ -259,10 +264,12 @@ class Machine:
         def run() -> tuple[Tensor, ...]:
             effect = self.effect(slug, source)
             if effect.memory == "bridge":
-                array.append(Array(source.memory, source.layout, source.dtype))
+                region = self._region(source.memory)
+                self._exports[region] = len(self.events)
+                array.append(Array(source.memory, source.layout, source.dtype, len(self.events)))
             elif effect.memory == "own":
                 layout = preserved(source.layout)
-                array.append(Array(Memory(-1, 0), layout, source.dtype))
+                array.append(Array(Memory(-1, 0), layout, source.dtype, len(self.events)))
             return ()
 
         self._call(operation, (source,), run)
@@ -274,11 +281,15 @@ class Machine:
         if effect.memory != "bridge":
             raise Unknown(f"the rule {slug} makes no tensor on the array's memory")
         layout = array.layout._replace(offset=0)  # the new storage begins at the array
-        region = array.memory.region if array.memory.region >= 0 else array.memory.serial
-        array.memory.region = region
+        region = self._region(array.memory)
         made = self.tensor(layout, array.dtype, self.memory(layout, array.dtype, region))
+        self.bridges.append(Bridge(array.event, len(self.events), True, "the NumPy array"))
         self._event(operation, results=(made,))
         return made
+
+    def write_array(self, array: Array) -> None:
+        """Write through an array: no event, and every storage on those bytes changes."""
+        self._touch(array.memory.region, None)
 
     def grad_mode(self, *, on: bool) -> None:
         """Switch grad mode."""
@@ -298,6 +309,7 @@ class Machine:
         returns: bool = True,
     ) -> tuple[Tensor, ...]:
         """Note the operands, run the call, note what came of it."""
+        self._notice(reads)
         before = tuple(map(operand, reads))
         versions = [tensor.counter.value for tensor in reads]
         try:
@@ -306,9 +318,31 @@ class Machine:
             self._append(operation, before, (), (), "raised")
             raise
         written = [t for t, v in zip(reads, versions, strict=True) if t.counter.value != v]
+        for tensor in written:
+            self._touch(tensor.memory.region, tensor.memory)
         shown = tuple(map(operand, results)) if returns else ()
         self._append(operation, before, shown, tuple(map(operand, written)), note)
         return results
+
+    def _region(self, memory: Memory) -> int:
+        if memory.region < 0:
+            memory.region = memory.serial
+        return memory.region
+
+    def _touch(self, region: int, heard: Memory | None) -> None:
+        """Note that storages of a region changed; the one that the write was heard on did not."""
+        for memory in self.memories:
+            if region >= 0 and memory.region == region and memory is not heard:
+                self._changed.setdefault(memory.serial, len(self.events))
+
+    def _notice(self, reads: Sequence[Tensor]) -> None:
+        """Note the unheard writes to what is about to be read."""
+        for tensor in reads:
+            since = self._changed.pop(tensor.memory.serial, None)
+            if since is not None:
+                export = self._exports.get(tensor.memory.region, UNKNOWN)
+                now = len(self.events)
+                self.unseen.append(Unseen(tensor.memory.serial, since, now, export, self.site))
 
     def _event(self, operation: str, *, results: Sequence[Tensor] = (), note: str = "") -> None:
         self._append(operation, (), tuple(map(operand, results)), (), note)

@@ -91,6 +91,7 @@ class Predictor:
         trace = Trace(outcome=self.outcome, events=list(machine.events), sites=list(self.sites))
         trace.raised, trace.gaps = list(self.raised), list(self.gaps)
         trace.gradients = list(self.gradients)
+        trace.bridges, trace.unseen = list(machine.bridges), list(machine.unseen)
         born = _births(machine)
         trace.tensors = {
             tensor.serial: TensorFact(tensor.kind, born.get(tensor.serial, 0))
@@ -150,7 +151,8 @@ class Predictor:
 
     def _write_item(self, target: ast.expr, owner: Any, key: Any, value: Any) -> None:
         if isinstance(owner, Array):
-            return  # no call on a tensor: nobody hears it
+            self._at(target, lambda: self.machine.write_array(owner))
+            return
         if not isinstance(owner, Tensor) or value is _OPAQUE:
             raise Unknown(f"{ast.unparse(target)} is not known")
         self._at(target, lambda: write_index(self.machine, owner, key, value))
