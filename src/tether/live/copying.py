@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.intent import Intent, Plan, Refused, check_words, decide
-from tether.live import applying, numpy_bridge, pool, refreshing, storages, threads, trees
+from tether.live import applying, numpy_bridge, refreshing, storages, threads, trees
 
 _Tensor = torch.Tensor
 _requires_grad = operator.attrgetter("requires_grad")
 _PEEK = torch._C._functorch.maybe_current_level  # None outside of torch.func transforms
 _FORWARD = torch.autograd.forward_ad
 _SMALL = threads.THRESHOLD
-_SMALL_ARRAY = 128 << 10  # bytes; above, PyTorch's threads make up for its slower allocation
+_SMALL_ARRAY = 128 << 10  # bytes; above, PyTorch copies on several threads
 _Device = str | int | torch.device | None
 _Dtype = str | torch.dtype | None
 
@@ -98,6 +98,8 @@ def copy(
         # What `decide` says for this intent, without asking: detach if there is a graph, clone.
         try:
             if to == "numpy":
+                if obj.nbytes < _SMALL_ARRAY and obj.is_cpu:  # NumPy allocates these quicker
+                    return obj.detach().numpy().copy("K")
                 return _own_array(obj)
             if to == "torch" and not obj.__dict__:
                 source = obj.detach() if obj.requires_grad else obj
@@ -127,10 +129,8 @@ def copy(
 
 def _own_array(x: torch.Tensor) -> Any:
     """Return an array on memory of its own. Raises what `Tensor.numpy` raises."""
-    if x.nbytes < _SMALL_ARRAY and x.is_cpu:
-        return x.detach().numpy().copy(order="K")  # NumPy allocates small memory quicker
     if x.is_cpu and not (x.is_conj() or x.is_neg()):
-        return applying.own(x.detach(), pooled_from=pool.SMALLEST).numpy()
+        return applying.own(x.detach() if x.requires_grad else x).numpy()
     raise TypeError("to be planned")
 
 

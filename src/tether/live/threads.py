@@ -33,17 +33,19 @@ By benchmarks/copying.py: measuring adds 1 to 3 us, a tenth of a copy of 1 MB wh
 idle; beside busy ones PyTorch's copy of 1 MB was seen to wait for 8 ms, 300 times its length.
 """
 
-RETRY = 64
-"""Copies of one size class after which the way that lost is tried again, at most.
+PATIENCE, RETRY = 4, 64
+"""Copies of one size class after which the way that lost is tried again, at first and at most.
 
-The first times it is tried sooner, after 1, 2, 4, ... copies: one early measurement may have been
-spoilt by page faults.
+The number doubles each time: one early measurement may have been spoilt by page faults.
 """
+
+UNWATCHED = 3
+"""Copies between two that are timed, once the other way has lost for long: timing has its price."""
 
 SAMPLES = 5
 """Copies whose median time stands for a way: a lost time slice says little about the next copy."""
 
-BURST = 3
+BURST = 2
 """Copies made in a row when the other way is tried: the first one wakes sleeping threads."""
 
 
@@ -70,7 +72,7 @@ def _openmp() -> ctypes.PyDLL | None:
 class _Class:
     """What was measured of copies of one size class, in seconds per byte."""
 
-    __slots__ = ("burst", "led", "patience", "since", "times")
+    __slots__ = ("burst", "led", "patience", "since", "times", "unwatched")
 
     def __init__(self) -> None:
         # The last times on all threads, and those alone.
@@ -79,9 +81,10 @@ class _Class:
             collections.deque[float](maxlen=SAMPLES),
         )
         self.led = False  # copying alone is the better way so far
-        self.since = 0  # copies since the other way was tried
-        self.patience = 1  # copies after which it is tried again
+        self.since = 0  # timed copies since the other way was tried
+        self.patience = PATIENCE  # copies after which it is tried again
         self.burst = 0  # copies that are still to be made the other way
+        self.unwatched = 0  # copies that are not to be timed, since nothing has changed for long
 
 
 _classes = [_Class() for _ in range(64)]
@@ -105,6 +108,9 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
     if nbytes < THRESHOLD:
         return function()
     known = _classes[nbytes.bit_length()]
+    if known.unwatched:
+        known.unwatched -= 1
+        return single_threaded(function) if known.led else function()
     # Threads race here at worst for a measurement; every value they leave is a true one.
     if known.burst:
         known.burst -= 1
@@ -121,7 +127,9 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
     if not known.burst and all(known.times):
         together, by_itself = map(_median, known.times)
         if known.led != (by_itself < together):
-            known.led, known.since, known.patience = by_itself < together, 0, 1
+            known.led, known.since, known.patience = by_itself < together, 0, PATIENCE
+        elif known.patience == RETRY:
+            known.unwatched = UNWATCHED
     return result
 
 
