@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, Trace
 
 NO_VALUES = frozenset(
-    {"grad.__get__", "grad.__set__", "backward", "autograd.grad", "step", "zero_grad"}
+    {"grad.__get__", "grad.__set__", "backward", "step", "zero_grad"}
     | {"set_grad_enabled", "register_hook", "save", "__repr__", "__format__", "__str__"}
     | {"requires_grad.__set__", "retain_grad", "__reduce_ex__", "is_nonzero", "type"}
 )
@@ -32,6 +32,9 @@ OVERWRITES = frozenset(
     | {"_foreach_copy_"}
 )
 """Writes after which nothing of the old value is left in what was written."""
+
+_REGIONS = 32
+"""Regions of one memory whose last writes are kept apart."""
 
 _FIRST_ONLY = frozenset(
     {"type_as", "expand_as", "view_as", "reshape_as", "resize_as_", "to_sparse_like", "resize_as"}
@@ -56,7 +59,8 @@ class Dataflow:
             serial: -2 - fact.memory for serial, fact in trace.storages.items() if fact.memory >= 0
         }
         self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
-        self._writer: dict[int, int] = {}  # memory -> event that wrote it last
+        # memory -> the events that wrote it last, each with the elements it wrote
+        self._writers: dict[int, list[tuple[int, Operand]]] = {}
         self._maker: dict[int, int] = {}  # memory -> event that returned the first tensor on it
         self._quiet_spans = _quiet_spans(trace)
         self._guarded = _initialised_until(trace, self._memory)
@@ -81,7 +85,7 @@ class Dataflow:
             for result in event.results:
                 self._producer.pop(result.tensor, None)
             return
-        edges = list(self._sources(_values_read(event)))
+        edges = list(self._sources(_values_read(event), event.results))
         edges += (Edge(exit_, None) for exit_ in self._bridges.get(position, ()))
         if event.operation == "apply":
             # What the forward computed from tensors that were not arguments flows through too.
@@ -100,21 +104,35 @@ class Dataflow:
             memory = self.memory(written)
             if position < self._guarded.get(memory, -1) and not _tracked(event):
                 self._producer.pop(written.tensor, None)
-                self._writer.pop(memory, None)
+                self._writers.pop(memory, None)
                 continue
             self._producer[written.tensor] = position
-            self._writer[memory] = position
+            self._note_write(memory, position, written)
 
-    def _sources(self, operands: Sequence[Operand]) -> Iterator[Edge]:
+    def _note_write(self, memory: int, position: int, written: Operand) -> None:
+        """Remember a write; it covers earlier ones of the same elements (and read them first)."""
+        region = (written.storage, extent(written))
+        kept = [
+            one
+            for one in self._writers.get(memory, ())
+            if (one[1].storage, extent(one[1])) != region
+        ]
+        self._writers[memory] = [*kept[-_REGIONS:], (position, written)]
+
+    def _sources(
+        self, operands: Sequence[Operand], results: Sequence[Operand] = ()
+    ) -> Iterator[Edge]:
         for operand in operands:
+            # A view takes on the values of the part that it shows, and of no other.
+            shown = [one for one in results if one.storage == operand.storage] or [operand]
             producer = self._producer.get(operand.tensor, UNKNOWN)
             if producer == UNKNOWN and operand.storage != UNKNOWN:
                 # A tensor that came about unheard, on memory whose maker is known.
                 producer = self._maker.get(self.memory(operand), UNKNOWN)
-            writer = self._writer.get(self.memory(operand), UNKNOWN)
             yield Edge(producer, operand)
-            if writer > producer:
-                yield Edge(writer, operand)
+            for writer, written in self._writers.get(self.memory(operand), ()):
+                if writer > producer and any(may_overlap(one, written) for one in shown):
+                    yield Edge(writer, operand)
 
     def behind(self, position: int, most: int = 300_000) -> list[int]:
         """Return the events whose values flow into `position`, in order; at most `most`."""
@@ -128,6 +146,26 @@ class Dataflow:
                         queue.append(edge.source)
         seen.discard(position)
         return sorted(seen)
+
+
+def extent(operand: Operand) -> tuple[int, int]:
+    """First element that an operand can touch in its storage, and the one after its last."""
+    if any(size == 0 for size in operand.shape):
+        return operand.offset, operand.offset
+    reach = sum((n - 1) * abs(s) for n, s in zip(operand.shape, operand.strides, strict=False))
+    return operand.offset, operand.offset + reach + 1
+
+
+def may_overlap(a: Operand, b: Operand) -> bool:
+    """Whether two operands on one memory can have elements in common, by their extents.
+
+    Interleaved views (two columns) count as overlapping, which is safe for every verdict that
+    then also looks at what was read; so do views of another storage or element size.
+    """
+    if a.storage != b.storage or a.dtype != b.dtype:
+        return True
+    (first, last), (other_first, other_last) = extent(a), extent(b)
+    return first < other_last and other_first < last
 
 
 def _values_read(event: Event) -> tuple[Operand, ...]:

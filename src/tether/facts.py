@@ -157,11 +157,11 @@ GradientStatus = Literal["none", "zero", "some", "unchecked"]
 class Gradients(NamedTuple):
     """The gradients of many tensors at one moment.
 
-    ``backward``: after a backward pass. ``step``: as the optimizer is about to use them.
-    ``end``: when the recording ended.
+    ``backward``: after a backward pass. ``asked``: what ``autograd.grad`` returned for each input.
+    ``step``: as the optimizer is about to use them. ``end``: when the recording ended.
     """
 
-    moment: Literal["backward", "step", "end"]
+    moment: Literal["backward", "asked", "step", "end"]
     at: int
     site: int
     optimizer: int  # index in Trace.optimizers, -1 for backward and end

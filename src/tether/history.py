@@ -9,12 +9,14 @@ clock (`at`, `Bridge.exit`) counts from the start of the program: `position` con
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from tether.dataflow import Dataflow
+from tether.dataflow import Dataflow, may_overlap
+from tether.dataflow import extent as extent  # asked of operands together with `overlaps`
 from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
 
 _NOWHERE = Site("<unknown>", 0)
@@ -194,6 +196,11 @@ class History:
         asked: dict[int, int] = {}
         for position in range(first, len(self.events)):
             event = self.events[position]
+            if event.operation == "autograd.grad" and event.note.startswith("of "):
+                wanted = event.reads[int(event.note.removeprefix("of ")) :]
+                for leaf in wanted:
+                    if leaf.leaf and leaf.requires_grad:
+                        asked.setdefault(leaf.tensor, position)
             if event.operation == "grad.__get__" and event.inner == event.site and event.reads:
                 leaf = event.reads[0]
                 if leaf.leaf and leaf.requires_grad and not self.inside(event, "backward") >= 0:
@@ -212,7 +219,9 @@ class History:
             for tensor, status in fact.status.items():
                 found.setdefault(tensor, set()).add(status)
         stepped = set(found)
-        for fact in self.after_backward:
+        for fact in self.trace.gradients:
+            if fact.moment not in ("backward", "asked"):
+                continue
             for tensor, status in fact.status.items():
                 wanted = tensor in self.asked or (not self.steps and tensor in self.held)
                 if wanted and tensor not in stepped:
@@ -226,26 +235,27 @@ class History:
         return sorted(found, key=lambda tensor: self.order.get(tensor, tensor + len(self.order)))
 
     @cached_property
-    def _switches(self) -> dict[int, list[int]]:
-        switches: dict[int, list[int]] = defaultdict(list)
+    def _switches(self) -> dict[int, tuple[list[int], list[int]]]:
+        """For each thread: positions of its grad-mode switches, and the one in force from each."""
+        switches: dict[int, tuple[list[int], list[int]]] = {}
         for position, event in enumerate(self.events):
-            if event.operation == "set_grad_enabled":
-                switches[event.thread].append(position)
+            if event.operation != "set_grad_enabled":
+                continue
+            positions, in_force = switches.setdefault(event.thread, ([], []))
+            last = in_force[-1] if in_force else UNKNOWN
+            if event.note == "on":
+                last = UNKNOWN
+            elif last == UNKNOWN or event.note != self.events[last].note:
+                last = position  # a block inside another that is off already changes nothing
+            positions.append(position)
+            in_force.append(last)
         return switches
 
     def switch_in_force(self, position: int) -> int:
         """Position of the switch that had turned gradients off at an event, or -1."""
-        event = self.events[position]
-        last = UNKNOWN
-        for switch in self._switches.get(event.thread, ()):
-            if switch >= position:
-                break
-            note = self.events[switch].note
-            if note == "on":
-                last = UNKNOWN
-            elif last == UNKNOWN or note != self.events[last].note:
-                last = switch
-        return last
+        positions, in_force = self._switches.get(self.events[position].thread, ([], []))
+        before = bisect_left(positions, position)
+        return in_force[before - 1] if before else UNKNOWN
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -286,27 +296,9 @@ class History:
         return found
 
 
-def extent(operand: Operand) -> tuple[int, int]:
-    """First element that an operand can touch in its storage, and the one after its last."""
-    if any(size == 0 for size in operand.shape):
-        return operand.offset, operand.offset
-    strides = operand.strides or (0,) * len(operand.shape)
-    reach = sum((n - 1) * abs(s) for n, s in zip(operand.shape, strides, strict=False))
-    return operand.offset, operand.offset + reach + 1
-
-
 def overlaps(a: Operand, b: Operand) -> bool:
-    """Whether two operands on one storage span common elements.
-
-    Decided by their extents: interleaved views (two columns) count as overlapping, which is safe
-    for every verdict that then also looks at what was read.
-    """
-    if a.storage != b.storage:
-        return False
-    if a.dtype != b.dtype:
-        return True  # another element size: the extents cannot be compared
-    (first, last), (other_first, other_last) = extent(a), extent(b)
-    return first < other_last and other_first < last
+    """Whether two operands of one storage span common elements, by their extents."""
+    return a.storage == b.storage and may_overlap(a, b)
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -209,6 +209,27 @@ def forward():
 def forward():
     return ((torch.sign(w * 2) + b) ** 2 + b).sum()  #! gradient-zero w
 """,
+    "a hook that zeroes the gradient": TWO + """
+w.register_hook(lambda g: torch.zeros_like(g))  #! gradient-zero w
+def forward():
+    return (w * 2 + b).sum()
+""",
+    "a derivative without create_graph": TWO + """
+def forward():
+    y = (w ** 3).sum()
+    (g,) = torch.autograd.grad(y, [w])  #! gradient-cut w
+    return (g * b + b).sum()
+""",
+    "a slice of a shared buffer": """
+buffer = torch.zeros(2, 3)
+w = torch.ones(3, requires_grad=True)  #! gradient-unused w
+b = torch.zeros(3, requires_grad=True)
+opt = torch.optim.SGD([w, b], lr=0.1)
+def forward():
+    buffer[0].copy_((w * 2).detach())
+    buffer[1].fill_(1.0)
+    return (buffer[1] + b).sum()
+""",
     "an output that the loss ignores": """
 class Net(nn.Module):
     def __init__(self):
@@ -295,6 +316,12 @@ b = torch.zeros(3, requires_grad=True)
 loss = (w.detach() + b).sum()  #! gradient-cut w
 loss.backward()
 print(w.grad, b.grad)
+""",
+    "autograd.grad of a detached tensor": HEAD + """
+w = torch.ones(3, requires_grad=True)
+v = torch.ones(3, requires_grad=True)
+loss = (w.detach() * v).sum()  #! gradient-cut w
+torch.autograd.grad(loss, [w, v], allow_unused=True)
 """,
     "the gradient of a computed tensor": HEAD
     + """
@@ -416,6 +443,15 @@ for reentrant in (False, True, False):
     x = torch.ones(2, 3, requires_grad=True)
     opt.zero_grad()
     b(checkpoint(a, x, use_reentrant=reentrant)).sum().backward()
+    opt.step()
+""",
+    "a hook that only looks": """
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+w.register_hook(lambda g: print(g.norm()))
+for _ in range(3):
+    opt.zero_grad()
+    torch.relu(-w).sum().backward()
     opt.step()
 """,
     "zero-initialised residual branch": """

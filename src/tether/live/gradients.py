@@ -9,7 +9,7 @@ look costs a device synchronisation.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,6 +53,19 @@ class GradientLog:
             if leaf is not None and is_leaf(leaf):
                 status[serial] = "none" if leaf.grad is None else "unchecked"
         self._add("backward", site, UNKNOWN, status)
+
+    def after_grad(
+        self,
+        site: int,
+        asked: Sequence[torch.Tensor],
+        found: Sequence[torch.Tensor | None],
+    ) -> None:
+        """Record which of the tensors given to ``autograd.grad`` it found a gradient for."""
+        status: dict[int, GradientStatus] = {}
+        for tensor, gradient in zip(asked, found, strict=True):
+            serial = self._recorder.who.serial(tensor)
+            status[serial] = "none" if gradient is None else "unchecked"
+        self._add("asked", site, UNKNOWN, status)
 
     def at_step(self, site: int, optimizer: int, tensors: Iterable[torch.Tensor]) -> None:
         """Record the gradients that an optimizer is about to use."""

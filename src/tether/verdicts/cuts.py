@@ -62,7 +62,7 @@ def described(history: History, position: int) -> Cut:
     event = history.events[position]
     site = history.site_of(event)
     expression = f"`{shortened(site.expression)}`" if site.expression else event.operation
-    for kind in (_explicit, _function, _numbers, _rebuilt, _mode, _by_dtype, _selection):
+    for kind in _KINDS:
         found = kind(history, position, event, expression)
         if found is not None:
             return found._replace(at=position)
@@ -118,6 +118,19 @@ def _explicit(history: History, _at: int, event: Event, expression: str) -> Cut 
             "assigning .data replaces the values; the graph of the right-hand side is dropped",
         )  # fmt: skip
     return None
+
+
+def _derivative(history: History, _at: int, event: Event, expression: str) -> Cut | None:
+    if event.operation != "autograd.grad":
+        return None
+    site = history.site_of(event)
+    return _simple(
+        site,
+        event.operation,
+        f"{expression} returns gradients that are outside the graph",
+        f"pass create_graph=True at {place(site)} where a gradient is to flow through a gradient",
+        "without create_graph=True the result does not require grad",
+    )
 
 
 def _function(history: History, at: int, event: Event, _expression: str) -> Cut | None:
@@ -233,6 +246,9 @@ def _by_dtype(history: History, _at: int, event: Event, expression: str) -> Cut 
         if maker is not None:
             found.append(Evidence("made", maker, f"this {dtype} tensor is made here"))
             fix = f"make it with a floating-point dtype at {place(maker)}"
+            what = f"{expression} writes into a tensor of dtype {dtype}, made at {place(maker)}"
+            # The repair belongs where the dtype was chosen.
+            return Cut(maker, event.operation, what, fix, tuple(reversed(found)))
     what = f"{expression} writes into a tensor of dtype {dtype}"
     if not event.writes:
         what = f"{expression} gives {dtype}"
@@ -265,3 +281,16 @@ def _selection(history: History, _at: int, event: Event, expression: str) -> Cut
             "indices are whole numbers",
         )  # fmt: skip
     return None
+
+
+# In this order: what was written there goes before the mode it ran in, and both before its dtype.
+_KINDS = (
+    _explicit,
+    _derivative,
+    _function,
+    _numbers,
+    _rebuilt,
+    _mode,
+    _by_dtype,
+    _selection,
+)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.facts import Operand
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History, shortened
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.missing import missing
+from tether.verdicts.paths import Paths
 
 PAGE = """
 # gradient-zero
@@ -48,7 +50,10 @@ def check(history: History) -> Iterator[Finding]:
     for tensor in found.zero:
         reaching = found.reaching(tensor)
         bits = [(one, 1 << one.tensors.index(tensor)) for one in reaching]
-        if not bits or any(paths.smooth & bit for paths, bit in bits):
+        if not bits:
+            continue
+        if any(paths.smooth & bit for paths, bit in bits):
+            yield from _hooked(history, tensor, [paths for paths, _ in bits])
             continue
         steps = [at for paths, _ in bits for at in paths.of(paths.steps, tensor)]
         if steps:
@@ -74,6 +79,61 @@ def check(history: History) -> Iterator[Finding]:
             fix=Fix("Pass the gradient straight through: x + (f(x) - x).detach()."),
             tensors=tuple(tensors),
         )
+
+
+def _hooked(history: History, tensor: int, reaching: list[Paths]) -> Iterator[Finding]:
+    """Look for a hook on the way that makes tensors of the gradient's own shape."""
+    makers = _makers_in_backward(history)
+    for position, event in enumerate(history.events):
+        if event.operation != "register_hook" or not event.reads:
+            continue
+        hooked = event.reads[0]
+        shapes = makers.get(event.note.rpartition(".")[2], set())
+        if hooked.shape not in shapes or not _on_the_way(history, tensor, hooked, reaching):
+            continue
+        site, name = history.site_of(event), history.name_of(tensor)
+        yield Finding(
+            slug="gradient-zero",
+            severity="warning",
+            subject=name,
+            site=site,
+            operation=event.operation,
+            message=(
+                f"`{name}` got a gradient of exactly zero at every step: most likely the hook"
+                f" `{event.note}` replaces the gradient on its way."
+            ),
+            evidence=(Evidence("hook", site, "the hook is registered here"),),
+            assumes=("the hook returns the tensor that it makes",),
+            fix=Fix(f"Let the hook return None, or do without it (line {site.line})."),
+            count=history.times(position),
+            tensors=(tensor,),
+        )
+        return
+
+
+def _makers_in_backward(history: History) -> dict[str, set[tuple[int, ...]]]:
+    """Return for each function that ran inside a backward pass the shapes of what it made."""
+    made: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    for event in history.events:
+        if event.results and history.inside(event, "backward") >= 0:
+            function = history.site_of(event).function.rpartition(".")[2]
+            made[function].update(one.shape for one in event.results)
+    return made
+
+
+def _on_the_way(history: History, tensor: int, hooked: Operand, reaching: list[Paths]) -> bool:
+    """Whether the hooked tensor is the parameter, or computed from it in some pass."""
+    if hooked.tensor == tensor:
+        return True
+    maker = history.made_at(hooked.tensor)
+    if maker < 0:
+        return False
+    behind = {*history.flow.behind(maker, most=20_000), maker}
+    return bool(reaching) and any(
+        edge.operand is not None and edge.operand.tensor == tensor
+        for at in behind
+        for edge in history.flow.edges[at]
+    )
 
 
 VERDICT = Verdict(

@@ -18,7 +18,7 @@ from tether.history import History, overlaps
 STEP_FUNCTIONS = frozenset(
     {"round", "floor", "ceil", "sign", "trunc", "fix", "sgn", "heaviside", "floor_divide"}
     | {"round_", "floor_", "ceil_", "sign_", "trunc_", "fix_", "sgn_", "__floordiv__"}
-    | {"__ifloordiv__", "__rfloordiv__", "frac_quantize", "hardshrink_sign"}
+    | {"__ifloordiv__", "__rfloordiv__", "bernoulli", "poisson"}
 )
 """Differentiable in PyTorch's books, with a derivative of zero wherever there is one."""
 
