@@ -29,6 +29,7 @@ version, requires_grad, leaf, and the row with all of it."""
 
 PLAIN, SUBCLASS, SEQUENCE, MAPPING, OTHER = 1, 2, 3, 4, 0
 _without_subclasses = torch._C.DisableTorchFunctionSubclass
+_Tensor = torch.Tensor
 
 
 class _TensorRef(weakref.ref):  # type: ignore[type-arg]
@@ -83,7 +84,7 @@ class Identities:
         # The weak references whose objects are gone, until `bury` takes note of it: it is called
         # before the time moves on and before anything is looked up. A weak reference that calls
         # back into Python costs three times one that appends itself to a list.
-        self.dead: list[weakref.ref[Any]] = []
+        self.dead: list[Any] = []  # of _TensorRef and _StorageRef
         self._mourn = self.dead.append
         self._dead_tensors = bytearray()  # serial, kind, born, died
         self._dead_storages = bytearray()  # serial, bytes, device, born, freed, memory, start
@@ -156,7 +157,15 @@ class Identities:
         ref.kind = self._number(kind, kind.__name__) if number is None else number
         ref.born = self._log.count
         ref.wrapped = False
-        result = self._look(tensor, ref)
+        if kind is _Tensor:
+            try:
+                ref.snapshot = result = self._read(tensor, ref)
+                if result[3] and result[4]:
+                    self.on_leaf(tensor, result[0])
+            except Exception:  # noqa: BLE001 -- it has no memory of its own, say
+                result = self._look(tensor, ref)
+        else:
+            result = self._look(tensor, ref)
         self.tensors[key] = ref
         return result
 
@@ -186,9 +195,17 @@ class Identities:
         if base is not None:
             tensor = base
         storage = tensor.untyped_storage()
-        known = self.storages.get(id(storage))
+        key = id(storage)
+        known = self.storages.get(key)
         if known is None:
-            known = self._meet_storage(storage, tensor)
+            self.storages[key] = known = _StorageRef(storage, self._mourn)
+            known.key = key
+            known.serial = self._next_storage()
+            known.nbytes = storage.nbytes()
+            known.device = self._cpu if tensor.is_cpu else self._device(tensor)
+            known.born = self._log.count
+            known.memory = UNKNOWN
+            known.start = 0
         # What `torch.Tensor` says of itself, at 50 to 90 ns an attribute: half of what a
         # recorded call costs. So each is asked once.
         shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
@@ -250,22 +267,10 @@ class Identities:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _meet_storage(self, storage: torch.UntypedStorage, tensor: torch.Tensor) -> _StorageRef:
-        ref = _StorageRef(storage, self._mourn)
-        ref.key = key = id(storage)
-        ref.serial = self._next_storage()
-        ref.nbytes = storage.nbytes()
-        if tensor.is_cpu:
-            ref.device = self._cpu
-        else:
-            device = tensor.device
-            number = self._names.get(device)
-            ref.device = self._number(device, str(device)) if number is None else number
-        ref.born = self._log.count
-        ref.memory = UNKNOWN
-        ref.start = 0
-        self.storages[key] = ref
-        return ref
+    def _device(self, tensor: torch.Tensor) -> int:
+        device = tensor.device
+        number = self._names.get(device)
+        return self._number(device, str(device)) if number is None else number
 
     def storage_of(self, tensor: torch.Tensor) -> _StorageRef | None:
         """Entry of the storage behind a tensor; None for a wrapper without one."""
@@ -275,28 +280,35 @@ class Identities:
             return None
         if self.dead:
             self.bury()
-        return self.storages.get(id(storage)) or self._meet_storage(storage, tensor)
+        if id(storage) not in self.storages:
+            self.refresh(tensor)
+        return self.storages.get(id(storage))
 
     # -- the dead ----------------------------------------------------------------------------
 
     def bury(self) -> None:
         """Take note of the tensors and storages that went since the last event."""
         dead, now = self.dead, self._log.count
+        tensors, storages = self.tensors, self.storages
         try:
             while dead:
-                ref = dead.pop()
-                if type(ref) is _TensorRef:
-                    if self.tensors.get(ref.key) is ref:
-                        del self.tensors[ref.key]
+                # From here to the deletion nothing is called: no other thread comes in between,
+                # and finds a stale entry that has left the list.
+                ref = dead[-1]
+                del dead[-1]
+                key = ref.key
+                if ref.__class__ is _TensorRef:
+                    if key in tensors and tensors[key] is ref:
+                        del tensors[key]
                     self._dead_tensors += _pack_tensor(ref.serial, ref.kind, ref.born, now)
-                elif type(ref) is _StorageRef:
-                    if self.storages.get(ref.key) is ref:
-                        del self.storages[ref.key]
+                else:
+                    if key in storages and storages[key] is ref:
+                        del storages[key]
                     self._dead_storages += _pack_storage(
                         ref.serial, ref.nbytes, ref.device, ref.born, now, ref.memory, ref.start
                     )
         except IndexError:
-            return  # all are buried, by this thread or another
+            return  # another thread buried the last one
 
     def _number(self, key: Any, name: str) -> int:
         """Number of a name (of a class, dtype or device); the name itself has one as well."""

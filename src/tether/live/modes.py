@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,18 +51,31 @@ def listener_here(recorder: Recorder) -> Listener | None:
     return None
 
 
-@contextmanager
-def muted(listener: Listener) -> Iterator[None]:  # noqa: ARG001 -- says who is not listening
-    """Hear nothing in this block: the recorder itself is at work, or one call is one event."""
-    with _mute():
-        yield
+def muted(listener: Listener) -> AbstractContextManager[None]:  # noqa: ARG001 -- who is silent
+    """Hear nothing in this block: the recorder itself is at work."""
+    return _mute()
 
 
-@contextmanager
-def off_the_stack(listener: Listener) -> Iterator[None]:
+class off_the_stack:  # noqa: N801 -- reads as a statement; as a generator it would cost twice
     """Run a block as if this listener, and it alone, were not there."""
-    remove(listener)
-    try:
-        yield
-    finally:
-        push(listener)
+
+    __slots__ = ("_below", "_listener")
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def __enter__(self) -> None:
+        above = []
+        while (mode := _pop_torch_function_stack()) is not self._listener:
+            above.append(mode)
+        self._below = _len_torch_function_stack()
+        for mode in reversed(above):
+            _push_on_torch_function_stack(mode)
+
+    def __exit__(self, *_: object) -> None:
+        above = []
+        while _len_torch_function_stack() > self._below:
+            above.append(_pop_torch_function_stack())
+        _push_on_torch_function_stack(self._listener)
+        for mode in reversed(above):
+            _push_on_torch_function_stack(mode)

@@ -7,6 +7,7 @@ them are put back when the recording ends, whatever ended it.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -173,14 +174,15 @@ class Patches:
                 listener.span = outer
                 with muted(listener):
                     extra = f"of {len(losses)}" if asked and not note else note
-                    index = listener.note(
-                        name, place, results=results, note=extra, snapshots=reads
-                    )
+                    index = listener.note(name, place, results=results, note=extra, snapshots=reads)
                     recorder.close_span(span, index)
                     recorder.contents.wrote_any()
                     recorder.naming.maybe_search(here(2))
                     if accumulates:
                         recorder.gradients.after_backward(place[0])
+            if asked and len(value) == len(asked):
+                with muted(listener):
+                    recorder.gradients.after_grad(place[0], asked, value)
             return value
 
         return _engine_run_backward
@@ -243,8 +245,10 @@ class Patches:
                 with muted(listener):
                     place = recorder.places.user_place(here(2))
                     site = listener._definition_or(place[0]) if entering else place[0]
-                    state = "inference" if torch.is_inference_mode_enabled() else (
-                        "on" if torch.is_grad_enabled() else "off"
+                    state = (
+                        "inference"
+                        if torch.is_inference_mode_enabled()
+                        else ("on" if torch.is_grad_enabled() else "off")
                     )
                     listener.note("set_grad_enabled", (site, place[1]), note=state)
             return result
@@ -260,6 +264,22 @@ class Patches:
         before = optimizer_module.register_optimizer_step_pre_hook(self._before_step)
         after = optimizer_module.register_optimizer_step_post_hook(self._after_step)
         self._undo += [before.remove, after.remove]
+        for owner, name in _optimizer_internals():
+            self._replace(owner, name, self._unheard)
+
+    def _unheard(self, original: Any) -> Any:
+        """Run a part of a step without the mode: its thousands of calls are told as one event."""
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def unheard(*args: Any, **kwargs: Any) -> Any:
+            listener = listener_here(recorder)
+            if listener is None:
+                return original(*args, **kwargs)
+            with off_the_stack(listener):
+                return original(*args, **kwargs)
+
+        return unheard
 
     def _optimizer_init(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -355,6 +375,7 @@ class Patches:
 
         @functools.wraps(original)
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            result: Any
             listener = listener_here(recorder)
             if listener is None:
                 return original(owner, *args, **kwargs)
@@ -365,7 +386,9 @@ class Patches:
                 else:
                     held = list(owner.parameters())
                 filled = [one for one in held if one.is_leaf and one.grad is not None]
+            with off_the_stack(listener):
                 result = original(owner, *args, **kwargs)
+            with muted(listener):
                 cleared = bool(args[0]) if args else bool(kwargs.get("set_to_none", True))
                 listener.note("zero_grad", place, filled, note="none" if cleared else "zero")
             return result
@@ -380,7 +403,7 @@ class Patches:
     def _bootstrap(self, original: Any) -> Any:
         recorder, listen = self._recorder, self._listen
 
-        def _bootstrap_inner(thread: threading.Thread) -> None:
+        def _bootstrap_inner(thread: threading.Thread) -> Any:
             if not recorder.active:
                 return original(thread)
             listener = listen()
@@ -410,6 +433,23 @@ class Patches:
             return has_torch_function
 
         self._replace(torch.overrides, "has_torch_function", make)
+
+
+def _optimizer_internals() -> Iterator[tuple[Any, str]]:
+    """Where PyTorch's optimizers gather their tensors, and where they compute.
+
+    Neither calls anything of the user's: closures and hooks run around them.
+    """
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("torch.optim."):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if getattr(value, "__module__", None) != name:
+                continue
+            if isinstance(value, types.FunctionType) and name.endswith("." + attribute):
+                yield module, attribute  # torch.optim.adam.adam
+            elif isinstance(value, type) and "_init_group" in vars(value):
+                yield value, "_init_group"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ line" filter counts as it would have.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import site as site_packages
@@ -42,10 +43,13 @@ def is_user_file(file: str) -> bool:
     if file.startswith("<"):
         # Code typed at a prompt or made by exec is the user's, frozen modules are Python's.
         return not file.startswith("<frozen") and not file.startswith("<attrs generated")
+    return _is_user_path(file) if os.path.isabs(file) else _is_user_path.__wrapped__(file)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_user_path(file: str) -> bool:
     path = os.path.realpath(file)
-    if path.startswith(_PACKAGE + os.sep):
-        return False
-    return not path.startswith(_LIBRARY)
+    return not path.startswith((_PACKAGE + os.sep, *_LIBRARY))
 
 
 _caller = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
