@@ -52,8 +52,47 @@ def _fail(message: str) -> NoReturn:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(tether.__version__, prog_name="tether")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Show what every PyTorch tensor is tied to: the memory it shares, the gradients it gets."""
+    if context.invoked_subcommand in ("run", "report"):
+        context.default_map = {context.invoked_subcommand: _configured(context.invoked_subcommand)}
+
+
+_CONFIGURABLE = {
+    "include": (list, "a list of globs"),
+    "omit": (list, "a list of globs"),
+    "fail-on": (str, "one of error, warning, note"),
+    "limit": (int, "a number of calls"),
+    "quiet": (bool, "true or false"),
+}
+
+
+def _configured(command: str) -> dict[str, Any]:
+    """Return the defaults of a command's options from [tool.tether] in the nearest pyproject.toml."""
+    import tomllib
+
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            break
+    else:
+        return {}
+    try:
+        table = tomllib.loads(file.read_text("utf-8")).get("tool", {}).get("tether", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        _fail(f"cannot read {file}: {error}")
+    defaults = {}
+    for key, value in table.items():
+        if key not in _CONFIGURABLE:
+            known = ", ".join(_CONFIGURABLE)
+            _fail(f"{file}: [tool.tether] has no setting {key!r}; there are {known}")
+        kind, wanted = _CONFIGURABLE[key]
+        if not isinstance(value, kind):
+            _fail(f"{file}: [tool.tether] {key} must be {wanted}")
+        if key != "limit" or command == "run":
+            defaults[key.replace("-", "_")] = value
+    return defaults
 
 
 def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
