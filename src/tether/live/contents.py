@@ -66,8 +66,9 @@ class Contents:
         if name not in _SHARING or not tensors:
             return
         recorder = self._recorder
-        recorder.exports[recorder.who.serial(tensors[0])] = event
         storage = recorder.who.storage_of(tensors[0])
+        if storage is not None:
+            recorder.exports[storage.serial] = event
         if storage is None or tensors[0].device.type != "cpu":
             return
         if storage.nbytes > LIMIT:
@@ -109,8 +110,9 @@ class Contents:
         root, tensor = _root(data)
         recorder = self._recorder
         if tensor is not None:
-            source = recorder.who.serial(tensor)
-            export = recorder.exports.get(source)
+            # The array's base may be another tensor object on the memory that was exported.
+            source = recorder.who.storage_of(tensor)
+            export = recorder.exports.get(source.serial) if source is not None else None
             if export is not None:
                 recorder.bridges.append(Bridge(export, event, True, "the NumPy array"))
         if not isinstance(result, torch.Tensor):

@@ -94,7 +94,7 @@ class Recorder:
         self.gradients = GradientLog(self)
         self.who.on_leaf = self.gradients.seen
         self.naming = Naming(self)
-        self.exports: dict[int, int] = {}  # tensor serial -> event that exported its memory
+        self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.last_error: int = 0  # id of the exception noted last, while it travels up
 
     def now(self) -> int:

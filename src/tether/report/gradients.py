@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from tether.facts import Trace
 from tether.finding import Finding
+from tether.history import History
 
 Status = Literal["reached", "zero", "none"]
 
@@ -59,10 +60,6 @@ def _status(seen: set[str]) -> Status:
 
 
 def shortest_names(trace: Trace) -> dict[int, str]:
-    """Return for each named tensor the shortest of its names (the first of equally short ones)."""
-    names: dict[int, str] = {}
-    for name in trace.names:
-        held = names.get(name.tensor)
-        if held is None or len(name.name) < len(held):
-            names[name.tensor] = name.name
-    return names
+    """Return for each named tensor the best of its names, as the findings call it."""
+    history = History(trace)
+    return {name.tensor: history.name_of(name.tensor) for name in trace.names}
