@@ -7,7 +7,7 @@ import torch
 
 import tether
 from tether.intent import Intent
-from tether.live import transfer
+from tether.live import storages, transfer
 
 CUDA = torch.cuda.is_available()
 cuda = pytest.mark.cuda
@@ -32,6 +32,28 @@ def test_packing_brings_every_tensor_back(device):
         assert old.dtype is new.dtype
         assert tether.relate(new, buffer).memory == "none"
         assert new.untyped_storage().nbytes() == new.nbytes
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[cuda, needs_cuda])])
+def test_fused_clones_are_clones(device):
+    z = torch.randn(3, dtype=torch.complex64, device=device)
+    tensors = [torch.randn(4, 5, device=device).t(), torch.arange(3, device=device), z.conj(), z]
+    tensors += [torch.randn(5, device=device).expand(2, 5), torch.ones(0, device=device)]
+    for old, new in zip(tensors, storages.fused_clones(tensors), strict=True):
+        plain = old.clone()
+        assert torch.equal(new, plain)
+        assert (new.stride(), new._version) == (plain.stride(), 0)
+        assert tether.relate(new, old).memory == "none"
+
+
+@cuda
+@needs_cuda
+def test_a_tree_on_a_device_is_copied_there():
+    tree = [torch.randn(64, device="cuda", requires_grad=True) for _ in range(50)]
+    for old, new in zip(tree, tether.copy(tree), strict=True):
+        assert torch.equal(old, new)
+        assert new.requires_grad
+        assert new.is_leaf
 
 
 def test_transfers_are_for_devices_only():

@@ -111,6 +111,17 @@ def test_a_block_fits_and_wastes_at_most_an_eighth(nbytes):
     assert nbytes <= capacity < max(nbytes * 1.13, nbytes + pool.HUGE_PAGE)
 
 
+def test_without_memory_to_map_pytorch_is_asked(monkeypatch):
+    def refuse(capacity: int) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(pool, "_Block", refuse)
+    x = source()
+    copied = tether.copy(x)
+    assert torch.equal(copied, x)
+    assert copied.untyped_storage().resizable()
+
+
 def test_many_threads_share_it():
     x = source(2 << 20)
     wrong: list[int] = []

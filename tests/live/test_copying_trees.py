@@ -224,6 +224,20 @@ def test_foreign_memory_wrapped_twice_stays_one():
     assert array.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_conjugate_and_negative_views_stay_views():
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    tree = [z, z.conj(), z.conj().imag, z.real]
+    copied = tether.copy(tree)
+    for x, y in zip(tree, copied, strict=True):
+        assert torch.equal(x, y)
+        assert (x.is_conj(), x.is_neg()) == (y.is_conj(), y.is_neg())
+        assert tether.relate(y, copied[0]).memory != "none"
+        assert y._version == 0
+    copied[0].fill_(5j)
+    assert copied[2].tolist() == [-5, -5]
+    assert z.tolist() == [1 + 2j, 3 - 4j]
+
+
 def test_a_converted_tree_is_still_tied():
     w = torch.arange(4.0)
     tree = {"w": w, "v": w[1:], "n": torch.tensor([1, 2]), "flag": torch.tensor([True])}

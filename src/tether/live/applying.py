@@ -126,7 +126,11 @@ def own(
         if memory_format is torch.preserve_format:
             return threads.paced(x.clone, nbytes)
         return threads.paced(lambda: x.clone(memory_format=memory_format), nbytes)
-    made, mapped = pooled_like(x, memory_format)
+    try:
+        made, mapped = pooled_like(x, memory_format)
+    except OSError:  # no memory to map: let PyTorch try, and say so in its own words
+        pool.trim()
+        return cloned(x, memory_format)
     if mapped:
         threads.paced(lambda: made.copy_(x), nbytes)
     else:

@@ -57,8 +57,11 @@ def _default_limit() -> int:
     return min(sizes) // 8 if sizes else 1 << 30
 
 
-enabled: bool = os.environ.get("TETHER_POOL", "1") != "0"
-"""The switch: when false, `tether.copy` takes all its memory from PyTorch."""
+enabled: bool = hasattr(mmap, "MAP_ANONYMOUS") and os.environ.get("TETHER_POOL", "1") != "0"
+"""The switch: when false, `tether.copy` takes all its memory from PyTorch.
+
+Off where the system has no private anonymous mappings (Windows).
+"""
 
 limit: int = _default_limit()
 """Idle bytes that are kept at most; what comes back beyond it goes back to the system."""
@@ -235,7 +238,7 @@ def lease(nbytes: int) -> Lease:
     """Return writable, mapped memory of exactly `nbytes` bytes (at least 1), contents undefined.
 
     It returns to the pool when the lease's view dies; `torch.frombuffer` keeps it alive.
-    Raises `OSError` or `ValueError` when the system has no such memory.
+    Raises `OSError` when the system has no such memory.
     """
     return _pool.lease(nbytes)
 
