@@ -46,6 +46,12 @@ def test_fused_clones_are_clones(device):
         assert tether.relate(new, old).memory == "none"
 
 
+def test_fused_clones_of_conjugate_views_alone():
+    z = torch.tensor([1 + 2j])
+    (copied,) = storages.fused_clones([z.conj()])
+    assert copied.tolist() == [1 - 2j]
+
+
 @cuda
 @needs_cuda
 def test_a_tree_on_a_device_is_copied_there():

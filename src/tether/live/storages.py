@@ -121,7 +121,8 @@ def fused_clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         x.clone() if bits else torch.empty_like(x) for x, bits in zip(tensors, lazy, strict=True)
     ]
     rest = [index for index, bits in enumerate(lazy) if not bits]
-    torch._foreach_copy_([made[i] for i in rest], [tensors[i] for i in rest])
+    if rest:
+        torch._foreach_copy_([made[i] for i in rest], [tensors[i] for i in rest])
     return [x.data for x in made]  # the copy moved their version counters
 
 
