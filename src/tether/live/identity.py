@@ -188,10 +188,7 @@ class Identities:
         """Take a row of `tensor`; its memory is that of `base`, where it has none of its own."""
         leaf = True
         if requires_grad := tensor.requires_grad:
-            try:
-                leaf = tensor.is_leaf
-            except RuntimeError:  # see `is_leaf`
-                leaf = False
+            leaf = is_leaf(tensor)
         if base is not None:
             tensor = base
         storage = tensor.untyped_storage()
@@ -381,15 +378,16 @@ def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether no node made `tensor`; False where PyTorch refuses to say.
+    """Whether no node made `tensor`, as it stands.
 
-    It refuses for a view made under no_grad, or one of several views of one call, once its base
-    was written to: such a view may not follow its base into the graph.
+    A view is not asked for its attribute: that brings its node up to date with writes to its base,
+    after which a write to the view that PyTorch would have refused goes through. It also raises
+    for views that may not follow their base.
     """
-    try:
-        return bool(tensor.is_leaf)
-    except RuntimeError:
-        return False
+    return bool(_leaf_as_it_stands(tensor) if tensor._is_view() else tensor.is_leaf)
+
+
+_leaf_as_it_stands = torch.ops.aten.is_leaf.default
 
 
 def _layout(tensor: torch.Tensor) -> str:
