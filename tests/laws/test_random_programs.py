@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, note, settings
-from random_programs import differences, programs
 
+from random_programs import differences, programs
 from tether.live.session import Session
 from tether.semantics import BY_SLUG, Case
 from tether.semantics.predict import predict
@@ -122,6 +122,30 @@ def test_known_programs(name):
     seen = record(program)
     assert not said.gaps
     assert not differences(seen, said)
+
+
+def test_recording_lets_no_refused_write_through():
+    """Asking a view for ``is_leaf`` lets it follow its base: a recorder must not."""
+
+    def outcome():
+        base = torch.zeros(4)
+        view = base[1:]
+        base.mul_(torch.ones(4, requires_grad=True))
+        view.detach()  # the recorder looks at the view here
+        try:
+            view.add_(1)
+        except RuntimeError as error:
+            return str(error)
+        return "went through"
+
+    plain = outcome()
+    session = Session()
+    session.start()
+    try:
+        recorded = outcome()
+    finally:
+        session.stop()
+    assert recorded == plain
 
 
 BREAKS = [

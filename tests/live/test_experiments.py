@@ -1,5 +1,6 @@
 """Every rule is tried on the installed PyTorch, and a wrong rule is caught."""
 
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -20,6 +21,25 @@ def test_the_rule_holds(rule):
     assert not verdict.seen
 
 
+ALIASES = [(rule, name) for rule in RULES for name in rule.names if name.isidentifier()]
+
+
+@pytest.mark.parametrize(("rule", "name"), ALIASES, ids=lambda part: getattr(part, "slug", part))
+def test_another_name_does_what_the_rule_says(rule, name):
+    """Where the call can be written with the other name in its place."""
+    call = re.sub(rf"\b{re.escape(rule.operation)}\(", f"{name}(", rule.call)
+    if name.startswith("__") or call == rule.call:
+        pytest.skip("the call is written in another way")
+    verdict = try_rule(replace(rule, call=call, cases=uncounted(rule)))
+    if any(re.search(r"seen \w*Error", line) for line in verdict.seen):
+        pytest.skip("the call takes other arguments")
+    assert not verdict.seen
+
+
+def uncounted(rule):
+    return tuple(Case(c.when, replace(c.effect, allocations=-1)) for c in rule.cases)
+
+
 WRONG = {
     "memory": "share",
     "gradient": "cut",
@@ -34,6 +54,7 @@ WRONG = {
     "hooks": "same",
     "allocations": 3,
     "saves": ("result",),
+    "starts": 5,
     "raises": "RuntimeError: never",
 }
 

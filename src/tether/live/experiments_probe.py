@@ -325,8 +325,10 @@ def _refuses(result: torch.Tensor, root: torch.Tensor) -> bool:
 def _back(
     result: torch.Tensor, root: torch.Tensor, *, retain: bool = True
 ) -> torch.Tensor | None:
-    ones = torch.ones_like(result)
-    (back,) = torch.autograd.grad(result, root, ones, retain_graph=retain, allow_unused=True)
+    # Unequal weights: the sum of a softmax is one, whatever goes in.
+    weights = torch.arange(1.0, result.numel() + 1, device=result.device)
+    weights = weights.reshape(result.shape).to(result.dtype)
+    (back,) = torch.autograd.grad(result, root, weights, retain_graph=retain, allow_unused=True)
     return back
 
 

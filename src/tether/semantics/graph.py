@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tether.semantics.layout import Layout
 from tether.semantics.rule import DTYPES, WHOLE, Source
@@ -25,6 +25,7 @@ _MULTI_VIEW = (
     "is a view and {} modified inplace. This view is the output of a function that returns"
 )
 _TWICE = "Trying to backward through the graph a second time"
+_DETACHED = "Trying to use a saved tensor that has been detached in-place"
 _CHANGED = "one of the variables needed for gradient computation has been modified by an inplace"
 
 _serials = count()
@@ -55,19 +56,35 @@ class Counter:
     value: int = 0
 
 
+class Saved(NamedTuple):
+    """A value that backward reads again."""
+
+    tensor: Tensor
+    version: int
+    follows: bool  # an operand that a node made: it is asked for that node again
+
+    def read(self) -> None:
+        """Read it. Raises `Refused` when it is no longer what was saved."""
+        if self.follows and self.tensor.gradient_node() is None:
+            raise Refused("RuntimeError", _DETACHED)
+        if self.tensor.counter.value != self.version:
+            raise Refused("RuntimeError", _CHANGED)
+
+
 @dataclass(eq=False)
 class Node:
     """A step of the way back: where it leads, and what it reads again."""
 
     edges: list[Node | Tensor]
-    saved: list[tuple[Counter, int]] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
     keeps: bool = False  # it holds values that are freed after backward
     freed: bool = False
     order: int = field(default_factory=lambda: next(_serials))  # later nodes run first
 
-    def save(self, tensor: Tensor) -> None:
+    def save(self, tensor: Tensor, *, result: bool = False) -> None:
         """Keep a tensor's value, at its version now, for backward."""
-        self.saved.append((tensor.counter, tensor.counter.value))
+        follows = not result and not tensor.leaf
+        self.saved.append(Saved(tensor, tensor.counter.value, follows))
         self.keeps = True
 
 
@@ -100,11 +117,12 @@ class Tensor:
 
     @property
     def leaf(self) -> bool:
-        """No node made it; False for a view that may not follow its base, and will not say."""
-        try:
-            return not self.requires_grad or self.gradient_node() is None
-        except Refused:
-            return False
+        """No node made it, as it stands: a view may not have followed its base yet.
+
+        PyTorch decides by this whether a write is refused; its attribute ``is_leaf`` lets the view
+        follow first (`gradient_node`).
+        """
+        return not self.requires_grad or self.node is None
 
     @property
     def source(self) -> Source:
@@ -230,9 +248,8 @@ def _dependencies(first: Node) -> dict[Node | Tensor, int]:
 def _read_saved(node: Node) -> None:
     if node.keeps and node.freed:
         raise Refused("RuntimeError", _TWICE)
-    for counter, version in node.saved:
-        if counter.value != version:
-            raise Refused("RuntimeError", _CHANGED)
+    for saved in node.saved:
+        saved.read()
 
 
 def _refuse_view(view: Tensor, what: str) -> None:

@@ -50,7 +50,7 @@ class Machine:
         self.unseen: list[Unseen] = []
         self.grad = True
         self.site = 0
-        self._exports: dict[int, int] = {}  # region -> event that lent it out
+        self._exports: dict[int, int] = {}  # storage -> event that lent it out
         self._changed: dict[int, int] = {}  # storage -> events when it was written unheard
 
     # -- making ----------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Machine:
             if on and not target.differentiable:
                 raise Refused("RuntimeError", "only Tensors of floating point")
             self.effect("requires_grad_" if on else "requires_grad_:off", target)
-            if target.gradient_node() is None:
+            if target.node is None:
                 target.marked = on
             return (target,)
 
@@ -264,8 +264,8 @@ class Machine:
         def run() -> tuple[Tensor, ...]:
             effect = self.effect(slug, source)
             if effect.memory == "bridge":
-                region = self._region(source.memory)
-                self._exports[region] = len(self.events)
+                self._region(source.memory)
+                self._exports[source.memory.serial] = len(self.events)
                 array.append(Array(source.memory, source.layout, source.dtype, len(self.events)))
             elif effect.memory == "own":
                 layout = preserved(source.layout)
@@ -340,7 +340,7 @@ class Machine:
         for tensor in reads:
             since = self._changed.pop(tensor.memory.serial, None)
             if since is not None:
-                export = self._exports.get(tensor.memory.region, UNKNOWN)
+                export = self._exports.get(tensor.memory.serial, UNKNOWN)
                 now = len(self.events)
                 self.unseen.append(Unseen(tensor.memory.serial, since, now, export, self.site))
 
@@ -407,7 +407,7 @@ class Machine:
         node = made.node
         assert node is not None
         if "result" in effect.saves:
-            node.save(made)
+            node.save(made, result=True)
         node.keeps = node.keeps or ("own" in effect.saves and bool(node.edges))
         if "x" in effect.saves:
             node.save(source)
@@ -439,7 +439,7 @@ class Machine:
         if node is None:
             return
         if "result" in effect.saves:
-            node.save(target)
+            node.save(target, result=True)
         graph.rebase(target, node)
 
     def _window(self, target: Tensor, part: Layout) -> Tensor:

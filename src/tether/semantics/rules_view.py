@@ -314,7 +314,7 @@ VIEW_RULES = (
             "Outside training the very same tensor comes back; inside, a copy.",
             SAME,
             only=When(dtype=FLOATS),
-            names=("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
+            names=("dropout2d", "alpha_dropout", "feature_alpha_dropout"),
         ),
         rule(
             "dropout:training",
