@@ -1,0 +1,40 @@
+"""Around every test: failures inside the recorder are raised, and nothing is left installed."""
+
+import os
+import threading
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def strict_recorder(monkeypatch):
+    monkeypatch.setenv("TETHER_STRICT", "1")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_installed():
+    import sys
+
+    torch = sys.modules.get("torch")
+    before = _installed(torch) if torch is not None else None
+    yield
+    if before is not None:
+        assert _installed(torch) == before, "a test left something of tether installed"
+
+
+def _installed(torch):
+    """What a recording replaces while it runs."""
+    return {
+        "modes": torch._C._len_torch_function_stack(),
+        "from_numpy": torch.from_numpy,
+        "frombuffer": torch.frombuffer,
+        "from_dlpack": torch.from_dlpack,
+        "set_": torch.Tensor.set_,
+        "Parameter": torch.nn.Parameter.__new__,
+        "backward": torch.autograd._engine_run_backward,
+        "apply": torch.autograd.Function.__dict__["apply"],
+        "zero_grad": torch.optim.Optimizer.zero_grad,
+        "has_torch_function": torch.overrides.has_torch_function,
+        "thread": threading.Thread._bootstrap_inner,
+        "_exit": os._exit,
+    }
