@@ -20,6 +20,7 @@ import torch.utils.dlpack
 from torch.optim import Optimizer
 
 from tether.facts import UNKNOWN, OptimizerFact
+from tether.live.compiled import Compiled
 from tether.live.modes import listener_here, muted, off_the_stack, push, remove
 from tether.live.sites import here
 
@@ -30,11 +31,32 @@ if TYPE_CHECKING:
 class Patches:
     """The replacements of one recording; `install` and `restore` are each called once."""
 
-    def __init__(self, recorder: Recorder, listen: Callable[[], Listener]) -> None:
+    def __init__(
+        self, recorder: Recorder, listen: Callable[[], Listener], *, eager: bool = False
+    ) -> None:
         self._recorder = recorder
         self._listen = listen  # makes the listener of the current thread
         self._undo: list[Callable[[], None]] = []
+        self._redo: list[Callable[[], None]] = []
+        self._asides = 0  # compiled regions that run now, in all threads
+        self._lock = threading.RLock()
+        self._compiled = Compiled(recorder, self.suspended, eager=eager)
+        self._handles: list[Any] = []  # of the hooks around optimizer steps
+        self.on_step: Callable[[], None] = lambda: None  # after each step, recorded or not
         self._optimizers: dict[int, int] = {}  # id of an optimizer -> its index in the facts
+
+    def hook(self) -> None:
+        """Hear of optimizer steps; costs next to nothing while nothing is recorded."""
+        if not self._handles and not _stepping():
+            before = optimizer_module.register_optimizer_step_pre_hook(self._before_step)
+            after = optimizer_module.register_optimizer_step_post_hook(self._after_step)
+            self._handles += [before, after]
+
+    def unhook(self) -> None:
+        """Hear of steps no more; hooks that are being run stay, PyTorch is iterating over them."""
+        if not _stepping():
+            while self._handles:
+                self._handles.pop().remove()
 
     def install(self) -> None:
         """Put every replacement in place."""
@@ -44,18 +66,43 @@ class Patches:
         self._optimizer()
         self._threads()
         self._questions()
+        self._compiled.install()
 
     def restore(self) -> None:
         """Put every original back."""
-        while self._undo:
-            self._undo.pop()()
+        self._compiled.restore()
+        with self._lock:
+            self._redo.clear()
+            while self._undo:
+                self._undo.pop()()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Put every original back for the length of a block, for all threads."""
+        with self._lock:
+            self._asides += 1
+            if self._asides == 1:
+                self.unhook()
+                for undo in reversed(self._undo):
+                    undo()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asides -= 1
+                if self._asides == 0 and self._redo:
+                    self.hook()
+                    for redo in self._redo:
+                        redo()
 
     def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace ``owner.name`` by what `make` makes of the original."""
         own = owner.__dict__ if isinstance(owner, type) else vars(owner)
         inherited = name not in own
         original = getattr(owner, name) if inherited else own[name]
-        setattr(owner, name, make(original))
+        made = make(original)
+        setattr(owner, name, made)
+        self._redo.append(lambda: setattr(owner, name, made))
         if inherited:
             self._undo.append(lambda: delattr(owner, name))
         else:
@@ -261,9 +308,6 @@ class Patches:
         self._replace(Optimizer, "__init__", self._optimizer_init)
         self._replace(Optimizer, "zero_grad", self._zero_grad)
         self._replace(torch.nn.Module, "zero_grad", self._zero_grad)
-        before = optimizer_module.register_optimizer_step_pre_hook(self._before_step)
-        after = optimizer_module.register_optimizer_step_post_hook(self._after_step)
-        self._undo += [before.remove, after.remove]
         for owner, name in _optimizer_internals():
             self._replace(owner, name, self._unheard)
 
@@ -313,12 +357,18 @@ class Patches:
         return len(recorder.optimizers) - 1
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        try:
+            self._stepping_begins(optimizer)
+        except Exception as error:  # noqa: BLE001
+            self._recorder.failed("optimizer step", error)
+
+    def _stepping_begins(self, optimizer: Optimizer) -> None:
         recorder = self._recorder
         listener = listener_here(recorder)
         if listener is None:
             return
         with muted(listener):
-            place = recorder.places.user_place(here(2))
+            place = recorder.places.user_place(here(3))
             self._close_stale_step(listener)
             index = self._know_optimizer(optimizer, place[0])
             tensors = [one for group in optimizer.param_groups for one in group["params"]]
@@ -327,13 +377,20 @@ class Patches:
             kind = type(optimizer).__name__
             listener.span = recorder.open_span("step", kind, place[0], listener.span)
 
-    def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        try:
+            self._stepped(optimizer)
+        except Exception as error:  # noqa: BLE001
+            self._recorder.failed("optimizer step", error)
+        self.on_step()
+
+    def _stepped(self, optimizer: Optimizer) -> None:
         recorder = self._recorder
         listener = listener_here(recorder)
         if listener is None or listener.span == UNKNOWN:
             return
         with muted(listener):
-            place = recorder.places.user_place(here(2))
+            place = recorder.places.user_place(here(3))
             span = listener.span
             if recorder.spans[span][0] != "step":
                 return
@@ -433,6 +490,27 @@ class Patches:
             return has_torch_function
 
         self._replace(torch.overrides, "has_torch_function", make)
+        # TorchScript knows the original by identity.
+        known: dict[int, str] = torch.jit._builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+        replaced = id(torch.overrides.has_torch_function)
+        known[replaced] = "aten::has_torch_function"
+        self._undo.append(lambda: known.__delitem__(replaced))
+        self._redo.append(lambda: known.__setitem__(replaced, "aten::has_torch_function"))
+
+
+def _stepping() -> bool:
+    """Whether PyTorch may be running the hooks around a step just now, in this thread."""
+    frame = here(1)
+    while frame is not None:
+        if frame.f_code is _step_wrapper:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_step_wrapper = next(
+    one for one in Optimizer.profile_hook_step.__code__.co_consts if isinstance(one, types.CodeType)
+)
 
 
 def _optimizer_internals() -> Iterator[tuple[Any, str]]:

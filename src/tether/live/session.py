@@ -14,11 +14,24 @@ from tether.live.recorder import Listener, Recorder
 
 
 class Session:
-    """A recorder, put in place in this process by `start` and taken away by `stop`."""
+    """A recorder, put in place in this process by `start` and taken away by `stop`.
 
-    def __init__(self, limit: int | None = None) -> None:
+    `limit` keeps the last so many events. `steps` records from the end of optimizer step ``first``
+    to the end of step ``last - 1``, counted from 0 over all optimizers, as a slice counts; outside
+    nothing is on the mode stack and nothing replaced. `eager` makes compiled functions run eagerly.
+    """
+
+    def __init__(
+        self,
+        limit: int | None = None,
+        *,
+        steps: tuple[int, int | None] | None = None,
+        eager: bool = False,
+    ) -> None:
         self.recorder = Recorder(limit)
-        self._patches = Patches(self.recorder, self._listener)
+        self._patches = Patches(self.recorder, self._listener, eager=eager)
+        self._first, self._last = steps if steps is not None else (0, None)
+        self._steps = 0
         self._threads = threading.local()
         self._count = 0
         self._lock = threading.Lock()
@@ -35,10 +48,33 @@ class Session:
 
     def start(self) -> None:
         """Begin to hear this thread and all that start from now on."""
+        self._patches.on_step = self._stepped
+        self._patches.hook()
+        _forked.add(self)
+        if self._first <= 0 and (self._last is None or self._last > 0):
+            self._begin()
+        if self._first > 0 or self._last is not None:
+            last = "" if self._last is None else str(self._last)
+            self.recorder.gap(f"only the optimizer steps {self._first}:{last} were recorded")
+
+    def _begin(self) -> None:
         self.recorder.active = True
         self._patches.install()
         modes.push(self._listener())
-        _forked.add(self)
+
+    def _end(self) -> None:
+        if self.recorder.active:
+            modes.remove(self._listener())
+            self._patches.restore()
+            self.recorder.active = False
+
+    def _stepped(self) -> None:
+        """Count an optimizer step: recording may begin or end with it."""
+        self._steps += 1
+        if self._steps == self._last:
+            self._end()
+        elif self._steps == self._first:
+            self._begin()
 
     def stop(self, namespace: dict[str, Any] | None = None) -> Trace:
         """Stop hearing, put everything back, and return the facts.
@@ -58,11 +94,10 @@ class Session:
 
     def mute(self) -> None:
         """Hear nothing more, and put everything back. Safe to call twice."""
-        if self.recorder.active:
-            modes.remove(self._listener())
-            self._patches.restore()
-            self.recorder.active = False
-            _forked.discard(self)
+        self._patches.on_step = lambda: None
+        self._end()
+        self._patches.unhook()
+        _forked.discard(self)
 
     def in_child(self) -> None:
         """Fall silent in a forked process: its parent makes the report."""
