@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from tether.facts import Site, Trace
 from tether.source.syntax import Source, read, source_of
@@ -47,8 +48,33 @@ def described(site: Site, source: Source) -> Site:
     if node is None:
         key = source.key(site)
         return site._replace(expression=source.between(key)[:LONGEST]) if key else site
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return _switched(site, node, source)
     expression = source.text_of(node)[:LONGEST]
     return site._replace(expression=expression, target=target_of(node, source)[:LONGEST])
+
+
+def _switched(site: Site, node: ast.With | ast.AsyncWith, source: Source) -> Site:
+    """Return the site of the manager that a ``with`` enters, in place of the whole statement."""
+    managers = [item.context_expr for item in node.items]
+    switches = [one for one in managers if _SWITCH.search(source.text_of(one))]
+    manager = (switches or managers)[0]
+    end_line, end = manager.end_lineno or manager.lineno, manager.end_col_offset or 0
+    return site._replace(
+        line=manager.lineno,
+        column=_column(source.line(manager.lineno), manager.col_offset),
+        end_line=end_line,
+        end_column=_column(source.line(end_line), end),
+        expression=source.text_of(manager)[:LONGEST],
+    )
+
+
+def _column(line: str, offset: int) -> int:
+    """Turn a byte offset within a line into a column, counted in characters from 1."""
+    return len(line.encode("utf-8", "replace")[:offset].decode("utf-8", "replace")) + 1
+
+
+_SWITCH = re.compile(r"grad|inference_mode")
 
 
 def name_at(site: Site) -> str:
