@@ -36,6 +36,8 @@ def record(program):
 @settings(
     max_examples=COUNT,
     deadline=None,
+    derandomize="TETHER_PROGRAMS" not in os.environ,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(programs())

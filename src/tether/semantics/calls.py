@@ -193,6 +193,7 @@ def write_index(machine: Machine, x: Tensor, key: Any, value: Any) -> None:
         if elementwise([written, other.layout]).shape != written.shape:
             raise LayoutError("the part is smaller than what is written")
     slug = "__setitem__:tensor" if others else "__setitem__"
+    slug = "__setitem__:whole" if part is None else slug
     machine.write("__setitem__", slug, x, others, part=part, returns=False)
 
 

@@ -146,7 +146,12 @@ class Machine:
         def run() -> tuple[Tensor, ...]:
             if whole:
                 source.gradient_node()  # asked for first: some views refuse to say
-            effect = self.effect(slug, source, contiguous)
+            try:
+                effect = self.effect(slug, source, contiguous)
+            except Refused:
+                if self.grad and self._keeps(slug):  # autograd looks at the operands first
+                    graph.edges((source, *others))
+                raise
             if effect.memory == "same":
                 return (source,)
             type_ = effect.dtype or dtype or source.dtype
@@ -323,6 +328,11 @@ class Machine:
         shown = tuple(map(operand, results)) if returns else ()
         self._append(operation, before, shown, tuple(map(operand, written)), note)
         return results
+
+    def _keeps(self, slug: str) -> bool:
+        """Whether the call, where it returns, is in the graph."""
+        effects = [case.effect for case in self.rules[slug].cases]
+        return any(one.gradient == "keep" and not one.raises for one in effects)
 
     def _region(self, memory: Memory) -> int:
         if memory.region < 0:

@@ -181,6 +181,14 @@ WRITE_RULES = (
             result="x",
         ),
         rule(
+            "__setitem__:whole",
+            "x[...] = 0",
+            "Writes all of it in place, without a view in between: only zeros flow back.",
+            LEAF_WRITE,
+            but(WRITE, gradient="zero"),
+            result="x",
+        ),
+        rule(
             "__setitem__:mask",
             "x[mask] = 0",
             "Writes where the mask is true, in place.",
