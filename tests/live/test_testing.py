@@ -1,0 +1,117 @@
+"""The assertions, and the pytest plugin as other people's tests meet it."""
+
+import pytest
+import torch
+from torch import nn
+
+from tether import testing
+
+pytest_plugins = ["pytester"]
+
+
+def test_independent():
+    x = torch.ones(3, requires_grad=True)
+    testing.assert_independent(x, x.detach().clone())
+    with pytest.raises(AssertionError, match="share memory"):
+        testing.assert_independent(x, x.detach())
+    with pytest.raises(AssertionError, match="gradient flows"):
+        testing.assert_independent(x, x.clone())
+
+
+def test_shares():
+    x = torch.ones(3)
+    testing.assert_shares(x, x[1:])
+    testing.assert_shares(x, x.numpy())
+    with pytest.raises(AssertionError, match="share no memory"):
+        testing.assert_shares(x, x.clone())
+
+
+def test_gradient_reaches():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    loss = net(torch.ones(1, 2)).sum()
+    testing.assert_gradient_reaches(loss, net)
+    cut = net[1](net[0](torch.ones(1, 2)).detach()).sum()
+    with pytest.raises(AssertionError, match=r"no gradient reaches 0\.weight, 0\.bias: no path"):
+        testing.assert_gradient_reaches(cut, net)
+    with pytest.raises(AssertionError, match="nothing there requires grad"):
+        testing.assert_gradient_reaches(loss, nn.Identity())
+    testing.assert_gradient_reaches(loss, net[0].weight)
+
+
+def test_unchanged():
+    x = torch.ones(3)
+    with testing.assert_unchanged(x):
+        x + 1
+    with pytest.raises(AssertionError, match="mul_"), testing.assert_unchanged(x):
+        x.mul_(2)
+
+
+def cut():
+    w, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+    opt = torch.optim.SGD([w, b], lr=0.1)
+    (w.detach() * b).sum().backward()
+    opt.step()
+
+
+def test_no_findings():
+    testing.assert_no_findings(lambda: torch.ones(3).sum())
+    with pytest.raises(AssertionError, match="gradient-cut"):
+        testing.assert_no_findings(cut)
+    testing.assert_no_findings(cut, allow=["gradient-cut"])
+    testing.assert_no_findings(cut, at="error")
+    with pytest.raises(ValueError, match="no severity"):
+        testing.assert_no_findings(cut, at="grave")
+
+
+PLUGIN_TESTS = """
+    import pytest, torch
+
+    def cut():
+        w, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+        opt = torch.optim.SGD([w, b], lr=0.1)
+        (w.detach() * b).sum().backward()
+        opt.step()
+
+    def test_cut():
+        cut()
+
+    @pytest.mark.tether_allow("gradient-cut")
+    def test_allowed():
+        cut()
+
+    @pytest.mark.tether_limit(copies=1)
+    def test_two_copies():
+        x = torch.ones(3)
+        x.clone(), x.clone()
+
+    @pytest.mark.tether_limit(copies=2, bytes=100)
+    def test_two_copies_allowed():
+        x = torch.ones(3)
+        x.clone(), x.clone()
+
+    def test_fails_by_itself():
+        cut()
+        assert False, "mine"
+"""
+
+
+def test_the_plugin_fails_tests_with_findings(pytester):
+    pytester.makepyfile(PLUGIN_TESTS)
+    result = pytester.runpytest_subprocess("--tether", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, failed=3)
+    result.stdout.fnmatch_lines(["*gradient-cut*", "*2 copies copied, 1 allowed*"])
+    result.stdout.fnmatch_lines(["*mine*"])
+
+
+def test_without_the_option_nothing_is_recorded(pytester):
+    pytester.makepyfile(PLUGIN_TESTS)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers")
+    result.assert_outcomes(passed=4, failed=1)
+
+
+def test_another_severity_can_fail(pytester):
+    pytester.makepyfile(PLUGIN_TESTS)
+    result = pytester.runpytest_subprocess(
+        "--tether", "--tether-fail-on", "error", "-k", "test_cut", "-p", "no:cacheprovider"
+    )
+    result.assert_outcomes(passed=1)
