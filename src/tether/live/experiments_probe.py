@@ -322,9 +322,7 @@ def _refuses(result: torch.Tensor, root: torch.Tensor) -> bool:
     return False
 
 
-def _back(
-    result: torch.Tensor, root: torch.Tensor, *, retain: bool = True
-) -> torch.Tensor | None:
+def _back(result: torch.Tensor, root: torch.Tensor, *, retain: bool = True) -> torch.Tensor | None:
     # Unequal weights: the sum of a softmax is one, whatever goes in.
     weights = torch.arange(1.0, result.numel() + 1, device=result.device)
     weights = weights.reshape(result.shape).to(result.dtype)
