@@ -106,6 +106,13 @@ def _explicit(history: History, _at: int, event: Event, expression: str) -> Cut 
             f"drop the detach at {place(site)} if gradients are to flow through it",
             "detach() returns a tensor outside the graph",
         )  # fmt: skip
+    if operation == "data.__get__" and not history.site(event.inner).user:
+        inside = history.site(event.inner).function
+        return _simple(
+            site, "data", f"{expression} takes the values without the graph ({inside})",
+            f"use the tensor itself where gradients are to flow, at {place(site)}",
+            "the library reads .data, which is outside the graph",
+        )  # fmt: skip
     if operation == "data.__get__":
         return _simple(
             site, ".data", f"{expression} is outside the graph",
