@@ -66,6 +66,7 @@ class Patches:
         self._optimizer()
         self._threads()
         self._questions()
+        self._tracers()
         self._compiled.install()
 
     def restore(self) -> None:
@@ -311,8 +312,16 @@ class Patches:
         for owner, name in _optimizer_internals():
             self._replace(owner, name, self._unheard)
 
-    def _unheard(self, original: Any) -> Any:
-        """Run a part of a step without the mode: its thousands of calls are told as one event."""
+    def _tracers(self) -> None:
+        """Leave TorchScript's tracer alone: whatever asks a tensor its shape ends in its graph."""
+        module = torch.jit._trace
+        for name in ("_trace_impl", "_get_trace_graph", "trace_module"):
+            if hasattr(module, name):
+                self._replace(module, name, lambda f: self._unheard(f, _TRACED))
+        self._replace(torch.jit, "trace_module", lambda f: self._unheard(f, _TRACED))
+
+    def _unheard(self, original: Any, gap: str = "") -> Any:
+        """Run a function without the mode; an optimizer's thousands of calls are one event."""
         recorder = self._recorder
 
         @functools.wraps(original)
@@ -320,6 +329,8 @@ class Patches:
             listener = listener_here(recorder)
             if listener is None:
                 return original(*args, **kwargs)
+            if gap:
+                recorder.gap(gap, recorder.places.user_place(here(2))[0])
             with off_the_stack(listener):
                 return original(*args, **kwargs)
 
@@ -496,6 +507,9 @@ class Patches:
         known[replaced] = "aten::has_torch_function"
         self._undo.append(lambda: known.__delitem__(replaced))
         self._redo.append(lambda: known.__setitem__(replaced, "aten::has_torch_function"))
+
+
+_TRACED = "torch.jit.trace runs unseen"
 
 
 def _stepping() -> bool:

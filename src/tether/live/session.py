@@ -6,6 +6,8 @@ import os
 import threading
 from typing import Any
 
+import torch
+
 from tether.facts import Trace
 from tether.live import modes
 from tether.live.naming import variables_of
@@ -84,8 +86,9 @@ class Session:
         recorder = self.recorder
         self.mute()
         try:
-            recorder.naming.search(variables_of(namespace or {}))
-            recorder.gradients.at_end()
+            with torch._C.DisableTorchFunction():  # a user's subclass must not hear us look
+                recorder.naming.search(variables_of(namespace or {}))
+                recorder.gradients.at_end()
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
             recorder.failed("naming what is left at the end", error)
         trace = recorder.trace()
