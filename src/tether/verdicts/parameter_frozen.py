@@ -107,7 +107,7 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
             and fact.name.split(".")[0] in roots
             and (kind is None or kind.kind not in ("Tensor", "Buffer"))  # a buffer never trains
         )
-        if known and tensor not in history.held:
+        if known and tensor not in history.held and _by_the_user(history, position):
             by_site[history.events[position].site].append(tensor)
     for number, tensors in by_site.items():
         site = history.site(number)
@@ -131,6 +131,12 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
             fix=Fix("Nothing, if these are the modules you meant to freeze."),
             tensors=tuple(tensors),
         )
+
+
+def _by_the_user(history: History, position: int) -> bool:
+    """Whether the user's own line freezes, not a library that was asked for something else."""
+    inner = history.site(history.events[position].inner)
+    return inner.user or inner.function == "Module.requires_grad_"
 
 
 VERDICT = Verdict(
