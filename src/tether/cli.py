@@ -291,10 +291,14 @@ def why(name: str, recording: str | None) -> None:
     click.echo(str(answer))
 
 
-@main.command(short_help="The page of one verdict.")
+@main.command(short_help="The page of one verdict, or of one way of copying.")
 @click.argument("slug", required=False)
 def explain(slug: str | None) -> None:
-    """Print the page of the verdict SLUG; without it, the list of verdicts."""
+    """Print the page of the verdict SLUG; without it, the list of verdicts.
+
+    The name of a call (detach, numpy, expand) gives what the rulebook says of it.
+    """
+    from tether.semantics import rule_for
     from tether.verdicts import VERDICTS
 
     pages = {verdict.slug: verdict for verdict in VERDICTS}
@@ -302,10 +306,20 @@ def explain(slug: str | None) -> None:
         for known, verdict in pages.items():
             click.echo(f"{known:22s} {verdict.summary}")
         return
-    if slug not in pages:
+    rule = rule_for(slug)
+    if slug in pages:
+        click.echo(pages[slug].page.strip())
+    elif rule is not None:
+        from tether.semantics import words
+
+        click.echo(f"{rule.call}\n\n{rule.sentence}\n")
+        click.echo(f"memory    {words.memory(rule)}\ngradient  {words.gradient(rule)}")
+        for label, text in (("raises", words.raised(rule)), ("better", rule.better)):
+            if text:
+                click.echo(f"{label:9s} {text}")
+    else:
         import difflib
 
         close = difflib.get_close_matches(slug, pages, n=1)
         hint = f"did you mean {close[0]}?" if close else "tether explain lists them"
-        _fail(f"there is no verdict {slug!r}: {hint}")
-    click.echo(pages[slug].page.strip())
+        _fail(f"there is no verdict and no known call {slug!r}: {hint}")

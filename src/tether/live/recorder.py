@@ -46,9 +46,12 @@ STRICT = "TETHER_STRICT"
 
 _handle = torch.overrides.handle_torch_function.__code__
 _boolean = next(  # of F.max_pool2d and the like: return_indices or not
-    one
-    for one in torch._jit_internal.boolean_dispatch.__code__.co_consts
-    if isinstance(one, types.CodeType)
+    (
+        one
+        for one in torch._jit_internal.boolean_dispatch.__code__.co_consts
+        if isinstance(one, types.CodeType)
+    ),
+    _handle,  # a torch that does without it
 )
 _NO_NOTE = 0  # number of the empty string in every log
 _getframe = sys._getframe
@@ -95,7 +98,7 @@ class Recorder:
         self.who.on_leaf = self.gradients.seen
         self.naming = Naming(self)
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
-        self.last_error: int = 0  # id of the exception noted last, while it travels up
+        self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
 
     def now(self) -> int:
         """Return the time: how many events have been recorded."""
@@ -148,9 +151,11 @@ class Recorder:
 
     def error(self, error: BaseException, site: int) -> None:
         """Note an exception that passes through a recorded call, once while it travels."""
-        if id(error) == self.last_error:
+        # Its id alone may come back once it is gone; holding it would keep its frames alive.
+        this = (id(error), type(error), str(error))
+        if this == self.last_error:
             return
-        self.last_error = id(error)
+        self.last_error = this
         if len(self.raised) < 1000:
             self.raised.append(
                 Raised(self.now(), type(error).__name__, str(error)[:2000], site, fatal=False)
