@@ -69,7 +69,7 @@ _CONFIGURABLE = {
 
 
 def _configured(command: str) -> dict[str, Any]:
-    """Return the defaults of a command's options from [tool.tether] in the nearest pyproject.toml."""
+    """Return a command's defaults from [tool.tether] in the nearest pyproject.toml."""
     import tomllib
 
     for folder in (Path.cwd(), *Path.cwd().parents):

@@ -141,13 +141,13 @@ def test_values_for_logging():
     name = "values_for_logging"
     recording = record(name)
     rows = copies(recording, name)
-    assert rows[line_of(name, "a ="), "numpy"][0] == "shares"
-    assert rows[line_of(name, "b ="), "cpu"] == ("shares", "keeps")
-    assert rows[line_of(name, "c ="), "data.__get__"] == ("shares", "cuts")
-    assert rows[line_of(name, "d ="), "clone"][0] == "owns"
-    assert rows[line_of(name, "e ="), "clone"] == ("owns", "keeps")
-    assert rows[line_of(name, "f ="), "tolist"][0] == "owns"
-    assert rows[line_of(name, "g ="), "item"][0] == "owns"
+    assert rows[line_of(name, "a = loss_per_row"), "numpy"][0] == "shares"
+    assert rows[line_of(name, "b = loss_per_row"), "cpu"] == ("shares", "keeps")
+    assert rows[line_of(name, "c = loss_per_row"), "data.__get__"] == ("shares", "cuts")
+    assert rows[line_of(name, "d = loss_per_row"), "clone"][0] == "owns"
+    assert rows[line_of(name, "e = loss_per_row"), "clone"] == ("owns", "keeps")
+    assert rows[line_of(name, "f = loss_per_row"), "tolist"][0] == "owns"
+    assert rows[line_of(name, "g = loss_per_row"), "item"][0] == "owns"
     assert not gradient_findings(recording)
 
 
