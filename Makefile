@@ -21,7 +21,8 @@ bench:  ## measure what recording and copying cost, as ratios within one run
 	python benchmarks/recording.py
 
 docs:  ## make the generated pages again
-	python -m tether rulebook --format md > docs/rulebook.md
+	python -m tether.report.rulebook > docs/rulebook.md
+	python docs/make_verdict_pages.py
 
 ci:  ## what CI runs, from a clean checkout
 	bash .ci/run

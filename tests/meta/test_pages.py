@@ -1,0 +1,60 @@
+"""The generated pages are those of today's code, and the README shows what tether prints."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def stale(folder, wanted):
+    """Names of pages that are missing, superfluous or differ."""
+    kept = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("*.md")}
+    return sorted(
+        name for name in kept.keys() | wanted.keys() if kept.get(name) != wanted.get(name)
+    )
+
+
+def test_the_verdicts_pages_are_fresh():
+    wanted = runpy.run_path(str(ROOT / "docs" / "make_verdict_pages.py"))["pages"]()
+    assert stale(ROOT / "docs" / "verdicts", wanted) == [], "run: make docs"
+
+
+def test_the_check_above_can_fail(tmp_path):
+    (tmp_path / "same.md").write_text("text")
+    (tmp_path / "changed.md").write_text("text")
+    (tmp_path / "gone.md").write_text("text")
+    wanted = {"same.md": "text", "changed.md": "other", "new.md": "text"}
+    assert stale(tmp_path, wanted) == ["changed.md", "gone.md", "new.md"]
+
+
+def in_order(shown, printed):
+    """Whether the lines shown, where they do not say "...", are printed in that order."""
+    printed = iter(printed)
+    return all(line in printed for line in shown if line.strip() not in ("", "..."))
+
+
+def test_the_readmes_output_is_what_tether_prints():
+    (block,) = re.findall(
+        r"```console\n\$ tether run (\S+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tether", "run", block[0]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT / "src")},
+    )
+    printed = (done.stdout + done.stderr).splitlines()
+    assert in_order(block[1].splitlines(), printed), done.stdout + done.stderr
+
+
+def test_the_comparison_above_can_fail():
+    assert in_order(["a", "...", "c"], ["a", "b", "c"])
+    assert not in_order(["a", "c", "b"], ["a", "b", "c"])
+    assert not in_order(["a", "d"], ["a", "b", "c"])
