@@ -20,7 +20,7 @@ from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, Trace
 NO_VALUES = frozenset(
     {"grad.__get__", "grad.__set__", "backward", "step", "zero_grad"}
     | {"set_grad_enabled", "register_hook", "save", "__repr__", "__format__", "__str__"}
-    | {"requires_grad.__set__", "retain_grad", "__reduce_ex__", "is_nonzero", "type"}
+    | {"requires_grad.__set__", "retain_grad", "__reduce_ex__", "is_nonzero"}
 )
 """Operations through which no value flows on to another tensor."""
 
@@ -61,7 +61,7 @@ class Dataflow:
         self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
         # memory -> the events that wrote it last, each with the elements it wrote
         self._writers: dict[int, list[tuple[int, Operand]]] = {}
-        self._maker: dict[int, int] = {}  # memory -> event that returned the first tensor on it
+        self._alias: dict[int, int] = {}  # memory -> event that last returned a tensor on it
         self._quiet_spans = _quiet_spans(trace)
         self._guarded = _initialised_until(trace, self._memory)
         self._bridges: dict[int, list[int]] = {}
@@ -97,7 +97,7 @@ class Dataflow:
         self.carries.append(True)
         for result in event.results:
             self._producer[result.tensor] = position
-            self._maker.setdefault(self.memory(result), position)
+            self._alias[self.memory(result)] = position
         if event.operation == "data.__set__" and event.reads:
             self._producer[event.reads[0].tensor] = position
         for written in event.writes:
@@ -127,8 +127,8 @@ class Dataflow:
             shown = [one for one in results if one.storage == operand.storage] or [operand]
             producer = self._producer.get(operand.tensor, UNKNOWN)
             if producer == UNKNOWN and operand.storage != UNKNOWN:
-                # A tensor that came about unheard, on memory whose maker is known.
-                producer = self._maker.get(self.memory(operand), UNKNOWN)
+                # A tensor that came about unheard: most likely from the latest one on its memory.
+                producer = self._alias.get(self.memory(operand), UNKNOWN)
             yield Edge(producer, operand)
             for writer, written in self._writers.get(self.memory(operand), ()):
                 if writer > producer and any(may_overlap(one, written) for one in shown):

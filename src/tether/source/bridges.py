@@ -95,6 +95,9 @@ def _is_entry(event: Event) -> bool:
     return event.operation in MIXING and len({one.tensor for one in event.reads}) <= 1
 
 
+_LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.For, ast.AsyncFor)
+
+
 def _reached(trace: Trace) -> dict[int, dict[int, str]]:
     """Return for each entry site the exit sites whose value can reach it, and by which name."""
     exit_sites = {event.site for event in trace.events if _is_exit(event)} - {-1}
@@ -117,7 +120,13 @@ def _reached(trace: Trace) -> dict[int, dict[int, str]]:
             nodes[number] = node
     exits = _numbered(exit_sites, nodes)
     entries = _numbered(entry_sites, nodes)
-    tensors = [nodes[number] for number in made if number in nodes]
+    # At a comprehension or a loop stands the call that iterates over a tensor: what they give is
+    # made of the values inside, not that call's tensors.
+    tensors = [
+        nodes[number]
+        for number in made
+        if number in nodes and not isinstance(nodes[number], _LOOPS)
+    ]
     flow = Flow(trees, exits, entries, tensors).run()
     back = _sharing(nodes)
     return {

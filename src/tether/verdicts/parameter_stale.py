@@ -134,6 +134,8 @@ def _unheld(history: History) -> Iterator[Finding]:
         if fact.listed and not _made_after(history, tensor, holder):
             continue
         position = history.made_at(tensor)
+        if position != UNKNOWN and any(one.requires_grad for one in history.events[position].reads):
+            continue  # made of a trained value, each time anew: that is a cut, and told as one
         site = history.events[position].site if position != UNKNOWN else holder.site
         groups.setdefault((holder.kind, site), []).append(tensor)
     for (kind, number), tensors in groups.items():
