@@ -23,6 +23,7 @@ from tether.report.document import (
 )
 from tether.report.filters import shown_path
 from tether.report.gradients import Gradient
+from tether.report.refused import refused
 from tether.source.syntax import source_of
 
 MANY_PARAMETERS = 24  # above this the gradient table has a row for each module
@@ -116,7 +117,7 @@ def _summary(about: Findings) -> list[Block]:
     for one in fatal[-1:]:
         text = " ".join(one.message.split())
         blocks.append(Paragraph((Phrase("raised  ", "bad"), Phrase(f"{one.type}: {text[:400]}"))))
-    return blocks
+    return [*blocks, *refused(trace)]
 
 
 # -------------------------------------------------------------------------------------- verdicts
@@ -299,7 +300,8 @@ def _copies(about: Findings) -> list[Block]:
     cells = [_copy_cells(row, about, needs) for row in own]
     total = sum(row.bytes for row in about.copies)
     count = sum(row.count for row in about.copies)
-    text = f"{counted(count, 'copy or conversion', 'copies and conversions')}, {bytes_text(total)} copied"
+    made = counted(count, "copy or conversion", "copies and conversions")
+    text = f"{made}, {bytes_text(total)} copied"
     blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
     if own:
         blocks.append(_cut_table(columns, cells, "lines"))
