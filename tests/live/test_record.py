@@ -1,0 +1,74 @@
+"""`tether.record`: a block of a running program instead of a whole one."""
+
+import pytest
+import torch
+from torch import nn
+
+import tether
+
+
+def train(model, steps=2):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        opt.zero_grad()
+        model[1](model[0](torch.ones(2, 3)).detach()).sum().backward()
+        opt.step()
+
+
+def net():
+    return nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1))
+
+
+def test_a_block_is_judged_and_asked():
+    model = net()
+    with tether.record() as recording:
+        train(model)
+    (finding,) = [one for one in recording.findings if one.severity != "note"]
+    assert (finding.slug, finding.subject) == ("gradient-cut", "model.0.weight")
+    assert finding.site.expression == "model[0](torch.ones(2, 3)).detach()"
+    assert "detach" in str(recording.why("model.0.weight"))
+    assert {row.name: row.status for row in recording.gradients} == {
+        "model.0.weight": "none",
+        "model.1.weight": "reached",
+        "model.1.bias": "reached",
+    }
+    assert any(row.operation == "detach" for row in recording.copies)
+
+
+def test_an_exception_passes_through_and_the_recording_is_there():
+    with pytest.raises(ZeroDivisionError), tether.record() as recording:
+        torch.ones(3).clone()
+        raise ZeroDivisionError
+    assert recording.trace.outcome == "raised"
+    assert [event.operation for event in recording.trace.events] == ["ones", "clone"]
+
+
+def test_a_recording_is_saved_and_loaded(tmp_path):
+    model = net()
+    with tether.record() as recording:
+        train(model)
+    recording.save(tmp_path / "run.tether")
+    loaded = tether.load(tmp_path / "run.tether")
+    assert [one.message for one in loaded.findings] == [one.message for one in recording.findings]
+    assert loaded.trace == recording.trace
+
+
+def test_two_recordings_one_after_the_other_do_not_meet():
+    with tether.record() as first:
+        torch.ones(3)
+    with tether.record() as second:
+        torch.zeros(3)
+    assert [event.operation for event in first.trace.events] == ["ones"]
+    assert [event.operation for event in second.trace.events] == ["zeros"]
+
+
+def test_one_recording_inside_another_hears_its_own_block():
+    with tether.record() as outer:
+        torch.ones(3)
+        with tether.record() as inner:
+            torch.zeros(3)
+        torch.eye(3)
+    assert [event.operation for event in inner.trace.events] == ["zeros"]
+    heard = [event.operation for event in outer.trace.events]
+    assert heard[0] == "ones"
+    assert heard[-1] == "eye"
