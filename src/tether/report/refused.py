@@ -41,7 +41,7 @@ def refused(trace: Trace) -> Iterator[Block]:
         ("to compute with the changed value:  ", f"write to `{name}.clone()`; gradients reach it"),
         (
             f"not through `{name}.data`:  ",
-            "that write is not counted, and a backward pass that needs the old value is wrong silently",
+            "that write is not counted: a backward that needs the old value is silently wrong",
         ),
     ):
         yield Paragraph((Phrase(f"- {start}", "dim"), Phrase(text)))
