@@ -269,7 +269,7 @@ class History:
         positions: dict[int, list[int]] = defaultdict(list)
         flow = self.flow
         for position, event in enumerate(self.events):
-            for memory in {flow.memory(one) for one in (*event.reads, *event.results)}:
+            for memory in {flow.memory(one) for one in (*event.reads, *event.results, *event.writes)}:
                 positions[memory].append(position)
         return positions
 

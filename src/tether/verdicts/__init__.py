@@ -18,6 +18,7 @@ from tether.verdicts import (
     gradient_zero,
     parameter_frozen,
     parameter_stale,
+    saved_overwritten,
 )
 from tether.verdicts.base import Verdict
 
@@ -29,6 +30,7 @@ VERDICTS: tuple[Verdict, ...] = (
     parameter_stale.VERDICT,
     gradient_discarded.VERDICT,
     gradient_on_non_leaf.VERDICT,
+    saved_overwritten.VERDICT,
 )
 
 
