@@ -26,6 +26,7 @@ EXIT_USAGE = 2
 _LAZY = {
     "rulebook": ("tether.rulebook_cli", "rulebook_command"),
     "bench": ("tether.bench_cli", "bench_command"),
+    "memory": ("tether.memory_cli", "memory_command"),
 }
 
 
@@ -43,6 +44,27 @@ class _Commands(click.Group):
             command: click.Command = getattr(importlib.import_module(module), attribute)
             return command
         return super().get_command(context, name)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command; a wrong option or argument is one line and exit 2."""
+        standalone = kwargs.pop("standalone_mode", True)
+        kwargs["standalone_mode"] = False
+        if not standalone:
+            return super().main(*args, **kwargs)
+        try:
+            status = super().main(*args, **kwargs)
+        except click.ClickException as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # from click 8.2 on
+                click.echo(error.format_message())
+                sys.exit(EXIT_USAGE)
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context is not None else "tether"
+            message = " ".join(error.format_message().split()).removesuffix(".")
+            click.echo(f"tether: {message} ({command} --help tells more)", err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            sys.exit(130)
+        sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(message: str) -> NoReturn:
@@ -124,6 +146,7 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-c", "code", metavar="CODE", help="Run a string of code, as python -c does.")
 @click.option("-o", "output", metavar="FILE", help="Save the recording.")
 @click.option("--limit", type=click.IntRange(min=1), help="Keep the last N calls.")
+@click.option("--memory", is_flag=True, help="Also say which line holds the memory.")
 @_report_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def run(
@@ -132,6 +155,8 @@ def run(
     output: str | None,
     limit: int | None,
     arguments: tuple[str, ...],
+    *,
+    memory: bool,
     **report: Any,
 ) -> None:
     """Run SCRIPT unmodified under the recorder and report when it ends.
@@ -150,10 +175,10 @@ def run(
 
     def finish(ending: Ending) -> int:
         # The program may have gone elsewhere; the files asked for are relative to the start.
-        return _finish(ending, output, report, stderr, stdout, folder)
+        return _finish(ending, output, {**report, "memory": memory}, stderr, stdout, folder)
 
     try:
-        status = running.run(program, Session(limit), finish)
+        status = running.run(program, Session(limit, memory=memory), finish)
     except running.CannotRunError as error:
         _fail(str(error))
     sys.exit(status)
@@ -170,6 +195,8 @@ def _program(module: str | None, code: str | None, arguments: tuple[str, ...]) -
         return Program("code", code, arguments)
     if not arguments:
         _fail("nothing to run: give a script, -m MODULE or -c CODE (tether run --help)")
+    if arguments[0].startswith("-") and not os.path.exists(arguments[0]):
+        _fail(f"tether run has no option {arguments[0]} (tether run --help)")
     return Program("script", arguments[0], arguments[1:])
 
 
@@ -203,6 +230,7 @@ def _finish(  # noqa: PLR0917 -- private, called once
         except Exception:  # noqa: BLE001, S112 -- the program may have closed it
             continue
     recording = Recording(ending.trace, include=options["include"], omit=options["omit"])
+    recording.with_memory |= options.get("memory", False)
     status = ending.exit_code
     if output is not None:
         try:

@@ -84,6 +84,10 @@ def test_a_saved_recording_gives_the_same_report_and_answers_why(program):
     [
         ("run",),
         ("run", "nothing.py"),
+        ("run", "--no-such-option", "train.py"),
+        ("run", "--limit", "0", "train.py"),
+        ("rulebook", "--only", "nothing"),
+        ("no-such-command",),
         ("run", "-m", "no.such.module"),
         ("run", "-m", "json.tool", "-c", "1"),
         ("run", "-o", "no/such/folder/x", "train.py"),
