@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from tether.dataflow import Dataflow, may_overlap
-from tether.dataflow import extent as extent  # asked of operands together with `overlaps`
+from tether.dataflow import extent as extent  # noqa: PLC0414 -- asked together with `overlaps`
 from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
 
 _NOWHERE = Site("<unknown>", 0)
@@ -269,7 +269,8 @@ class History:
         positions: dict[int, list[int]] = defaultdict(list)
         flow = self.flow
         for position, event in enumerate(self.events):
-            for memory in {flow.memory(one) for one in (*event.reads, *event.results, *event.writes)}:
+            touched = (*event.reads, *event.results, *event.writes)
+            for memory in {flow.memory(one) for one in touched}:
                 positions[memory].append(position)
         return positions
 

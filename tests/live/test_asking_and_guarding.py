@@ -69,22 +69,19 @@ def test_unchanged_names_the_writers_line():
 
 def test_unchanged_names_a_write_through_a_view():
     x = torch.zeros(4)
-    with pytest.raises(ChangedError, match="through another tensor"):
-        with tether.unchanged(x):
-            x[1:].fill_(2)
+    with pytest.raises(ChangedError, match="through another tensor"), tether.unchanged(x):
+        x[1:].fill_(2)
 
 
 def test_unchanged_finds_a_write_that_torch_did_not_make():
     x = torch.zeros(3)
     array = x.numpy()
-    with pytest.raises(ChangedError, match="no torch call wrote it"):
-        with tether.unchanged(x):
-            array[0] = 1
+    with pytest.raises(ChangedError, match="no torch call wrote it"), tether.unchanged(x):
+        array[0] = 1
 
 
 def test_an_exception_of_the_block_passes_through():
     x = torch.zeros(3)
-    with pytest.raises(KeyError):
-        with tether.unchanged(x):
-            x.add_(1)
-            raise KeyError("mine")
+    with pytest.raises(KeyError), tether.unchanged(x):
+        x.add_(1)
+        raise KeyError("mine")

@@ -302,9 +302,8 @@ def test_threads_are_heard():
 
 
 def test_an_exception_passes_through_and_is_a_fact():
-    with Recorded() as r:
-        with pytest.raises(RuntimeError) as caught:
-            torch.ones(3).view(2)
+    with Recorded() as r, pytest.raises(RuntimeError) as caught:
+        torch.ones(3).view(2)
     (raised,) = r.trace.raised
     assert raised.message == str(caught.value)
     assert not raised.fatal

@@ -86,4 +86,5 @@ def learn(func: Any) -> Function:
         name = func.__wrapped__.__name__
     if name == "_set_grad_enabled":
         return Function("set_grad_enabled", silent=False)
-    return Function(name, silent=name in _SILENT or name.startswith("is_") and name != "is_nonzero")
+    asks = name.startswith("is_") and name != "is_nonzero"
+    return Function(name, silent=name in _SILENT or asks)

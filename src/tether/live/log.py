@@ -33,7 +33,7 @@ class EventLog:
             self.full = limit + max(limit // 4, 1000)
 
     def number(self, text: str) -> int:
-        """Number of a string: an operation's name, a note."""
+        """Return the number of a string: an operation's name, a note."""
         found = self._strings.get(text)
         return self._strings.setdefault(text, len(self._strings)) if found is None else found
 

@@ -151,9 +151,10 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             else:
                 yield f"{path}[{number}]", item
         return
-    if isinstance(value, types.ModuleType):
-        if not is_user_file(getattr(value, "__file__", None) or "<frozen>"):
-            return
+    if isinstance(value, types.ModuleType) and not is_user_file(
+        getattr(value, "__file__", None) or "<frozen>"
+    ):
+        return
     for name, item in _attributes(value):
         yield f"{path}.{name}", item
 
