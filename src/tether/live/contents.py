@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
 SHARE = 0.02  # of the run's time that comparing may take
+ENTERED = 256  # storages on memory that NumPy owns, watched at a time
 _SHARING = {"numpy", "__array__", "__dlpack__"}
 
 
 class _Watch:
     """An exported storage, with the sum of its bytes."""
 
-    __slots__ = ("event", "holders", "seen", "storage", "sum", "tensor")
+    __slots__ = ("entered", "event", "holders", "seen", "storage", "sum", "tensor")
 
     def __init__(self, storage: int, event: int) -> None:
         self.storage = storage
@@ -42,6 +43,7 @@ class _Watch:
         self.seen = event
         self.sum = 0
         self.holders = 0
+        self.entered = False  # the memory is an array's, from before the tensor
         self.tensor: weakref.ref[Any] | None = None
 
 
@@ -54,6 +56,7 @@ class Contents:
         self.facts: list[Unseen] = []
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
         self._next_memory = 0
+        self._entered = 0
         self._spent = 0.0
         self._began = time.perf_counter()
 
@@ -89,7 +92,12 @@ class Contents:
             watch.holders += 1
 
     def _gone(self, serial: int) -> Any:
-        return lambda _: self.watched.pop(serial, None)
+        return lambda _: self._forget(serial)
+
+    def _forget(self, serial: int) -> None:
+        watch = self.watched.pop(serial, None)
+        if watch is not None and watch.entered:
+            self._entered -= 1
 
     def _released(self, serial: int) -> None:
         """One exported array is gone; with the last one nobody can write unheard any more."""
@@ -99,7 +107,7 @@ class Contents:
             if watch.holders <= 0:
                 # A write may have happened just before: look once more, then forget.
                 self._look(watch, self._recorder.now(), UNKNOWN)
-                self.watched.pop(serial, None)
+                self._forget(serial)
 
     # -- back in -----------------------------------------------------------------------------
 
@@ -135,6 +143,24 @@ class Contents:
         if 0 <= start - address < max(1, getattr(root, "nbytes", 0)):
             storage.memory = self._memory_of(root)
             storage.start = start - address
+            self._watch_entered(event, storage.serial, result)
+
+    def _watch_entered(self, event: int, serial: int, tensor: torch.Tensor) -> None:
+        """Watch memory that the array's owner can write as long as the tensor lives."""
+        memory = tensor.untyped_storage()
+        if serial in self.watched or memory.nbytes() > LIMIT:
+            return
+        if self._entered >= ENTERED:
+            self._recorder.gap(
+                f"writes to arrays under more than {ENTERED} tensors are not looked for"
+            )
+            return
+        self._entered += 1
+        watch = self.watched[serial] = _Watch(serial, event)
+        watch.holders = 1
+        watch.entered = True
+        watch.tensor = weakref.ref(memory, self._gone(serial))
+        watch.sum = self._sum(memory)
 
     def _memory(self) -> int:
         self._next_memory += 1
@@ -159,21 +185,42 @@ class Contents:
             if watch is not None:
                 self._look(watch, self._recorder.now(), site)
 
+    def compare_all(self, site: int) -> None:
+        """Before calls that read what no argument tells of (a backward pass, a step)."""
+        for watch in list(self.watched.values()):
+            self._look(watch, self._recorder.now(), site)
+
+    def written(self, storage: torch.UntypedStorage, site: int) -> None:
+        """Note a write through a storage itself, which moves no version."""
+        known = self._recorder.who.storages.get(id(storage))
+        if known is not None:
+            now = self._recorder.now()
+            self.facts.append(Unseen(known.serial, now - 1, now, UNKNOWN, site))
+            watch = self.watched.get(known.serial)
+            if watch is not None:
+                self._accept(watch)
+
     def _look(self, watch: _Watch, now: int, site: int) -> None:
         storage = watch.tensor() if watch.tensor is not None else None
         if storage is None:
             return
-        if self._spent > SHARE * (time.perf_counter() - self._began) + 0.5:
-            self._recorder.gap(
-                "writes through exported arrays were no longer looked for:"
-                f" comparing had taken {SHARE:.0%} of the run"
-            )
+        if self._late():
             return
         found = self._sum(storage)
         if found != watch.sum:
             self.facts.append(Unseen(watch.storage, watch.seen, now, watch.event, site))
         watch.sum = found
         watch.seen = now
+
+    def _late(self) -> bool:
+        """Whether comparing has taken its share of the run."""
+        if self._spent <= SHARE * (time.perf_counter() - self._began) + 0.5:
+            return False
+        self._recorder.gap(
+            "writes through exported arrays were no longer looked for:"
+            f" comparing had taken {SHARE:.0%} of the run"
+        )
+        return True
 
     def wrote(self, writes: tuple[Snapshot, ...]) -> None:
         """After a recorded write: what the bytes are now is what they ought to be."""
@@ -184,6 +231,10 @@ class Contents:
 
     def wrote_any(self) -> None:
         """After calls that write without being heard one by one (an optimizer's step)."""
+        if self._late():
+            self.watched.clear()  # what is not accepted would look like a silent write
+            self._entered = 0
+            return
         for watch in list(self.watched.values()):
             self._accept(watch)
 
