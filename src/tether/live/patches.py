@@ -119,6 +119,9 @@ class Patches:
         self._replace(torch.utils.dlpack, "from_dlpack", lambda _: dlpack)
         self._replace(torch.Tensor, "set_", self._set_)
         self._replace(torch.nn.Parameter, "__new__", self._new_parameter)
+        self._replace(torch, "save", self._save)
+        for name in ("fill_", "copy_"):
+            self._replace(torch.UntypedStorage, name, self._storage_write)
 
     def _maker(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         recorder = self._recorder
@@ -140,6 +143,35 @@ class Patches:
             return result
 
         return make
+
+    def _save(self, original: Any) -> Any:
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            listener = listener_here(recorder)
+            if listener is not None:
+                with muted(listener):
+                    place = recorder.places.user_place(here(2))
+                    listener.note("save", place, listener.tensors_in(obj))
+            return original(obj, *args, **kwargs)
+
+        return save
+
+    def _storage_write(self, original: Any) -> Any:
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def write(storage: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(storage, *args, **kwargs)
+            listener = listener_here(recorder)
+            if listener is not None:
+                with muted(listener):
+                    place = recorder.places.user_place(here(2))
+                    recorder.contents.written(storage, place[0])
+            return result
+
+        return write
 
     def _set_(self, original: Any) -> Any:
         recorder = self._recorder
@@ -204,11 +236,15 @@ class Patches:
                 losses = [one for one in t_outputs if isinstance(one, torch.Tensor)]
                 asked = [one for one in wanted or () if isinstance(one, torch.Tensor)]
                 reads = tuple(recorder.who.snapshot(one) for one in (*losses, *asked))
+                if recorder.contents.watched:
+                    recorder.contents.compare_all(place[0])
                 span = recorder.open_span("backward", name, place[0], listener.span)
             outer, listener.span = listener.span, span
             if silent:
                 push(listener)
-            note, results = "", []
+            # backward(create_graph=True) leaves gradients that hold the graph they came from.
+            creates = accumulates and len(args) > 2 and bool(args[2])
+            note, results = "create_graph" if creates else "", []
             try:
                 value = original(t_outputs, *args, **kwargs)
                 results = [one for one in value or () if isinstance(one, torch.Tensor)]
@@ -384,6 +420,8 @@ class Patches:
             index = self._know_optimizer(optimizer, place[0])
             tensors = [one for group in optimizer.param_groups for one in group["params"]]
             recorder.gradients.at_step(place[0], index, tensors)
+            if recorder.contents.watched:
+                recorder.contents.compare_all(place[0])
             recorder.naming.maybe_search(here(2))
             kind = type(optimizer).__name__
             listener.span = recorder.open_span("step", kind, place[0], listener.span)
