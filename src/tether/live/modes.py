@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,9 +50,28 @@ def listener_here(recorder: Recorder) -> Listener | None:
     return None
 
 
-def muted(listener: Listener) -> AbstractContextManager[None]:  # noqa: ARG001 -- who is silent
-    """Hear nothing in this block: the recorder itself is at work."""
-    return _mute()
+class muted:  # noqa: N801 -- reads as a statement
+    """Hear nothing in this block, where the recorder itself is at work.
+
+    An error in it is the recorder's own: it is noted and does not reach the program. What the
+    block would have set must have a value before it.
+    """
+
+    __slots__ = ("_listener", "_off")
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._off = _mute()
+
+    def __enter__(self) -> None:
+        self._off.__enter__()
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> bool:
+        self._off.__exit__(None, None, None)
+        if isinstance(error, Exception):
+            self._listener.recorder.failed("a replaced function", error)
+            return True
+        return False
 
 
 class off_the_stack:  # noqa: N801 -- reads as a statement; as a generator it would cost twice

@@ -181,6 +181,7 @@ class Patches:
             listener = listener_here(recorder)
             if listener is None:
                 return original(tensor, *args, **kwargs)
+            before: tuple[Any, ...] = ()
             with muted(listener):
                 before = tuple(
                     recorder.who.snapshot(one) for one in listener.tensors_in(tensor, *args)
@@ -230,6 +231,10 @@ class Patches:
                 listener = self._listen()
             accumulates = kwargs.get("accumulate_grad", True)
             name = "backward" if accumulates else "autograd.grad"
+            place, span = _NOWHERE, UNKNOWN
+            losses: list[torch.Tensor] = []
+            asked: list[torch.Tensor] = []
+            reads: tuple[Any, ...] = ()
             with muted(listener):
                 place = recorder.places.user_place(here(2))
                 wanted = () if accumulates else (args[3] if len(args) > 3 else ())
@@ -279,6 +284,9 @@ class Patches:
             listener = listener_here(recorder)
             if listener is None:
                 return plain(cls, *args, **kwargs)
+            place, span = _NOWHERE, UNKNOWN
+            tensors: list[torch.Tensor] = []
+            reads: tuple[Any, ...] = ()
             with muted(listener):
                 place = recorder.places.user_place(here(2))
                 tensors = listener.tensors_in(*args, *kwargs.values())
@@ -366,7 +374,8 @@ class Patches:
             if listener is None:
                 return original(*args, **kwargs)
             if gap:
-                recorder.gap(gap, recorder.places.user_place(here(2))[0])
+                with muted(listener):
+                    recorder.gap(gap, recorder.places.user_place(here(2))[0])
             with off_the_stack(listener):
                 return original(*args, **kwargs)
 
@@ -481,7 +490,7 @@ class Patches:
 
         @functools.wraps(original)
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
-            result: Any
+            place, filled = _NOWHERE, list[torch.Tensor]()
             listener = listener_here(recorder)
             if listener is None:
                 return original(owner, *args, **kwargs)
@@ -547,6 +556,7 @@ class Patches:
         self._redo.append(lambda: known.__setitem__(replaced, "aten::has_torch_function"))
 
 
+_NOWHERE = (UNKNOWN, UNKNOWN)
 _TRACED = "torch.jit.trace runs unseen"
 
 

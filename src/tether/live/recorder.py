@@ -170,6 +170,8 @@ class Recorder:
 
     def close_span(self, number: int, event: int = UNKNOWN) -> None:
         """End a stretch; `event` is the event of the call itself."""
+        if number == UNKNOWN:
+            return
         span = self.spans[number]
         span[4], span[6] = self.now(), event
 

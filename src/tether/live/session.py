@@ -99,6 +99,9 @@ class Session:
         """Hear nothing more, and put everything back. Safe to call twice."""
         self._patches.on_step = lambda: None
         self._end()
+        # PyTorch takes a mode off the stack for the length of a call, and puts it back after: if
+        # recording ended within one, it came back.
+        modes.remove(self._listener())
         self._patches.unhook()
         _forked.discard(self)
 
