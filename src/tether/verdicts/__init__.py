@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from tether.finding import SEVERITIES, Finding
 from tether.history import History
 from tether.verdicts import (
+    alias_write,
     gradient_cut,
     gradient_discarded,
     gradient_on_non_leaf,
@@ -31,6 +32,7 @@ VERDICTS: tuple[Verdict, ...] = (
     gradient_discarded.VERDICT,
     gradient_on_non_leaf.VERDICT,
     saved_overwritten.VERDICT,
+    alias_write.VERDICT,
 )
 
 
