@@ -185,19 +185,12 @@ def run(
 
 
 def _program(module: str | None, code: str | None, arguments: tuple[str, ...]) -> Program:
-    from tether.live.running import Program
+    from tether.live.running import CannotRunError, Program
 
-    if module is not None and code is not None:
-        _fail("-m and -c exclude each other")
-    if module is not None:
-        return Program("module", module, arguments)
-    if code is not None:
-        return Program("code", code, arguments)
-    if not arguments:
-        _fail("nothing to run: give a script, -m MODULE or -c CODE (tether run --help)")
-    if arguments[0].startswith("-") and not os.path.exists(arguments[0]):
-        _fail(f"tether run has no option {arguments[0]} (tether run --help)")
-    return Program("script", arguments[0], arguments[1:])
+    try:
+        return Program.of(module, code, arguments)
+    except CannotRunError as error:
+        _fail(str(error))
 
 
 def _check_writable(*files: str | None) -> None:
@@ -212,7 +205,7 @@ def _check_writable(*files: str | None) -> None:
             _fail(f"cannot write {file}: it is a folder")
 
 
-def _finish(  # noqa: PLR0917 -- private, called once
+def _finish(
     ending: Ending,
     output: str | None,
     options: dict[str, Any],

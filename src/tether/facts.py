@@ -86,7 +86,7 @@ NOTES = {
     "register_hook": "qualified name of the hook function",
     "grad.__get__": "'none' when the gradient read was None",
     "grad.__set__": "'none' when it was set to None",
-    "backward": "'raised' when it raised; the Raised fact has the message",
+    "backward": "'raised' when it raised (the Raised fact has the message), 'create_graph'",
     "*": "'raised' when the call raised; 'out' when results went to an out= argument",
 }
 """What `Event.note` says, by operation."""
@@ -201,6 +201,30 @@ class Raised(NamedTuple):
     fatal: bool  # it ended the program
 
 
+class Attached(NamedTuple):
+    """Memory held by something other than a variable; recorded when memory is asked for.
+
+    A gradient or optimizer state is a tensor that no call returned, found once it was there. An
+    ``activation`` is memory that a backward pass freed, and so nothing but its graph had held.
+    """
+
+    tensor: int  # -1 for an activation
+    storage: int
+    kind: Literal["gradient", "optimizer state", "activation"]
+    of: int  # serial number of the tensor that it belongs to; -1: of none
+    part: str  # "grad", or the optimizer's word for it: "exp_avg"
+    at: int
+    site: int  # of the backward pass or step that made it, or freed it
+
+
+class Allocator(NamedTuple):
+    """What a device's own allocator says when the recording ends."""
+
+    device: str  # "cuda:0"
+    peak: int  # most bytes asked of it at once
+    held: int  # bytes asked of it and not given back
+
+
 class Gap(NamedTuple):
     """Something that could not be seen, and why."""
 
@@ -234,6 +258,8 @@ class Trace:
     unseen: list[Unseen] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    attached: list[Attached] = field(default_factory=list)
+    allocators: list[Allocator] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # file -> text, of the user's files
 
     def check(self) -> None:
@@ -254,7 +280,9 @@ class Trace:
             last = self.dropped + events
             if not (0 <= bridge.exit < last and 0 <= bridge.entry < last):
                 raise ValueError(f"a bridge points at an event that is not there: {bridge}")
-        placed = (self.optimizers, self.gradients, self.raised, self.unseen, self.gaps)
+        placed = (
+            self.optimizers, self.gradients, self.raised, self.unseen, self.gaps, self.attached
+        )  # fmt: skip
         for facts in placed:
             for fact in facts:
                 if not -1 <= fact.site < sites:

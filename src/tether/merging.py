@@ -143,6 +143,17 @@ class _Move:
             error._replace(at=at(error.at), site=site(error.site)) for error in trace.raised
         )
         merged.gaps += (gap._replace(at=at(gap.at), site=site(gap.site)) for gap in trace.gaps)
+        merged.attached += (
+            fact._replace(
+                tensor=self.tensor(fact.tensor),
+                storage=self.storage(fact.storage),
+                of=self.tensor(fact.of),
+                at=at(fact.at),
+                site=site(fact.site),
+            )
+            for fact in trace.attached
+        )
+        merged.allocators += trace.allocators
         for file, text in trace.sources.items():
             merged.sources.setdefault(file, text)
         merged.events += moved

@@ -77,6 +77,8 @@ _TABLES: dict[str, type] = {
     "unseen": facts.Unseen,
     "raised": facts.Raised,
     "gaps": facts.Gap,
+    "attached": facts.Attached,
+    "allocators": facts.Allocator,
 }
 """Every table and what one row of it is; `sources` (file, text) comes beside them."""
 

@@ -55,6 +55,8 @@ def example() -> Trace:
         unseen=[facts.Unseen(0, 7, 8, 7, 1)],
         raised=[facts.Raised(9, "ValueError", "bad\nvalue", 0, True)],
         gaps=[facts.Gap("a compiled region", 0, 8)],
+        attached=[facts.Attached(1, 0, "gradient", 0, "grad", 8, 1)],
+        allocators=[facts.Allocator("cuda:0", 4096, 512)],
         sources={"/home/me/train.py": "import torch\r\n\x00ü\n"},
     )
 

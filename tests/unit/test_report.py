@@ -376,7 +376,8 @@ def test_json_fits_its_schema():
     assert finding["fix"]["edits"][0]["file"] == "train.py"
     assert made["gradients"][0] == {"name": "net.layer1.weight", "status": "none", "finding": 0}
     assert made["gaps"] == [{"reason": "a compiled region is not heard", "count": 2}]
-    assert made["memory"] == {"peak_bytes": 1004, "lines": []}
+    assert made["memory"]["peak_bytes"] == 1004
+    assert sum(row["held_peak"] for row in made["memory"]["lines"]) == 1004
     assert made["program"] == ["train.py", "--lr", "1"]
 
 

@@ -53,6 +53,8 @@ class GradientLog:
             if leaf is not None and is_leaf(leaf):
                 status[serial] = "none" if leaf.grad is None else "unchecked"
         self._add("backward", site, UNKNOWN, status)
+        if self._recorder.holdings is not None:
+            self._recorder.holdings.after_backward(site, self._leaves)
 
     def after_grad(
         self,

@@ -60,6 +60,7 @@ class _StorageRef(weakref.ref):  # type: ignore[type-arg]
 _pack_row = struct.Struct("8q").pack
 _pack_tensor = struct.Struct("4q").pack
 _pack_storage = struct.Struct("7q").pack
+_STORAGE_SIZE = 7 * 8
 
 
 class Identities:
@@ -306,6 +307,15 @@ class Identities:
                     )
         except IndexError:
             return  # another thread buried the last one
+
+    def storages_dead(self) -> int:
+        """Count the storages buried so far."""
+        return len(self._dead_storages) // _STORAGE_SIZE
+
+    def storages_dead_since(self, count: int) -> list[tuple[int, int]]:
+        """Return (serial number, birth) of the storages buried after the first `count`."""
+        rows = memoryview(bytes(self._dead_storages[count * _STORAGE_SIZE :])).cast("q")
+        return [(rows[i], rows[i + 3]) for i in range(0, len(rows), 7)]
 
     def _number(self, key: Any, name: str) -> int:
         """Number of a name (of a class, dtype or device); the name itself has one as well."""

@@ -243,6 +243,8 @@ class Patches:
                 reads = tuple(recorder.who.snapshot(one) for one in (*losses, *asked))
                 if recorder.contents.watched:
                     recorder.contents.compare_all(place[0])
+                if recorder.holdings is not None:
+                    recorder.holdings.before_backward()
                 span = recorder.open_span("backward", name, place[0], listener.span)
             outer, listener.span = listener.span, span
             if silent:
@@ -263,6 +265,8 @@ class Patches:
                 listener.span = outer
                 with muted(listener):
                     extra = f"of {len(losses)}" if asked and not note else note
+                    if recorder.holdings is not None:
+                        recorder.holdings.backward_ended(place[0])
                     index = listener.note(name, place, results=results, note=extra, snapshots=reads)
                     recorder.close_span(span, index)
                     recorder.contents.wrote_any()
@@ -463,6 +467,8 @@ class Patches:
             event = listener.note("step", place, writes=written, note=kind)
             recorder.close_span(span, event)
             recorder.contents.wrote_any()
+            if recorder.holdings is not None:
+                recorder.holdings.after_step(place[0], optimizer)
 
     def _close_stale_step(self, listener: Listener) -> None:
         """Close steps that raised: the hook that would have closed them never ran."""

@@ -37,6 +37,7 @@ from tether.facts import (
 from tether.live import functions
 from tether.live.contents import Contents
 from tether.live.gradients import GradientLog
+from tether.live.holdings import Holdings
 from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Identities, Snapshot
 from tether.live.log import PACK, EventLog
 from tether.live.naming import Naming
@@ -81,7 +82,7 @@ def _mode() -> int:
 class Recorder:
     """The facts of one recording while it grows, shared by the listeners of all threads."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, memory: bool = False) -> None:
         self.strict = bool(os.environ.get(STRICT))
         self.active = False
         self.log = EventLog(limit)
@@ -97,6 +98,7 @@ class Recorder:
         self.gradients = GradientLog(self)
         self.who.on_leaf = self.gradients.seen
         self.naming = Naming(self)
+        self.holdings = Holdings(self) if memory else None
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
 
@@ -197,6 +199,9 @@ class Recorder:
             Gap(reason if n == 1 else f"{reason} ({n} times)", site)
             for (reason, site), n in self.gaps.items()
         ]
+        if self.holdings is not None:
+            trace.attached = list(self.holdings.facts)
+            trace.allocators = self.holdings.allocators()
         if log.dropped:
             trace.gaps.append(
                 Gap(f"the first {log.dropped:,} calls were forgotten (--limit {log.limit:,})")

@@ -40,6 +40,19 @@ class Program:
     target: str
     arguments: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, module: str | None, code: str | None, arguments: tuple[str, ...]) -> Program:
+        """Return the program that Python's own options ask for. Raises `CannotRunError`."""
+        if module is not None and code is not None:
+            raise CannotRunError("-m and -c exclude each other")
+        if module is not None:
+            return cls("module", module, arguments)
+        if code is not None:
+            return cls("code", code, arguments)
+        if not arguments:
+            raise CannotRunError("nothing to run: give a script, -m MODULE or -c CODE (see --help)")
+        return cls("script", arguments[0], arguments[1:])
+
     @property
     def command(self) -> list[str]:
         """The program as its user would type it after ``python``."""

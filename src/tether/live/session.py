@@ -21,6 +21,7 @@ class Session:
     `limit` keeps the last so many events. `steps` records from the end of optimizer step ``first``
     to the end of step ``last - 1``, counted from 0 over all optimizers, as a slice counts; outside
     nothing is on the mode stack and nothing replaced. `eager` makes compiled functions run eagerly.
+    `memory` also meets the gradients and the optimizers' state, which no call returns.
     """
 
     def __init__(
@@ -29,8 +30,9 @@ class Session:
         *,
         steps: tuple[int, int | None] | None = None,
         eager: bool = False,
+        memory: bool = False,
     ) -> None:
-        self.recorder = Recorder(limit)
+        self.recorder = Recorder(limit, memory=memory)
         self._patches = Patches(self.recorder, self._listener, eager=eager)
         self._first, self._last = steps if steps is not None else (0, None)
         self._steps = 0

@@ -53,7 +53,6 @@ class Findings:
     findings: Sequence[Finding]
     gradients: Sequence[Gradient] = ()
     copies: Sequence[Copy] = ()
-    memory: Sequence[tuple[Site, int]] = ()  # bytes held at the peak, by the line that made them
     sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
 
 

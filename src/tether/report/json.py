@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
 import tether
 from tether.facts import Site
 from tether.finding import Finding
+from tether.history import History
+from tether.memory import Memory
 from tether.report.build import Findings, gap_counts
 from tether.report.filters import shown_path
 
@@ -26,6 +28,7 @@ def schema() -> dict[str, Any]:
 def to_json(about: Findings) -> dict[str, Any]:
     """Return the report as values that `json.dumps` takes."""
     trace, folder = about.trace, about.trace.folder
+    memory = Memory(History(trace))
     return {
         "schema": SCHEMA,
         "tether": tether.__version__,
@@ -49,7 +52,7 @@ def to_json(about: Findings) -> dict[str, Any]:
             }
             for row in about.copies
         ],
-        "memory": {"peak_bytes": peak_bytes(about), "lines": _memory_lines(about.memory, folder)},
+        "memory": {"peak_bytes": memory.peak, "lines": memory_lines(memory, folder)},
         "gaps": [{"reason": reason, "count": count} for reason, count in gap_counts(trace)],
     }
 
@@ -59,22 +62,9 @@ def dumps(about: Findings) -> str:
     return json.dumps(to_json(about), indent=1) + "\n"
 
 
-def peak_bytes(about: Findings) -> int:
-    """Return the most bytes of storages that were alive at once, of those that were seen."""
-    changes: list[tuple[int, int]] = []
-    for storage in about.trace.storages.values():
-        changes.append((storage.born, storage.nbytes))
-        if storage.freed >= 0:
-            changes.append((storage.freed, -storage.nbytes))
-    held = peak = 0
-    for _, change in sorted(changes):  # at one position what was freed goes first
-        held += change
-        peak = max(peak, held)
-    return peak
-
-
-def _memory_lines(lines: Sequence[tuple[Site, int]], folder: str) -> list[dict[str, Any]]:
-    return [{"site": _site(site, folder), "bytes": size} for site, size in lines]
+def memory_lines(memory: Memory, folder: str) -> list[dict[str, Any]]:
+    """Return what each line did to memory, as the report's JSON has it."""
+    return [{**asdict(row), "site": _site(row.site, folder)} for row in memory.lines]
 
 
 def _finding(finding: Finding, folder: str) -> dict[str, Any]:

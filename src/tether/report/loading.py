@@ -74,6 +74,7 @@ class Recording:
         if not prepared:
             prepare(trace)
         self.trace = trace
+        self.with_memory = bool(trace.attached)  # the report says which line holds the memory
 
     def _become(self, trace: Trace) -> None:
         """Take the place of a recording that has just ended."""
@@ -115,7 +116,11 @@ class Recording:
 
     def document(self) -> Document:
         """Return the report before it is given a form."""
-        return build(self.about)
+        document = build(self.about)
+        if self.with_memory:
+            blocks = import_module("tether.report.memory").blocks
+            document.blocks += blocks(import_module("tether.history").History(self.trace))
+        return document
 
     def why(self, name: str) -> Answer:
         """Return why a parameter has no gradient, or what a tensor shares and who wrote it.

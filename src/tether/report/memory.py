@@ -1,0 +1,273 @@
+"""Where the memory went, as a report (by line, at the peak, over time, per step) and a picture."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tether.facts import Site
+from tether.history import History, shortened
+from tether.memory import KINDS, Block, Line, Memory
+from tether.report.build import bytes_text
+from tether.report.document import Block as Part
+from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
+from tether.report.filters import shown_path
+from tether.report.json import memory_lines
+from tether.report.plots import COLORS, CannotPlot, _figure_class, _metadata, check
+
+ROWS = 20
+"""Rows of each table in the text; JSON has all."""
+
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 60  # columns of the timeline in the text
+
+WORDS = {
+    "activation": "activation, kept for backward only",
+    "other": "result, held to the end",
+    "temporary": "result, freed later",
+    "input": "input (made from no tensor)",
+}
+
+
+def document(history: History, rows: int = ROWS) -> Document:
+    """Return the report on memory alone."""
+    made = Document(f"Memory of tensors: {' '.join(history.trace.program) or 'recording'}")
+    made.blocks += blocks(history, rows)
+    return made
+
+
+def blocks(history: History, rows: int = ROWS) -> list[Part]:
+    """Return what a report says of memory, for each device that was used."""
+    devices = Memory(history).devices
+    if not devices:
+        return [Heading("Memory"), _say("No tensor's memory was seen.")]
+    found: list[Part] = []
+    for device in devices:
+        found += _of_device(Memory(history, device), device, history.trace.folder, rows)
+    return found
+
+
+def _of_device(memory: Memory, device: str, folder: str, rows: int) -> Iterator[Part]:
+    yield Heading(f"Memory on {device}")
+    yield _say(
+        f"Peak {bytes_text(memory.peak)} at {_place(memory.peak_site, folder)}; "
+        f"allocated {bytes_text(memory.allocated)} in {len(memory.blocks):,} blocks, "
+        f"held at the end {bytes_text(memory.held_end)}."
+    )
+    bars = sparkline(memory.timeline, WIDTH)
+    yield Paragraph((Phrase(bars, "good"), Phrase(f"  0 to {bytes_text(memory.peak)}, by calls")))
+    yield from _tables(memory, folder, rows)
+    yield from _growth(memory, folder)
+    yield _say(_not_seen(memory, device), "dim")
+
+
+def _tables(memory: Memory, folder: str, rows: int) -> Iterator[Part]:
+    lines = memory.lines
+    names = ("line", "allocated", "freed", "at the end", "at the peak", "count", "code")
+    yield Table(
+        tuple(
+            Column(name, "left" if name in ("line", "code") else "right", name == "code")
+            for name in names
+        ),
+        tuple(_line(row, folder) for row in lines[:rows]),
+        max(0, len(lines) - rows),
+        "more lines; --json has all",
+    )
+    kinds = memory.by_kind()
+    told = ", ".join(f"{WORDS.get(kind, kind)} {bytes_text(n)}" for kind, n in kinds.items())
+    yield _say(f"At the peak: {told}.")
+    parts = memory.composition
+    yield Table(
+        (
+            Column("at the peak", "right"),
+            Column("what"),
+            Column("variable", give=True),
+            Column("made at"),
+        ),
+        tuple(
+            (
+                Phrase(bytes_text(part.nbytes), "strong"),
+                Phrase(part.kind if part.count == 1 else f"{part.count} x {part.kind}"),
+                Phrase(shortened(part.variable, 40), "code"),
+                Phrase(_place(part.site, folder), "place"),
+            )
+            for part in parts[:rows]
+        ),
+        max(0, len(parts) - rows),
+        "more blocks; --json has all",
+    )
+
+
+def _line(row: Line, folder: str) -> tuple[Phrase, ...]:
+    return (
+        Phrase(_place(row.site, folder), "place"),
+        Phrase(bytes_text(row.allocated)),
+        Phrase(bytes_text(row.freed)),
+        Phrase(bytes_text(row.held_end)),
+        Phrase(bytes_text(row.held_peak), "strong"),
+        Phrase(f"{row.count:,}"),
+        Phrase(shortened(row.site.expression, 40), "code"),
+    )
+
+
+def _growth(memory: Memory, folder: str) -> Iterator[Part]:
+    growth = memory.growth
+    if growth is None or len(growth.held) < 3:
+        return
+    last = len(growth.held)
+    if growth.per_step <= 0:
+        yield _say(f"From optimizer step 2 to {last} the memory held did not grow.")
+        return
+    where = ", ".join(
+        f"{_place(site, folder)} ({bytes_text(size)} more)" for site, size in growth.lines[:3]
+    )
+    yield _say(
+        f"From optimizer step 2 to {last} the memory held grew by "
+        f"{bytes_text(round(growth.per_step))} a step: {where}."
+    )
+
+
+def _not_seen(memory: Memory, device: str) -> str:
+    what = (
+        "what an operation takes and gives back inside itself, gradients on their way through a "
+        "backward pass, and an optimizer's own temporaries"
+    )
+    if device in memory.unseen:
+        size = memory.unseen[device]
+        return f"Not seen above: {what}; the allocator's own peak is {bytes_text(size)} higher."
+    if device.startswith("cuda"):
+        return f"Not seen above: {what}. The recording holds no figure of the allocator's."
+    return f"Not seen above: {what}. On {device} no allocator tells how much that is."
+
+
+def _place(site: Site, folder: str) -> str:
+    return f"{shown_path(site.file, folder)}:{site.line}" if site.line else "not heard"
+
+
+def _say(text: str, kind: Any = "plain") -> Paragraph:
+    return Paragraph((Phrase(text, kind),))
+
+
+# -- over time ---------------------------------------------------------------------------------
+
+
+def sparkline(timeline: Sequence[tuple[int, int]], width: int) -> str:
+    """Return the timeline in one line of at most `width` bars: the most held in each stretch."""
+    if not timeline:
+        return ""
+    first, last = timeline[0][0], timeline[-1][0]
+    top = max(held for _, held in timeline) or 1
+    width = min(width, last - first + 1)
+    most = [0] * width
+    before, filled = 0, 0
+    for at, held in timeline:
+        column = (at - first) * width // (last - first + 1)
+        for between in range(filled + 1, column + 1):
+            most[between] = before
+        most[column] = max(most[column], held)
+        before, filled = held, column
+    return "".join(" " if held == 0 else BARS[(held * 8 - 1) // top] for held in most)
+
+
+def write_plot(history: History, file: str) -> None:
+    """Draw what is held over time to `file`, stacked by kind. Raises `CannotPlot`."""
+    check(file)
+    path = Path(file)
+    figure = draw(history)
+    if path.suffix.lower() != ".html":
+        figure.savefig(path, dpi=90, metadata=_metadata(path.suffix.lower()))
+        return
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata=_metadata(".svg"))
+    picture = buffer.getvalue()
+    title = html.escape(f"Memory of tensors: {' '.join(history.trace.program)}")
+    path.write_text(
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"<title>{title}</title>\n<style>svg{{max-width:100%;height:auto}}</style>\n</head>\n"
+        f"<body>\n<h1>{title}</h1>\n{picture[picture.index('<svg') :]}\n</body>\n</html>\n",
+        encoding="utf-8",
+    )
+
+
+def draw(history: History) -> Any:
+    """Return the figure: one panel for each device, bytes held over calls, stacked by kind."""
+    devices = Memory(history).devices
+    if not devices:
+        raise CannotPlot("there is nothing to plot: no tensor's memory was seen")
+    figure = _figure_class()(figsize=(11, 4.5 * len(devices)), layout="constrained")
+    panels = figure.subplots(len(devices), 1, squeeze=False)
+    for device, (axes,) in zip(devices, panels, strict=True):
+        memory = Memory(history, device)
+        times, series = by_kind_over_time(memory)
+        labels = [WORDS.get(kind, kind) for kind in series]
+        colors = [_shade(KINDS.index(kind)) for kind in series]
+        axes.stackplot(times, *series.values(), labels=labels, colors=colors, step="post")
+        axes.axvline(memory.peak_at, color="black", linewidth=0.8, linestyle=":")
+        place = _place(memory.peak_site, history.trace.folder)
+        axes.set_title(f"{device}: peak {bytes_text(memory.peak)} at {place}")
+        axes.set_xlabel("calls recorded")
+        axes.set_ylabel("bytes held")
+        axes.yaxis.set_major_formatter(lambda value, _: bytes_text(int(value)))
+        axes.legend(fontsize=8, loc="upper left")
+    return figure
+
+
+def _shade(number: int) -> str:
+    return COLORS[number] if number < len(COLORS) else "#999999"
+
+
+def by_kind_over_time(memory: Memory) -> tuple[list[int], dict[str, list[int]]]:
+    """Return moments, and for each kind the bytes held at them.
+
+    A block that comes to be kept by the gradient graph alone is drawn as an activation all along.
+    """
+    times = [at for at, _ in memory.timeline]
+    change: dict[str, dict[int, int]] = {}
+    for block in memory.blocks:
+        steps = change.setdefault(memory.kind(block, _last_moment(block)), {})
+        steps[block.born] = steps.get(block.born, 0) + block.nbytes
+        if block.freed >= 0:
+            steps[block.freed] = steps.get(block.freed, 0) - block.nbytes
+    series: dict[str, list[int]] = {}
+    for kind in KINDS:
+        if kind in change:
+            held, series[kind] = 0, []
+            for at in dict.fromkeys(times):
+                held += change[kind].get(at, 0)
+                series[kind].append(held)
+    return list(dict.fromkeys(times)), series
+
+
+def _last_moment(block: Block) -> int:
+    return block.freed - 1 if block.freed >= 0 else 1 << 62
+
+
+def to_json(history: History) -> str:
+    """Return the account as JSON: the report's `memory` section, and what only this command has."""
+    memory, folder = Memory(history), history.trace.folder
+    growth = memory.growth
+    whole = {
+        "peak_bytes": memory.peak,
+        "lines": memory_lines(memory, folder),
+        "held_end_bytes": memory.held_end,
+        "peak_line": _place(memory.peak_site, folder),
+        "composition": [
+            {
+                "kind": part.kind,
+                "variable": part.variable,
+                "line": _place(part.site, folder),
+                "bytes": part.nbytes,
+                "count": part.count,
+            }
+            for part in memory.composition
+        ],
+        "devices": {device: Memory(history, device).peak for device in memory.devices},
+        "unseen": memory.unseen,
+        "steps": list(growth.held) if growth else [],
+        "timeline": [list(moment) for moment in memory.timeline],
+    }
+    return json.dumps({"memory": whole}, indent=1) + "\n"
