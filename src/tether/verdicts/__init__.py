@@ -12,6 +12,7 @@ from tether.finding import SEVERITIES, Finding
 from tether.history import History
 from tether.verdicts import (
     alias_write,
+    graph_retained,
     gradient_cut,
     gradient_discarded,
     gradient_on_non_leaf,
@@ -20,6 +21,7 @@ from tether.verdicts import (
     parameter_frozen,
     parameter_stale,
     saved_overwritten,
+    storage_pinned,
 )
 from tether.verdicts.base import Verdict
 
@@ -33,6 +35,8 @@ VERDICTS: tuple[Verdict, ...] = (
     gradient_on_non_leaf.VERDICT,
     saved_overwritten.VERDICT,
     alias_write.VERDICT,
+    graph_retained.VERDICT,
+    storage_pinned.VERDICT,
 )
 
 

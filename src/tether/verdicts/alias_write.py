@@ -231,9 +231,7 @@ def _pairs(
                 continue
             shared = max(since, also)
             done = [one.at for one in writes if one.operand.tensor == writer and one.at > shared]
-            if not done or any(
-                one.operand.tensor == reader and one.at > shared for one in writes
-            ):
+            if not done or any(one.operand.tensor == reader and one.at > shared for one in writes):
                 continue
             seen = [
                 one.at
@@ -268,7 +266,9 @@ def _finding(history: History, found: Sharing, group: list[Story]) -> Finding:
     if same is not None:
         facts.append(evidence(history, "shared", same, f"{_call(same)} returned the same tensor"))
     facts.append(evidence(history, "written", write, f"`{writer}` is written by {_call(write)}"))
-    facts.append(evidence(history, "read", read, f"`{names[0]}` is read here, with what was written"))
+    facts.append(
+        evidence(history, "read", read, f"`{names[0]}` is read here, with what was written")
+    )
     site = history.site_of(shared)
     return Finding(
         slug="alias-write",

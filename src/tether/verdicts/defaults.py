@@ -90,9 +90,7 @@ def _holds(node: ast.expr, site: Site) -> bool:
     return start <= (site.line, site.column) and (site.end_line, site.end_column) <= end
 
 
-def _writes(
-    history: History, at: int, event: Event, default: Default, file: str
-) -> Iterator[int]:
+def _writes(history: History, at: int, event: Event, default: Default, file: str) -> Iterator[int]:
     """Yield the writes to the default's memory from the lines of its function or class."""
     for write in history.writes_to(event.results[0], at):
         site = history.site_of(history.events[write])

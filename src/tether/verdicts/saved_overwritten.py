@@ -102,9 +102,7 @@ def _find(history: History, backward: int, message: re.Match[str]) -> _Saved | N
                 continue
             exact = operand.shape == shape
             made = event.operation.replace("_", "") == node and operand in event.results
-            found.append(
-                _Saved((made, exact, operand in sure, at), at, operand, writes[0])
-            )
+            found.append(_Saved((made, exact, operand in sure, at), at, operand, writes[0]))
     return max(found, default=None)
 
 

@@ -59,7 +59,7 @@ class Sharing:
                         continue
                     if memory(read) == memory(made) and made.storage != UNKNOWN:
                         self.links[made.tensor] = Link(at, read.tensor)
-            for one in event.writes:
+            for one in _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
             if event.operation not in NO_VALUES or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
@@ -124,10 +124,20 @@ def sharing(history: History) -> Sharing:
     return found
 
 
+def _target(event: Event) -> tuple[Operand, ...]:
+    """Return what the call wrote; arguments that share its version counter moved with it."""
+    if event.operation.startswith("_foreach") or not event.reads:
+        return event.writes
+    if event.operation.endswith("_"):
+        first = event.reads[0].tensor
+        return tuple(one for one in event.writes if one.tensor == first) or event.writes
+    return event.writes
+
+
 def _matter(event: Event) -> tuple[Operand, ...]:
     """Return the operands whose bytes the call looked at."""
     if event.operation in OVERWRITES and event.writes:
-        written = {one.tensor for one in event.writes}
+        written = {one.tensor for one in _target(event)}
         return tuple(one for one in event.reads if one.tensor not in written)
     if event.note == "out" or event.operation == "Parameter":
         return ()

@@ -1,0 +1,385 @@
+"""`graph-retained`: old graphs are kept alive, by a container, a name, or gradients."""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.facts import UNKNOWN, Operand, Site
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History
+from tether.verdicts.base import Example, Expected, Verdict, evidence, place
+from tether.verdicts.saving import graph_of
+
+PAGE = """
+# graph-retained
+
+## What it says
+This container, attribute or variable holds tensors whose graphs were built in several steps, so
+all the values saved for those graphs stay in memory. The finding names the line where it grows,
+how many graphs it holds and how many bytes they keep.
+
+## Why it matters
+Memory grows with every step until it runs out, far from the line that causes it.
+
+## Known problems
+After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
+still alive. Tensors that nothing names (held by a closure alone) are not found.
+
+## Example
+```python
+losses.append(loss)                  # keeps the graph of every step
+```
+
+## Use instead
+```python
+losses.append(loss.detach())         # or loss.item()
+```
+
+## Fix safety
+What is detached gives no gradient any more: never applied by itself.
+"""
+
+LEAST = 3  # graphs of different steps that a name must hold before it is told
+_INDEX = re.compile(r"\[[^\[\]]*\]")
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give the containers, the running totals and the gradients that keep graphs."""
+    kept = _kept(history)
+    told: set[int] = set()
+    for name, tensors in _containers(history, kept).items():
+        finding = _container(history, name, tensors)
+        if finding is not None:
+            told.update(tensors)
+            yield finding
+    yield from _chains(history, kept, told)
+    yield from _gradients(history)
+
+
+def _windows(history: History) -> list[int]:
+    """Positions that part the program's steps: its backward passes from a loss."""
+    return history.backwards
+
+
+def _window(history: History, at: int) -> int:
+    return bisect_left(_windows(history), at)
+
+
+def _kept(history: History) -> dict[int, Operand]:
+    """Return the tensors that hold a graph and are alive at the end, or outlived a step."""
+    kept = {}
+    for fact in history.trace.names:
+        life = history.trace.tensors.get(fact.tensor)
+        operand = history.operand_of(fact.tensor)
+        if life is None or operand is None or operand.leaf or not operand.requires_grad:
+            continue
+        kept[fact.tensor] = operand
+    return kept
+
+
+def _death(history: History, tensor: int) -> int:
+    died = history.trace.tensors[tensor].died
+    return len(history.events) if died == UNKNOWN else history.position(died)
+
+
+def _containers(history: History, kept: dict[int, Operand]) -> dict[str, list[int]]:
+    """Group the kept tensors by the container that holds them: ``agent.memory[0][1]`` by its name."""
+    groups: dict[str, dict[int, None]] = defaultdict(dict)
+    for fact in history.trace.names:
+        if fact.tensor in kept and "[" in fact.name:
+            groups[_INDEX.split(fact.name, maxsplit=1)[0]].setdefault(fact.tensor)
+    return {name: list(tensors) for name, tensors in groups.items()}
+
+
+def _container(history: History, name: str, tensors: list[int]) -> Finding | None:
+    made = {one: history.made_at(one) for one in tensors}
+    # Only what lives at one time is held at one time: the latest moment at which most do.
+    latest = max(made.values())
+    together = [one for one in tensors if made[one] >= 0 and _death(history, one) > latest]
+    if not together:
+        return None
+    if history.backwards:
+        graphs = len({_window(history, made[one]) for one in together})
+    else:
+        graphs = _apart(history, [made[one] for one in together])
+    if graphs < LEAST:
+        return None
+    first = history.events[made[together[0]]]
+    grows = _growth(history, name, [history.events[made[one]].site for one in together])
+    site = grows or history.site_of(first)
+    nbytes = _bytes(history, [made[one] for one in together], together)
+    called = history.site_of(first)
+    facts = [
+        Evidence("grows", site, f"`{name}` takes another tensor with its graph here"),
+        evidence(history, "made", first, f"`{called.expression or first.operation}` has a graph"),
+    ]
+    if history.backwards:
+        last = history.events[history.backwards[-1]]
+        facts.append(evidence(history, "loss", last, "the steps are told apart by backward here"))
+    return Finding(
+        slug="graph-retained",
+        severity="warning",
+        subject=name,
+        site=site,
+        operation="append",
+        message=(
+            f"`{name}` holds {len(together)} tensors with the graphs of {graphs} steps,"
+            f" {_size(nbytes)} that nothing else needs; it grows at {place(site)}."
+        ),
+        evidence=tuple(facts),
+        fix=Fix(
+            f"Keep values without their graph at {place(site)}: .detach() (or .item() for a"
+            " number), or compute them under torch.no_grad()."
+        ),
+        count=graphs,
+        bytes=nbytes,
+        tensors=tuple(together),
+    )
+
+
+def _apart(history: History, made: list[int]) -> int:
+    """Count the graphs that have no call in common with those before them."""
+    seen: set[int] = set()
+    count = 0
+    for at in made:
+        graph = {at, *graph_of(history, at)}
+        if not graph & seen:
+            count += 1
+        seen |= graph
+    return count
+
+
+def _bytes(history: History, made: list[int], tensors: list[int]) -> int:
+    """Bytes of the storages alive at the end that these graphs made, parameters left out."""
+    held = {
+        operand.storage
+        for tensor in history.held
+        if (operand := history.operand_of(tensor)) is not None
+    }
+    storages = set()
+    for at in made:
+        for one in (at, *graph_of(history, at)):
+            storages.update(result.storage for result in history.events[one].results)
+    alive = 0
+    for serial in storages - held:
+        fact = history.trace.storages.get(serial)
+        if fact is not None and fact.freed == UNKNOWN:
+            alive += fact.nbytes
+    return alive
+
+
+def _size(nbytes: int) -> str:
+    if nbytes >= 1 << 20:
+        return f"{nbytes / (1 << 20):.1f} MiB"
+    return f"{nbytes / 1024:.1f} KiB" if nbytes >= 1024 else f"{nbytes} bytes"
+
+
+def _growth(history: History, name: str, sites: list[int]) -> Site | None:
+    """Find the line that puts tensors into a container: ``memory.append(...)``, ``h[k] = ...``."""
+    last = name.rpartition(".")[2]
+    files = {history.site(number).file for number in sites if number >= 0}
+    files |= set(history.trace.sources)
+    for file in sorted(files):
+        text = history.trace.sources.get(file)
+        if text is None:
+            continue
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if _puts(node, last):
+                return Site(
+                    file, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno,
+                    (node.end_col_offset or 0) + 1, expression=ast.unparse(node),
+                )  # fmt: skip
+    return None
+
+
+def _puts(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in (
+            "append", "appendleft", "extend", "insert", "add", "setdefault", "update"
+        ) and _called(node.func.value) == name  # fmt: skip
+    if isinstance(node, ast.Assign):
+        return any(
+            isinstance(one, ast.Subscript) and _called(one.value) == name for one in node.targets
+        )
+    return isinstance(node, ast.AugAssign) and _called(node.target) == name
+
+
+def _called(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        return _called(node.value)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# -- a running total, a state carried on -------------------------------------------------------
+
+
+def _chains(history: History, kept: dict[int, Operand], told: set[int]) -> Iterator[Finding]:
+    """Find a named tensor whose one graph reaches back over several steps."""
+    places: dict[int, tuple[int, int, set[int]]] = {}
+    for tensor in kept:
+        made = history.made_at(tensor)
+        operand = kept[tensor]
+        if tensor in told or made < 0 or _death(history, tensor) < len(history.events):
+            continue
+        writes = list(history.writes_to(operand, made))
+        at = writes[-1] if writes else made
+        windows = {_window(history, one) for one in graph_of(history, at)}
+        windows.add(_window(history, at))
+        if len(windows) >= LEAST and history.backwards:
+            number = history.events[at].site
+            if number not in places or len(windows) > len(places[number][2]):
+                places[number] = (tensor, at, windows)
+    graphs: set[int] = set()
+    for tensor, at, windows in sorted(places.values(), key=lambda one: one[1]):
+        graph = graph_of(history, at)
+        if at in graphs:
+            continue
+        graphs |= graph
+        yield _chain(history, tensor, at, windows)
+
+
+def _chain(history: History, tensor: int, at: int, windows: set[int]) -> Finding:
+    event = history.events[at]
+    name = history.name_of(tensor)
+    site = history.site_of(event)
+    nbytes = _bytes(history, [at], [tensor])
+    return Finding(
+        slug="graph-retained",
+        severity="warning",
+        subject=name,
+        site=site,
+        operation=event.operation,
+        message=(
+            f"The graph of `{name}` reaches back over {len(windows)} steps, {_size(nbytes)}: each"
+            f" step at {place(site)} adds to it."
+        ),
+        evidence=(
+            evidence(history, "grows", event, f"`{name}` takes on another step's graph here"),
+        ),
+        fix=Fix(
+            f"Add values without their graph at {place(site)}: .item() or .detach()"
+            f" (or {name} = {name}.detach() once a step)."
+        ),
+        count=len(windows),
+        bytes=nbytes,
+        tensors=(tensor,),
+    )
+
+
+# -- gradients with a graph --------------------------------------------------------------------
+
+
+def _gradients(history: History) -> Iterator[Finding]:
+    """Find leaves whose .grad was made by backward(create_graph=True) and never let go."""
+    made: dict[int, list[int]] = defaultdict(list)
+    for at, event in enumerate(history.events):
+        if event.operation == "backward" and event.note == "create_graph":
+            for fact in history.after_backward:
+                if history.position(fact.at) in (at, at + 1):
+                    for tensor, status in fact.status.items():
+                        if status != "none":
+                            made[tensor].append(at)
+    left: dict[int, list[int]] = defaultdict(list)
+    for tensor, backwards in made.items():
+        cleared = any(
+            event.operation in ("zero_grad", "grad.__set__")
+            and event.note == "none"
+            and any(one.tensor == tensor for one in event.reads)
+            for event in history.events[backwards[-1] :]
+        )
+        if not cleared and history.trace.tensors[tensor].died == UNKNOWN:
+            left[history.events[backwards[-1]].site].append(tensor)
+    for tensors in left.values():
+        event = history.events[made[tensors[0]][-1]]
+        names = [f"{history.name_of(one)}.grad" for one in tensors]
+        site = history.site_of(event)
+        yield Finding(
+            slug="graph-retained",
+            severity="warning",
+            subject=names[0],
+            site=site,
+            operation="backward",
+            message=(
+                f"backward(create_graph=True) at {place(site)} leaves `{names[0]}`"
+                + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+                + " with the graph they were made by: parameter, gradient and graph hold each"
+                " other, and none is freed."
+            ),
+            also=tuple(dict.fromkeys(names[1:])),
+            evidence=(evidence(history, "grows", event, "each gradient made here has a graph"),),
+            fix=Fix(
+                "Ask for gradients that are not stored: torch.autograd.grad(loss, parameters,"
+                " create_graph=True); or set .grad to None when the step is done."
+            ),
+            count=len(made[tensors[0]]),
+            tensors=tuple(tensors),
+        )
+
+
+VERDICT = Verdict(
+    slug="graph-retained",
+    severity="warning",
+    summary="this container or attribute keeps old graphs alive; it grows here",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "Losses kept for a plot",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+losses = []
+for _ in range(5):
+    opt.zero_grad()
+    loss = (w * w).sum()
+    loss.backward()
+    opt.step()
+    losses.append(loss)
+""",
+            (Expected("graph-retained", "losses", 11),),
+        ),
+        Example(
+            "A running total",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+total = 0
+for _ in range(5):
+    opt.zero_grad()
+    loss = (w * w).sum()
+    loss.backward()
+    opt.step()
+    total = total + loss
+""",
+            (Expected("graph-retained", "total", 11),),
+        ),
+        Example(
+            "Numbers kept, and the parts of one step's loss",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+losses = []
+for _ in range(5):
+    opt.zero_grad()
+    parts = [(w * k).sum() for k in range(4)]
+    loss = torch.stack(parts).sum()
+    loss.backward()
+    opt.step()
+    losses.append(loss.item())
+""",
+        ),
+    ),
+)

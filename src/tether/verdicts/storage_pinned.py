@@ -1,0 +1,198 @@
+"""`storage-pinned`: a small view keeps a large storage alive, or writes it into a file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.dataflow import extent
+from tether.facts import UNKNOWN, Operand
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History
+from tether.verdicts.base import Example, Expected, Verdict, evidence, place
+from tether.verdicts.sharing import sharing
+
+PAGE = """
+# storage-pinned
+
+## What it says
+A small view is all that is left of a large storage, which stays in memory for it; or a small view
+was given to `torch.save`, which writes the whole storage behind it.
+
+## Why it matters
+Ten rows of a table hold the table; a file of a few hundred bytes becomes a file of megabytes.
+
+## Known problems
+Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported. Which
+other holders a storage has outside Python is not known.
+
+## Example
+```python
+torch.save(table[:10], "rows.pt")    # writes the whole table
+```
+
+## Use instead
+```python
+torch.save(table[:10].clone(), "rows.pt")
+```
+
+## Fix safety
+A clone has the same values and other memory: never applied by itself.
+"""
+
+LEAST_BYTES = 64 << 10
+FACTOR = 8
+
+SIZES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1,
+    "float8_e5m2": 1, "complex32": 4, "uint16": 2, "uint32": 4, "uint64": 8,
+}  # fmt: skip
+"""Bytes of one element."""
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give views written by `torch.save` with more than themselves, and those that pin memory."""
+    told: set[int] = set()
+    for at, event in enumerate(history.events):
+        if event.operation == "save":
+            yield from _saved(history, at, told)
+    yield from _pinning(history, told)
+
+
+def _bytes(operand: Operand) -> int:
+    first, last = extent(operand)
+    return (last - first) * SIZES.get(operand.dtype, 4)
+
+
+def _large(history: History, operand: Operand, shown: int) -> int:
+    """Return the bytes of the storage when it is large beside what is shown of it, else 0."""
+    fact = history.trace.storages.get(operand.storage)
+    if fact is None or fact.nbytes < LEAST_BYTES or shown * FACTOR > fact.nbytes:
+        return 0
+    return fact.nbytes
+
+
+def _saved(history: History, at: int, told: set[int]) -> Iterator[Finding]:
+    by_storage: dict[int, list[Operand]] = defaultdict(list)
+    for one in history.events[at].reads:
+        by_storage[one.storage].append(one)
+    for operands in by_storage.values():
+        nbytes = _large(history, operands[0], sum(map(_bytes, operands)))
+        if nbytes:
+            told.update(one.tensor for one in operands)
+            yield _finding(history, operands, nbytes, at)
+
+
+def _pinning(history: History, told: set[int]) -> Iterator[Finding]:
+    """Find storages alive at the end on which only small views are left."""
+    alive: dict[int, list[Operand]] = defaultdict(list)
+    for tensor, life in history.trace.tensors.items():
+        operand = history.operand_of(tensor)
+        if life.died == UNKNOWN and operand is not None and operand.storage != UNKNOWN:
+            alive[operand.storage].append(operand)
+    for operands in alive.values():
+        named = [one for one in operands if history.names_of(one.tensor)]
+        if not named or any(one.tensor in told for one in operands):
+            continue
+        # A view holds its base, whose object lives on by that alone: it is no other holder.
+        bases = {link.source for one in named for link in sharing(history).chain(one.tensor)} - {
+            one.tensor for one in named
+        }
+        holders = [one for one in operands if one.tensor not in bases]
+        nbytes = _large(history, operands[0], sum(map(_bytes, holders)))
+        if nbytes and _view_of(history, named[0].tensor) != UNKNOWN:
+            yield _finding(history, named, nbytes, UNKNOWN)
+
+
+def _view_of(history: History, tensor: int) -> int:
+    """Position of the call that narrowed the tensor to what it shows, or -1."""
+    for link in sharing(history).chain(tensor):
+        event = history.events[link.at]
+        before = next(one for one in event.reads if one.tensor == link.source)
+        after = event.results[0]
+        if _bytes(before) > _bytes(after):
+            return link.at
+    return UNKNOWN
+
+
+def _finding(history: History, operands: list[Operand], nbytes: int, save: int) -> Finding:
+    names = [history.name_of(one.tensor) for one in operands]
+    subject = names[0]
+    cut = _view_of(history, operands[0].tensor)
+    shown = sum(map(_bytes, operands))
+    maker = history.events[cut if cut != UNKNOWN else max(save, 0)]
+    site = history.site_of(maker)
+    facts = [evidence(history, "made", maker, f"`{subject}` shows {shown:,} bytes of a storage")]
+    if save != UNKNOWN:
+        saving = history.events[save]
+        where = history.site_of(saving)
+        facts.append(Evidence("saved", where, f"torch.save writes all {nbytes:,} bytes of it"))
+        what = f"torch.save ({place(where)}) writes the whole storage behind it"
+    else:
+        what = "nothing else is left of it"
+    return Finding(
+        slug="storage-pinned",
+        severity="warning",
+        subject=subject,
+        site=site,
+        operation=maker.operation,
+        message=(
+            f"`{subject}` shows {shown:,} bytes of a storage of {nbytes:,} since {place(site)}, and"
+            f" {what}."
+        ),
+        also=tuple(dict.fromkeys(names[1:])),
+        evidence=tuple(facts),
+        fix=Fix(
+            f"Give it memory of its own at {place(site)}: {site.expression or subject}.clone()."
+        ),
+        bytes=nbytes,
+        tensors=tuple(one.tensor for one in operands),
+    )
+
+
+VERDICT = Verdict(
+    slug="storage-pinned",
+    severity="warning",
+    summary="a small view keeps a large storage alive, or is saved with all of it",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "Ten rows saved with their table",
+            """import io
+import torch
+
+table = torch.randn(20_000, 4)
+rows = table[:10]
+torch.save(rows, io.BytesIO())
+""",
+            (Expected("storage-pinned", "rows", 5),),
+        ),
+        Example(
+            "The first token of a large batch",
+            """import torch
+
+
+def first(n):
+    x = torch.randn(n, 64)
+    return x[0]
+
+
+kept = first(4096)
+""",
+            (Expected("storage-pinned", "kept", 6),),
+        ),
+        Example(
+            "A copy, and a view beside its base",
+            """import io
+import torch
+
+table = torch.randn(20_000, 4)
+rows = table[:10].clone()
+window = table[:10]
+torch.save(rows, io.BytesIO())
+""",
+        ),
+    ),
+)
