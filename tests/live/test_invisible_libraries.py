@@ -7,6 +7,7 @@ import importlib.util
 import os
 
 import pytest
+
 from differential import preload, same
 
 ALL = bool(os.environ.get("TETHER_ALL"))
@@ -16,22 +17,53 @@ needs = {
                  "torchmetrics", "tensordict")
 }  # fmt: skip
 
-TINY = dict(
-    hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-    vocab_size=40, max_position_embeddings=64, num_key_value_heads=2, head_dim=8,
-    d_model=16, n_layer=2, n_head=2, n_embd=16, d_ff=32, num_layers=2, num_heads=2,
-    encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=2,
-    encoder_ffn_dim=32, decoder_ffn_dim=32, ffn_dim=32, d_kv=8, n_positions=64, n_layers=2,
-    n_heads=2, dim=16, hidden_dim=32, embedding_size=16, word_embed_proj_dim=16,
-    pad_token_id=0, bos_token_id=1, eos_token_id=2, image_size=16, patch_size=8, num_channels=3,
-    num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
-)  # fmt: skip
-TEXT = (
-    "Bert Roberta Electra Albert DistilBert DebertaV2 MPNet GPT2 GPTNeoX GPTJ OPT Bloom Llama "
-    "Mistral Mixtral Qwen2 Qwen3 Gemma Phi Falcon CodeGen StableLm Olmo Mamba Starcoder2 XLNet "
-    "RoFormer ConvBert Funnel T5 Bart Pegasus Marian MBart"
-).split()
-IMAGES = "ViT Deit Dinov2 Beit".split()
+TINY = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "vocab_size": 40, "max_position_embeddings": 64, "num_key_value_heads": 2, "head_dim": 8,
+    "d_model": 16, "n_layer": 2, "n_head": 2, "n_embd": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2,
+    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "ffn_dim": 32, "d_kv": 8, "n_positions": 64, "n_layers": 2,
+    "n_heads": 2, "dim": 16, "hidden_dim": 32, "embedding_size": 16, "word_embed_proj_dim": 16,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "image_size": 16, "patch_size": 8, "num_channels": 3,
+    "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+}  # fmt: skip
+TEXT = [
+    "Bert",
+    "Roberta",
+    "Electra",
+    "Albert",
+    "DistilBert",
+    "DebertaV2",
+    "MPNet",
+    "GPT2",
+    "GPTNeoX",
+    "GPTJ",
+    "OPT",
+    "Bloom",
+    "Llama",
+    "Mistral",
+    "Mixtral",
+    "Qwen2",
+    "Qwen3",
+    "Gemma",
+    "Phi",
+    "Falcon",
+    "CodeGen",
+    "StableLm",
+    "Olmo",
+    "Mamba",
+    "Starcoder2",
+    "XLNet",
+    "RoFormer",
+    "ConvBert",
+    "Funnel",
+    "T5",
+    "Bart",
+    "Pegasus",
+    "Marian",
+    "MBart",
+]
+IMAGES = ["ViT", "Deit", "Dinov2", "Beit"]
 
 MODEL = """
 import transformers, warnings

@@ -145,8 +145,12 @@ def of(op):
     types = op.supported_dtypes("cpu")
     for dtype in (torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool):
         if dtype in types:
-            return op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd
-                                    and (dtype.is_floating_point or dtype.is_complex))
+            return op.sample_inputs(
+                "cpu",
+                dtype,
+                requires_grad=op.supports_autograd
+                and (dtype.is_floating_point or dtype.is_complex),
+            )
     return op.sample_inputs("cpu", next(iter(types)))
 
 

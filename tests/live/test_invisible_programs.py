@@ -1,6 +1,7 @@
 """Programs of every kind behave, bit for bit, as if nobody recorded them."""
 
 import pytest
+
 from differential import run, same
 
 PROGRAMS = {
