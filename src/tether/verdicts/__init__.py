@@ -12,12 +12,12 @@ from tether.finding import SEVERITIES, Finding
 from tether.history import History
 from tether.verdicts import (
     alias_write,
-    graph_retained,
     gradient_cut,
     gradient_discarded,
     gradient_on_non_leaf,
     gradient_unused,
     gradient_zero,
+    graph_retained,
     parameter_frozen,
     parameter_stale,
     saved_overwritten,

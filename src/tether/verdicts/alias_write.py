@@ -74,7 +74,7 @@ class Story(NamedTuple):
 
 
 def check(history: History) -> Iterator[Finding]:
-    """Give one finding for each place from which memory is shared, with all tensors it holds for."""
+    """Give one finding for each place from which memory is shared, with all its readers."""
     found = sharing(history)
     told: set[int] = set()
     stories = [*_records(history, found), *_parameters(history, found)]
@@ -126,7 +126,7 @@ def _read_after(
     writes: list[Touch] | tuple[Touch, ...],
     reads: list[Touch] | tuple[Touch, ...],
 ) -> Story | None:
-    """Another name wrote, then the record was read without having been filled anew."""
+    """Find a write through another name, and a read of the record that was not filled anew."""
     shown = _as_made(history, record, at)
     own = [one for one in writes if found.family(one.operand.tensor) == record and one.at > at]
     others = [
@@ -156,7 +156,7 @@ def _written_through(
     writes: list[Touch] | tuple[Touch, ...],
     reads: list[Touch] | tuple[Touch, ...],
 ) -> Story | None:
-    """The record was written in part, by the user's own line, and its source read after that."""
+    """Find a write to part of the record by the user's own line, and a read of its source."""
     event = history.events[at]
     if event.operation == "data.__get__" or event.inner != event.site:
         return None
@@ -307,9 +307,10 @@ def _did_nothing(history: History, tensor: int, since: int) -> Event | None:
     """Find a call that was asked for a copy elsewhere and gave the same tensor back."""
     for at in range(since, len(history.events)):
         event = history.events[at]
-        if event.operation in RECORDS and event.results and event.reads:
-            if event.results[0].tensor == event.reads[0].tensor == tensor:
-                return event
+        if event.operation not in RECORDS or not event.results or not event.reads:
+            continue
+        if event.results[0].tensor == event.reads[0].tensor == tensor:
+            return event
         if at > since + 2000:
             break
     return None
@@ -407,7 +408,7 @@ def _arrays(history: History, told: set[int]) -> Iterator[Finding]:
 
 
 def _array(history: History, members: list[tuple[int, int, int]]) -> Finding:
-    export, read, tensor = members[0]
+    export, read, _ = members[0]
     event = history.events[export]
     tensors = list(dict.fromkeys(one[2] for one in members))
     names = [history.name_of(one) for one in tensors]

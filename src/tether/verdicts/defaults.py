@@ -59,16 +59,16 @@ def _default_at(tree: ast.Module | None, site: Site) -> Default | None:
             if not node.lineno <= site.line <= last:
                 continue
             given = [*node.args.posonlyargs, *node.args.args]
-            pairs = list(
+            pairs: list[tuple[ast.arg, ast.expr]] = list(
                 zip(given[len(given) - len(node.args.defaults) :], node.args.defaults, strict=True)
             )
             pairs += [
-                (one, value)
-                for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-                if value is not None
+                (one, given_to)
+                for one, given_to in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                if given_to is not None
             ]
-            for argument, value in pairs:
-                if _holds(value, site):
+            for argument, default in pairs:
+                if _holds(default, site):
                     return Default(node.name, argument.arg, node.lineno, last, of_class=False)
         elif isinstance(node, ast.ClassDef):
             for line in node.body:

@@ -87,7 +87,7 @@ def _death(history: History, tensor: int) -> int:
 
 
 def _containers(history: History, kept: dict[int, Operand]) -> dict[str, list[int]]:
-    """Group the kept tensors by the container that holds them: ``agent.memory[0][1]`` by its name."""
+    """Group the kept tensors by their container: that of ``agent.memory[0][1]`` is the first."""
     groups: dict[str, dict[int, None]] = defaultdict(dict)
     for fact in history.trace.names:
         if fact.tensor in kept and "[" in fact.name:
@@ -111,7 +111,7 @@ def _container(history: History, name: str, tensors: list[int]) -> Finding | Non
     first = history.events[made[together[0]]]
     grows = _growth(history, name, [history.events[made[one]].site for one in together])
     site = grows or history.site_of(first)
-    nbytes = _bytes(history, [made[one] for one in together], together)
+    nbytes = _bytes(history, [made[one] for one in together])
     called = history.site_of(first)
     facts = [
         Evidence("grows", site, f"`{name}` takes another tensor with its graph here"),
@@ -153,14 +153,14 @@ def _apart(history: History, made: list[int]) -> int:
     return count
 
 
-def _bytes(history: History, made: list[int], tensors: list[int]) -> int:
+def _bytes(history: History, made: list[int]) -> int:
     """Bytes of the storages alive at the end that these graphs made, parameters left out."""
     held = {
         operand.storage
         for tensor in history.held
         if (operand := history.operand_of(tensor)) is not None
     }
-    storages = set()
+    storages: set[int] = set()
     for at in made:
         for one in (at, *graph_of(history, at)):
             storages.update(result.storage for result in history.events[one].results)
@@ -192,7 +192,7 @@ def _growth(history: History, name: str, sites: list[int]) -> Site | None:
         except SyntaxError:
             continue
         for node in ast.walk(tree):
-            if _puts(node, last):
+            if isinstance(node, (ast.Call, ast.stmt)) and _puts(node, last):
                 return Site(
                     file, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno,
                     (node.end_col_offset or 0) + 1, expression=ast.unparse(node),
@@ -226,9 +226,8 @@ def _called(node: ast.expr) -> str:
 def _chains(history: History, kept: dict[int, Operand], told: set[int]) -> Iterator[Finding]:
     """Find a named tensor whose one graph reaches back over several steps."""
     places: dict[int, tuple[int, int, set[int]]] = {}
-    for tensor in kept:
+    for tensor, operand in kept.items():
         made = history.made_at(tensor)
-        operand = kept[tensor]
         if tensor in told or made < 0 or _death(history, tensor) < len(history.events):
             continue
         writes = list(history.writes_to(operand, made))
@@ -252,7 +251,7 @@ def _chain(history: History, tensor: int, at: int, windows: set[int]) -> Finding
     event = history.events[at]
     name = history.name_of(tensor)
     site = history.site_of(event)
-    nbytes = _bytes(history, [at], [tensor])
+    nbytes = _bytes(history, [at])
     return Finding(
         slug="graph-retained",
         severity="warning",

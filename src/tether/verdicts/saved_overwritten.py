@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.facts import Operand, Raised
+from tether.facts import Operand
 from tether.finding import Finding, Fix
 from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
@@ -76,7 +76,7 @@ def check(history: History) -> Iterator[Finding]:
         key = (history.events[best.write].site, history.events[best.at].site)
         if key not in told:
             told.add(key)
-            yield _finding(history, fact, backward, best)
+            yield _finding(history, backward, best)
 
 
 def _find(history: History, backward: int, message: re.Match[str]) -> _Saved | None:
@@ -113,7 +113,7 @@ def _version_after(history: History, at: int, operand: Operand) -> int:
     )
 
 
-def _finding(history: History, fact: Raised, backward: int, best: _Saved) -> Finding:
+def _finding(history: History, backward: int, best: _Saved) -> Finding:
     write, saver = history.events[best.write], history.events[best.at]
     written = next(one for one in write.writes if one.storage == best.operand.storage)
     kept = history.name_of(best.operand.tensor)

@@ -100,7 +100,7 @@ class Sharing:
 
     def chain(self, tensor: int) -> list[Link]:
         """Return the links from a tensor to the owner of its memory."""
-        found = []
+        found: list[Link] = []
         while tensor in self.links and len(found) < 64:
             found.append(self.links[tensor])
             tensor = found[-1].source
@@ -168,7 +168,7 @@ def same_place(a: Operand, b: Operand) -> bool:
 
 
 def container(names: list[str]) -> str:
-    """Return the longest path that all names lie in: ``best`` of ``best['w']`` and ``best['b']``."""
+    """Return the longest path that all names lie in: ``best`` of ``best['w']``, ``best['b']``."""
     paths = []
     for name in names:
         path = [name]
