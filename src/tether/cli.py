@@ -145,7 +145,15 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
 @click.option("-c", "code", metavar="CODE", help="Run a string of code, as python -c does.")
 @click.option("-o", "output", metavar="FILE", help="Save the recording.")
-@click.option("--limit", type=click.IntRange(min=1), help="Keep the last N calls.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=500_000,
+    show_default=True,
+    help="Keep the last N calls.",
+)
+@click.option("--steps", metavar="A:B", help="Record only these optimizer steps, as a slice.")
+@click.option("--eager", is_flag=True, help="Let torch.compile run eagerly, so that it is heard.")
 @click.option("--memory", is_flag=True, help="Also say which line holds the memory.")
 @_report_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
@@ -153,9 +161,11 @@ def run(
     module: str | None,
     code: str | None,
     output: str | None,
-    limit: int | None,
+    limit: int,
+    steps: str | None,
     arguments: tuple[str, ...],
     *,
+    eager: bool,
     memory: bool,
     **report: Any,
 ) -> None:
@@ -178,7 +188,8 @@ def run(
         return _finish(ending, output, {**report, "memory": memory}, stderr, stdout, folder)
 
     try:
-        status = running.run(program, Session(limit, memory=memory), finish)
+        session = Session(limit, steps=_slice(steps), eager=eager, memory=memory)
+        status = running.run(program, session, finish)
     except running.CannotRunError as error:
         _fail(str(error))
     sys.exit(status)
@@ -191,6 +202,22 @@ def _program(module: str | None, code: str | None, arguments: tuple[str, ...]) -
         return Program.of(module, code, arguments)
     except CannotRunError as error:
         _fail(str(error))
+
+
+def _slice(text: str | None) -> tuple[int, int | None] | None:
+    """Read A:B, both counted from 0, either left out."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        bounds = (int(first or 0), int(last) if last else None)
+    except ValueError:
+        _fail(f"--steps takes A:B, two whole numbers, not {text!r}")
+    if bounds[0] < 0 or (bounds[1] is not None and bounds[1] <= bounds[0]):
+        _fail(f"--steps {text} holds no step: A must be at least 0 and less than B")
+    return bounds
 
 
 def _check_writable(*files: str | None) -> None:

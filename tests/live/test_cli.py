@@ -86,6 +86,8 @@ def test_a_saved_recording_gives_the_same_report_and_answers_why(program):
         ("run", "nothing.py"),
         ("run", "--no-such-option", "train.py"),
         ("run", "--limit", "0", "train.py"),
+        ("run", "--steps", "3", "train.py"),
+        ("run", "--steps", "3:3", "train.py"),
         ("rulebook", "--only", "nothing"),
         ("no-such-command",),
         ("run", "-m", "no.such.module"),
@@ -149,6 +151,13 @@ def test_settings_come_from_pyproject(program):
     done = tether("run", "train.py", folder=program)
     assert done.returncode == 2
     assert "fial-on" in done.stderr
+
+
+def test_only_some_steps_are_recorded(program):
+    done = tether("run", "-q", "--json", "some.json", "--steps", "1:2", "train.py", folder=program)
+    assert done.returncode == 0
+    report = json.loads((program / "some.json").read_text())
+    assert any("steps 1:2" in gap["reason"] for gap in report["gaps"])
 
 
 def test_explain_prints_pages(program):

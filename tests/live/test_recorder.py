@@ -365,3 +365,22 @@ def test_a_limit_keeps_the_last_calls():
     assert 100 <= len(trace.events) <= 1200
     assert trace.dropped + len(trace.events) == 5001
     assert any("forgotten" in gap.reason for gap in trace.gaps)
+
+
+def test_a_limit_bounds_the_memory_of_a_recording_of_any_length():
+    def size_after(calls):
+        session = Session(limit=1000)
+        session.start()
+        x, kept = torch.ones(3), []
+        for number in range(calls):
+            y = x.neg()
+            if number % 500 == 0:
+                kept.append(y)
+        who, log = session.recorder.who, session.recorder.log
+        size = len(who._rows) + len(who._dead_tensors) + len(who._dead_storages) + len(log.numbers)
+        trace = session.stop()
+        trace.check()
+        assert {one.reads[0].tensor for one in trace.events} == {trace.events[-1].reads[0].tensor}
+        return size
+
+    assert size_after(40_000) < 1.5 * size_after(10_000)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -61,6 +61,8 @@ _pack_row = struct.Struct("8q").pack
 _pack_tensor = struct.Struct("4q").pack
 _pack_storage = struct.Struct("7q").pack
 _STORAGE_SIZE = 7 * 8
+_LATEST = 4096
+"""Snapshots that may not have found their event yet."""
 
 
 class Identities:
@@ -308,6 +310,23 @@ class Identities:
         except IndexError:
             return  # another thread buried the last one
 
+    def forget(self, wanted: set[int], since: int, *, storages: bool) -> None:
+        """Drop the snapshots that no event holds and the lives that ended before `since`.
+
+        `wanted` are the rows that events hold; those of living tensors and the latest are kept
+        too. `storages`: forget the lives of storages as well.
+        """
+        wanted |= {ref.snapshot[5] for ref in list(self.tensors.values())}
+        size = len(self._rows) - 64 * _LATEST  # what other threads are adding stays as it is
+        if size > 0:
+            old = bytes(self._rows[:size])
+            self._rows[:size] = b"".join(
+                [old[at : at + 64] for at, row in _every(old, 8, 0) if row in wanted]
+            )
+        self._dead_tensors[:] = _since(self._dead_tensors, 4, 3, since)
+        if storages:
+            self._dead_storages[:] = _since(self._dead_storages, 7, 4, since)
+
     def storages_dead(self) -> int:
         """Count the storages buried so far."""
         return len(self._dead_storages) // _STORAGE_SIZE
@@ -373,6 +392,19 @@ class Identities:
                 ref.nbytes, names[ref.device], ref.born, UNKNOWN, ref.memory, ref.start
             )
         return facts
+
+
+def _every(data: bytes, width: int, field: int) -> Iterator[tuple[int, int]]:
+    """Return (first byte, one of its numbers) of each row of `width` numbers."""
+    numbers = memoryview(data).cast("q")
+    return zip(range(0, len(data), width * 8), numbers[field::width], strict=True)
+
+
+def _since(rows: bytearray, width: int, field: int, since: int) -> bytes:
+    """Return the rows whose `field`, which only grows, is `since` or more."""
+    data = bytes(rows)
+    first = next((at for at, when in _every(data, width, field) if when >= since), len(data))
+    return data[first:]
 
 
 def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:

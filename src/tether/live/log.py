@@ -29,6 +29,7 @@ class EventLog:
         self.numbers = bytearray()  # 32 bits each
         self._strings: dict[str, int] = {"": 0}
         self.full: float = float("inf")  # count at which the oldest are forgotten
+        self.on_forget: Callable[[], None] = lambda: None  # what hangs on events can go as well
         if limit is not None:
             self.full = limit + max(limit // 4, 1000)
 
@@ -77,6 +78,7 @@ class EventLog:
         del self.numbers[: at * 4]
         self.dropped += surplus
         self.full = self.count + max(self.limit // 4, 1000)
+        self.on_forget()
 
     def rows(self) -> set[int]:
         """Return the rows that any event still holds."""

@@ -94,6 +94,7 @@ class Recorder:
         self.functions: dict[Any, functions.Function] = {}
         self.places = Places()
         self.who = Identities(self.gap, self.log)
+        self.log.on_forget = self._forget
         self.contents = Contents(self)
         self.gradients = GradientLog(self)
         self.who.on_leaf = self.gradients.seen
@@ -101,6 +102,13 @@ class Recorder:
         self.holdings = Holdings(self) if memory else None
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
+
+    def _forget(self) -> None:
+        """Let go of what hung on events that have just been forgotten."""
+        since = self.log.dropped
+        self.who.forget(self.log.rows(), since, storages=self.holdings is None)
+        self.exports = {one: at for one, at in self.exports.items() if at >= since}
+        self.bridges = [one for one in self.bridges if one.exit >= since]
 
     def now(self) -> int:
         """Return the time: how many events have been recorded."""
