@@ -62,9 +62,7 @@ class Contents:
 
     # -- out ---------------------------------------------------------------------------------
 
-    def exported(
-        self, name: str, event: int, tensors: list[torch.Tensor], result: Any
-    ) -> None:
+    def exported(self, name: str, event: int, tensors: list[torch.Tensor], result: Any) -> None:
         """Remember that the memory of ``tensors[0]`` has been handed out."""
         if name not in _SHARING or not tensors:
             return
@@ -179,7 +177,7 @@ class Contents:
     # -- silent writes -----------------------------------------------------------------------
 
     def compare(self, reads: Sequence[Snapshot], site: int) -> None:
-        """Before a call: have watched bytes among its operands changed unheard?"""
+        """Before a call, look whether watched bytes among its operands changed unheard."""
         for snapshot in reads:
             watch = self.watched.get(snapshot[1])
             if watch is not None:

@@ -24,8 +24,8 @@ from tether.facts import UNKNOWN, Operand, StorageFact, TensorFact
 from tether.live.log import EventLog
 
 Snapshot = tuple[int, int, int, bool, bool, int]
-"""What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage, the
-version, requires_grad, leaf, and the row with all of it."""
+"""What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage,
+the version, requires_grad, leaf, and the row with all of it."""
 
 PLAIN, SUBCLASS, SEQUENCE, MAPPING, OTHER = 1, 2, 3, 4, 0
 _without_subclasses = torch._C.DisableTorchFunctionSubclass
@@ -337,7 +337,7 @@ class Identities:
         return [(rows[i], rows[i + 3]) for i in range(0, len(rows), 7)]
 
     def _number(self, key: Any, name: str) -> int:
-        """Number of a name (of a class, dtype or device); the name itself has one as well."""
+        """Return the number of a name (of a class, dtype or device); the name itself has one as well."""
         number = self._names.setdefault(name, len(self._names))
         self._names[key] = number
         return number

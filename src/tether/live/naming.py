@@ -106,9 +106,7 @@ class Naming:
             return
         self._count[ref.serial] = self._count.get(ref.serial, 0) + 1
         owner_class = type(owner).__name__ if owner is not None else ""
-        self.facts[key] = Name(
-            ref.serial, path, recorder.now(), owner_class, users, module, listed
-        )
+        self.facts[key] = Name(ref.serial, path, recorder.now(), owner_class, users, module, listed)
 
 
 def variables_of(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:

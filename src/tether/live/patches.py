@@ -200,7 +200,9 @@ class Patches:
         plain = original.__func__
 
         @functools.wraps(plain)
-        def __new__(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        def __new__(  # noqa: N807 -- what it replaces is called so
+            cls: type, data: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
             result = plain(cls, data, *args, **kwargs)
             listener = listener_here(recorder)
             if listener is not None:
@@ -387,7 +389,9 @@ class Patches:
 
     def _optimizer_init(self, original: Any) -> Any:
         @functools.wraps(original)
-        def __init__(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        def __init__(  # noqa: N807 -- what it replaces is called so
+            optimizer: Optimizer, *args: Any, **kwargs: Any
+        ) -> None:
             original(optimizer, *args, **kwargs)
             listener = listener_here(self._recorder)
             if listener is not None:
@@ -439,7 +443,7 @@ class Patches:
             kind = type(optimizer).__name__
             listener.span = recorder.open_span("step", kind, place[0], listener.span)
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         try:
             self._stepped(optimizer)
         except Exception as error:  # noqa: BLE001

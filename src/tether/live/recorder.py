@@ -229,10 +229,10 @@ class Listener(TorchFunctionMode):
         self._categories = recorder.who.categories
         self._refs = recorder.who.tensors
 
-    def __torch_function__(  # noqa: C901 -- one call, in the order in which it happens
+    def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Iterable[type],  # noqa: ARG002
+        types: Iterable[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -302,9 +302,9 @@ class Listener(TorchFunctionMode):
                 if "out" in kwargs:
                     plain = False
                 for argument in kwargs.values():
-                    if categories.get(type(argument)) != OTHER:
-                        if self._look(argument, tensors, reads, rows):
-                            plain = False
+                    other = categories.get(type(argument)) == OTHER
+                    if not other and self._look(argument, tensors, reads, rows):
+                        plain = False
             if recorder.contents.watched:
                 recorder.contents.compare(reads, site)
         except Exception as error:  # noqa: BLE001
@@ -462,7 +462,7 @@ class Listener(TorchFunctionMode):
             kwargs.get("training", kwargs.get("use_input_stats")) or (len(args) > 5 and args[5])
         ):
             return ()
-        candidates = list(args[1:3]) + [kwargs.get("running_mean"), kwargs.get("running_var")]
+        candidates = [*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var")]
         return tuple(self.who.snapshot(one) for one in candidates if isinstance(one, torch.Tensor))
 
     def _definition_or(self, site: int) -> int:
