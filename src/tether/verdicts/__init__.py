@@ -22,6 +22,8 @@ from tether.verdicts import (
     parameter_stale,
     saved_overwritten,
     storage_pinned,
+    tie_error,
+    untracked_write,
 )
 from tether.verdicts.base import Verdict
 
@@ -37,6 +39,8 @@ VERDICTS: tuple[Verdict, ...] = (
     alias_write.VERDICT,
     graph_retained.VERDICT,
     storage_pinned.VERDICT,
+    tie_error.VERDICT,
+    untracked_write.VERDICT,
 )
 
 

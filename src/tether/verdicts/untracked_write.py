@@ -1,0 +1,247 @@
+"""`untracked-write`: a write that autograd cannot see changed a value that a backward used."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.facts import UNKNOWN, Operand, Site
+from tether.finding import Evidence, Finding, Fix
+from tether.history import History
+from tether.verdicts.base import Example, Expected, Verdict, evidence, place
+from tether.verdicts.saving import graph_of, saved
+from tether.verdicts.sharing import sharing
+
+PAGE = """
+# untracked-write
+
+## What it says
+A call saved a value for its backward pass; the value was then written in a way that moves no
+version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it. The
+gradient is wrong and nothing raised.
+
+## Why it matters
+PyTorch refuses a backward whose saved values were written, by comparing version counters. These
+writes are the ones it cannot see.
+
+## Known problems
+Only operations of which it is known what they save are judged. A write through an array is found
+by comparing bytes, of storages up to 16 MiB, for at most 2 % of the run's time.
+
+## Example
+```python
+h = torch.exp(w)
+h.data.clamp_(max=1.0)               # exp saved h
+h.sum().backward()                   # the gradient of w is wrong
+```
+
+## Use instead
+```python
+h = torch.exp(w).clamp(max=1.0)
+```
+
+## Fix safety
+What is computed changes: never applied by itself.
+"""
+
+
+class _Write(NamedTuple):
+    """A write without a version: between two positions, at a site."""
+
+    after: int  # the value was saved before this position ...
+    before: int  # ... and used after this one
+    operand: Operand | None
+    storage: int
+    site: Site
+    how: str
+    export: int  # the call through which it could happen, -1
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give each unseen write to a saved value, once per place."""
+    by_storage: dict[int, list[_Write]] = defaultdict(list)
+    for write in (*_through_data(history), *_unheard(history)):
+        by_storage[write.storage].append(write)
+    if not by_storage or not history.backwards:
+        return
+    memory = history.flow.memory
+    told: set[tuple[Site, int]] = set()
+    for at, event in enumerate(history.events):
+        for operand in saved(event):
+            for write in by_storage.get(memory(operand), ()):
+                if at > write.after or (write.site, event.site) in told:
+                    continue
+                if not _unseen_by(history, operand, write):
+                    continue
+                backward = _used(history, at, write)
+                if backward != UNKNOWN:
+                    told.add((write.site, event.site))
+                    yield _finding(history, at, operand, write, backward)
+
+
+def _through_data(history: History) -> Iterator[_Write]:
+    """Yield the writes that the recorder heard, through an alias with a counter of its own."""
+    found = sharing(history)
+    for memory, touches in found.writes.items():
+        for at, operand in touches:
+            event = history.events[at]
+            counter = found.counter(operand.tensor)
+            link = found.links.get(counter)
+            if event.operation == "step" or link is None:
+                continue
+            how = history.events[link.at].operation.removesuffix(".__get__")
+            yield _Write(at - 1, at, operand, memory, history.site_of(event), how, link.at)
+
+
+def _unheard(history: History) -> Iterator[_Write]:
+    """Yield the writes that were found by comparing bytes, and those of storages."""
+    flow = history.flow
+    for fact in history.trace.unseen:
+        probe = Operand(UNKNOWN, fact.storage, 0, 0, (), (), "", requires_grad=False, leaf=True)
+        export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
+        after, before = history.position(fact.after), history.position(fact.before)
+        if export >= 0:
+            site, how = history.site_of(history.events[export]), history.events[export].operation
+        else:
+            site, how = history.site(fact.site), "the storage"
+        yield _Write(after, before - 1, None, flow.memory(probe), site, how, export)
+
+
+def _unseen_by(history: History, operand: Operand, write: _Write) -> bool:
+    """Whether the write moved no counter that the saved value is checked against."""
+    if write.operand is None:
+        return True
+    found = sharing(history)
+    if found.counter(operand.tensor) == found.counter(write.operand.tensor):
+        return False
+    first, last = _extent(operand)
+    other_first, other_last = _extent(write.operand)
+    return first < other_last and other_first < last
+
+
+def _extent(operand: Operand) -> tuple[int, int]:
+    reach = sum((n - 1) * abs(s) for n, s in zip(operand.shape, operand.strides, strict=False))
+    return operand.offset, operand.offset + reach + 1
+
+
+def _used(history: History, at: int, write: _Write) -> int:
+    """Position of the first backward after the write that goes through the call at `at`, or -1."""
+    freed = False
+    for backward in history.backwards:
+        if backward <= at or at not in graph_of(history, backward):
+            continue
+        if backward <= write.before:
+            freed = True  # its values are gone, but for retain_graph
+            continue
+        return UNKNOWN if freed or history.events[backward].note == "raised" else backward
+    return UNKNOWN
+
+
+def _finding(history: History, at: int, operand: Operand, write: _Write, backward: int) -> Finding:
+    saver = history.events[at]
+    name = history.name_of(operand.tensor)
+    loss = history.events[backward]
+    facts = [evidence(history, "saved", saver, f"{saver.operation} saves `{name}` for backward")]
+    if write.export >= 0 and history.site_of(history.events[write.export]) != write.site:
+        shared = history.events[write.export]
+        facts.append(evidence(history, "shared", shared, f"{write.how} shares its memory"))
+    facts.append(Evidence("written", write.site, f"written through {write.how}, with no version"))
+    facts.append(evidence(history, "used", loss, "backward uses what was written"))
+    return Finding(
+        slug="untracked-write",
+        severity="error",
+        subject=name,
+        site=write.site,
+        operation=write.how,
+        message=(
+            f"The gradient through `{name}` is wrong: {saver.operation}"
+            f" ({place(history.site_of(saver))}) saved it for backward, then it was written through"
+            f" {write.how} ({place(write.site)}), which autograd cannot see."
+        ),
+        evidence=tuple(facts),
+        fix=Fix(
+            f"Write into a copy ({name}.detach().clone()), or use a call that makes a new tensor."
+        ),
+        tensors=(operand.tensor,),
+    )
+
+
+VERDICT = Verdict(
+    slug="untracked-write",
+    severity="error",
+    summary="a write that autograd cannot see changed a saved value: the gradient is wrong",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "A write through .data",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.exp(w)
+h.data.zero_()
+h.sum().backward()
+""",
+            (Expected("untracked-write", "h", 5),),
+        ),
+        Example(
+            "A write through the NumPy array",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.exp(w)
+array = h.detach().numpy()
+array[:] = 0
+h.sum().backward()
+""",
+            (Expected("untracked-write", "h", 5),),
+        ),
+        Example(
+            "A write through a tensor made from the array",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.exp(w)
+torch.from_numpy(h.detach().numpy()).zero_()
+h.sum().backward()
+""",
+            (Expected("untracked-write", "h", 5),),
+        ),
+        Example(
+            "A write through DLPack",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.exp(w)
+torch.from_dlpack(h.detach()).zero_()
+h.sum().backward()
+""",
+            (Expected("untracked-write", "h", 5),),
+        ),
+        Example(
+            "A write through the storage",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.exp(w)
+h.untyped_storage().fill_(0)
+h.sum().backward()
+""",
+            (Expected("untracked-write", "h", 5),),
+        ),
+        Example(
+            "An update by hand after the backward pass, and a value that nothing saved",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+for _ in range(3):
+    h = w + 1
+    h.data.clamp_(max=1.5)
+    (h * w).sum().backward()
+    w.data.sub_(0.1 * w.grad)
+    w.grad = None
+""",
+        ),
+    ),
+)
