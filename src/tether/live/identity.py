@@ -337,7 +337,7 @@ class Identities:
         return [(rows[i], rows[i + 3]) for i in range(0, len(rows), 7)]
 
     def _number(self, key: Any, name: str) -> int:
-        """Return the number of a name (of a class, dtype or device); the name itself has one as well."""
+        """Return the number of a name (of a class, dtype or device); it gets one when it is new."""
         number = self._names.setdefault(name, len(self._names))
         self._names[key] = number
         return number
