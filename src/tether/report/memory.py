@@ -161,12 +161,14 @@ def sparkline(timeline: Sequence[tuple[int, int]], width: int) -> str:
         return ""
     first, last = timeline[0][0], timeline[-1][0]
     top = max(held for _, held in timeline) or 1
-    width = min(width, last - first + 1)
+    length = last - first + 1
+    width = min(width, length)
     most = [0] * width
-    before, filled = 0, 0
+    before, filled = 0, -1
     for at, held in timeline:
-        column = (at - first) * width // (last - first + 1)
-        for between in range(filled + 1, column + 1):
+        column = (at - first) * width // length
+        begins = -(-column * length // width)  # the first moment of that column
+        for between in range(filled + 1, column + (at - first > begins)):
             most[between] = before
         most[column] = max(most[column], held)
         before, filled = held, column
