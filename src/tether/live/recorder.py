@@ -299,7 +299,7 @@ class Listener(TorchFunctionMode):
                 elif category != OTHER and self._look(argument, tensors, reads, rows):
                     plain = False
             if kwargs:
-                if "out" in kwargs:
+                if "out" in kwargs or "non_blocking" in kwargs:
                     plain = False
                 for argument in kwargs.values():
                     other = categories.get(type(argument)) == OTHER
@@ -401,6 +401,8 @@ class Listener(TorchFunctionMode):
             elif what.writes and tensor is tensors[0]:
                 writes += (who.refresh(tensor),)
         note = "out" if "out" in kwargs else ""
+        if kwargs.get("non_blocking"):
+            note = "non_blocking"  # the result may not be there yet
         if what.changes_identity:
             note = self._changed(what.name, tensors, args)
         category = self._categories.get(type(result), OTHER)
