@@ -120,6 +120,8 @@ class Patches:
         self._replace(torch.Tensor, "set_", self._set_)
         self._replace(torch.nn.Parameter, "__new__", self._new_parameter)
         self._replace(torch, "save", self._save)
+        for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
+            self._replace(owner, "synchronize", self._synchronize)
         for name in ("fill_", "copy_"):
             self._replace(torch.UntypedStorage, name, self._storage_write)
 
@@ -157,6 +159,20 @@ class Patches:
             return original(obj, *args, **kwargs)
 
         return save
+
+    def _synchronize(self, original: Any) -> Any:
+        recorder = self._recorder
+
+        @functools.wraps(original)
+        def synchronize(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            listener = listener_here(recorder)
+            if listener is not None:
+                with muted(listener):
+                    listener.note("synchronize", recorder.places.user_place(here(2)))
+            return result
+
+        return synchronize
 
     def _storage_write(self, original: Any) -> Any:
         recorder = self._recorder
