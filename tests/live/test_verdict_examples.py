@@ -1,6 +1,7 @@
 """Each verdict's own examples, run for real."""
 
 import pytest
+import torch
 
 from programs import record_program
 from tether.verdicts import VERDICTS
@@ -12,6 +13,8 @@ EXAMPLES = [(verdict, example) for verdict in VERDICTS for example in verdict.ex
     ("verdict", "example"), EXAMPLES, ids=[f"{v.slug}: {e.title}" for v, e in EXAMPLES]
 )
 def test_an_example_gives_what_its_page_says(verdict, example, tmp_path):
+    if example.needs == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
     recording = record_program(example.program, tmp_path)
     found = {
         (one.slug, one.subject, one.site.line)

@@ -23,6 +23,8 @@ from tether.verdicts import (
     saved_overwritten,
     storage_pinned,
     tie_error,
+    tie_lost,
+    unsynchronized_read,
     untracked_write,
 )
 from tether.verdicts.base import Verdict
@@ -40,6 +42,8 @@ VERDICTS: tuple[Verdict, ...] = (
     graph_retained.VERDICT,
     storage_pinned.VERDICT,
     tie_error.VERDICT,
+    tie_lost.VERDICT,
+    unsynchronized_read.VERDICT,
     untracked_write.VERDICT,
 )
 

@@ -26,6 +26,7 @@ class Example:
     title: str
     program: str
     expected: tuple[Expected, ...] = ()
+    needs: str = ""  # the kind of device without which it cannot run: "cuda"
 
 
 @dataclass(frozen=True)

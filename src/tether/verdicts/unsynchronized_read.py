@@ -1,0 +1,138 @@
+"""`unsynchronized-read`: memory of a non_blocking copy was read before the copy was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.facts import UNKNOWN, Event, Operand
+from tether.finding import Finding, Fix
+from tether.history import History
+from tether.verdicts.base import Example, Verdict, evidence, place
+
+PAGE = """
+# unsynchronized-read
+
+## What it says
+A copy from a device to host memory was started with `non_blocking=True`, and the host read that
+memory before anything waited for the copy.
+
+## Why it matters
+What is read may be the old bytes, all of them or some: garbage that differs from run to run.
+
+## Known problems
+A wait that PyTorch does not know of (another library's) is not seen. Only copies out of a device
+are concerned: a later call on the device waits for copies into it by itself.
+
+## Example
+```python
+host = loss.to("cpu", non_blocking=True)
+print(host.item())                   # may print anything
+```
+
+## Use instead
+```python
+host = loss.to("cpu", non_blocking=True)
+torch.cuda.synchronize()
+print(host.item())
+```
+
+## Fix safety
+A wait costs time and changes no value that was right: never applied by itself.
+"""
+
+WAITS = frozenset({"synchronize", "wait_stream", "wait_event"})
+"""Calls that wait for a device."""
+
+_READS_DEVICE = frozenset(
+    {"item", "tolist", "cpu", "__float__", "__int__", "__bool__", "is_nonzero", "equal", "numpy"}
+)
+"""Calls on a tensor of a device that return when its stream has done all before them."""
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give the first host read of each copy that nothing waited for, once per place."""
+    pending: dict[int, int] = {}  # memory of the host -> position of the copy
+    told: set[tuple[int, int]] = set()
+    memory = history.flow.memory
+    for at, event in enumerate(history.events):
+        if _waits(history, event):
+            pending.clear()
+            continue
+        for one in event.reads:
+            copy = pending.get(memory(one), UNKNOWN)
+            if copy == UNKNOWN or (event.operation == "copy_" and one in event.reads[:1]):
+                continue
+            if event.note == "non_blocking":
+                continue
+            key = (history.events[copy].site, event.site)
+            if key not in told:
+                told.add(key)
+                yield _finding(history, copy, at, one)
+            pending.pop(memory(one))
+        if event.note == "non_blocking":
+            for target in event.results:
+                if _device(history, target) == "cpu" and any(
+                    _device(history, one) != "cpu" for one in event.reads
+                ):
+                    pending[memory(target)] = at
+
+
+def _device(history: History, operand: Operand) -> str:
+    fact = history.trace.storages.get(operand.storage)
+    return fact.device if fact is not None else "cpu"
+
+
+def _waits(history: History, event: Event) -> bool:
+    if event.operation in WAITS:
+        return True
+    return (
+        event.operation in _READS_DEVICE
+        and event.note != "non_blocking"
+        and any(_device(history, one) != "cpu" for one in event.reads)
+    )
+
+
+def _finding(history: History, copy: int, read: int, operand: Operand) -> Finding:
+    copying, reading = history.events[copy], history.events[read]
+    name = history.name_of(operand.tensor)
+    site = history.site_of(reading)
+    return Finding(
+        slug="unsynchronized-read",
+        severity="error",
+        subject=name,
+        site=site,
+        operation=reading.operation,
+        message=(
+            f"`{name}` is read at {place(site)} while the non_blocking copy of"
+            f" {place(history.site_of(copying))} may still be under way."
+        ),
+        evidence=(
+            evidence(history, "copied", copying, "the copy to the host is only started here"),
+            evidence(history, "read", reading, "read with no wait in between"),
+        ),
+        fix=Fix(
+            f"Wait before {place(site)}: torch.cuda.synchronize(), or an event recorded after the"
+            " copy and event.synchronize(); or leave non_blocking out."
+        ),
+        count=history.times(read),
+        tensors=(operand.tensor,),
+    )
+
+
+VERDICT = Verdict(
+    slug="unsynchronized-read",
+    severity="error",
+    summary="memory of a non_blocking copy was read before the copy was known to be done",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "On one device nothing is under way",
+            """import torch
+
+x = torch.ones(3)
+print(x.to("cpu", non_blocking=True).sum().item())
+""",
+        ),
+    ),
+)
