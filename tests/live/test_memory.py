@@ -132,6 +132,19 @@ def test_memory_shared_with_an_array_counts_once(tmp_path):
     assert 6 not in by_line(memory)
 
 
+def test_memory_that_grows_under_a_tensor(tmp_path):
+    memory = measured(
+        "import torch\n"
+        "x = torch.ones(100)\n"
+        "b = torch.empty(0)\n"
+        "torch.mul(x, x, out=b)\n"
+        "c = torch.ones(10)\n"
+        "c.resize_(1000).zero_()\n",
+        tmp_path,
+    )
+    assert memory.held_end == 400 + 400 + 4000
+
+
 def test_kinds_in_a_training_loop(tmp_path):
     memory = measured(TRAINING, tmp_path)
     kinds = memory.by_kind()

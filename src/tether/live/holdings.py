@@ -26,6 +26,7 @@ class Holdings:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        recorder.who.sizes = True
         self._known: set[int] = set()  # serial numbers of the tensors already told
         self._freed: set[int] = set()  # storages told to have been freed by a backward pass
         self.facts: list[Attached] = []

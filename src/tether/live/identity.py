@@ -74,6 +74,7 @@ class Identities:
         self._on_gap = on_gap
         self.tensors: dict[int, _TensorRef] = {}
         self.storages: dict[int, _StorageRef] = {}
+        self.sizes = False  # whether storages that grow are measured again
         self._next_tensor = count().__next__
         self._next_storage = count().__next__
         self._next_row = count().__next__
@@ -206,6 +207,8 @@ class Identities:
             known.born = self._log.count
             known.memory = UNKNOWN
             known.start = 0
+        elif self.sizes and storage.nbytes() > known.nbytes:
+            known.nbytes = storage.nbytes()  # resized, as by `out=` into an empty tensor
         # What `torch.Tensor` says of itself, at 50 to 90 ns an attribute: half of what a
         # recorded call costs. So each is asked once.
         shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
