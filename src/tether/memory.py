@@ -265,14 +265,17 @@ class Memory:
 
     def variable(self, block: Block) -> str:
         """Return what the program calls a block; several plain names are all told."""
-        for tensor in block.tensors:
-            if tensor in self._attached:
-                return self._attachment(self._attached[tensor])
+        held = [self._attached[one] for one in block.tensors if one in self._attached]
+        if held:  # one gradient may be handed on from leaf to leaf: by the one that has a name
+            return self._attachment(max(held, key=lambda fact: bool(self._names_of(fact.of))))
         named = list(dict.fromkeys(n for t in block.tensors for n in self._history.names_of(t)))
         if named:
             others = [n for n in named[1:] if n.isidentifier() and self._bearers[n] == 1]
             return ", ".join([named[0], *others[:3]])
         return self._history.name_of(block.tensors[0]) if block.tensors else ""
+
+    def _names_of(self, tensor: int) -> list[str]:
+        return self._history.names_of(tensor) if tensor >= 0 else []
 
     def _attachment(self, fact: Attached) -> str:
         leaf = self._history.name_of(fact.of) if fact.of >= 0 else "?"
