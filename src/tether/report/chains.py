@@ -12,6 +12,7 @@ from tether.report.copies import SHOWN
 from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
 from tether.report.gradients import shortest_names
 from tether.report.text import render
+from tether.semantics import rule_for, say
 
 MANY_LINKS = 12
 
@@ -129,7 +130,9 @@ def _roles(event: Event, tensors: set[int], storages: set[int]) -> Iterator[str]
     elif any(operand.storage in storages for operand in event.writes):
         yield f"its memory written by {operation}, through another tensor"
     elif _any(event.results, tensors) and not read:
-        yield f"made by {operation}"
+        # The rulebook's words; "" where the call took no tensor, or nothing is known of it.
+        said = say(event) if rule_for(event.operation) is not None else ""
+        yield f"made by {operation}" + (f", {said}" if said else "")
     elif read:
         if any(operand.storage in storages for operand in event.results):
             yield f"shared by {operation}" if not _any(event.results, tensors) else f"{operation}"
