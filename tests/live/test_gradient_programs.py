@@ -209,12 +209,14 @@ def forward():
 def forward():
     return ((torch.sign(w * 2) + b) ** 2 + b).sum()  #! gradient-zero w
 """,
-    "a hook that zeroes the gradient": TWO + """
+    "a hook that zeroes the gradient": TWO
+    + """
 w.register_hook(lambda g: torch.zeros_like(g))  #! gradient-zero w
 def forward():
     return (w * 2 + b).sum()
 """,
-    "a derivative without create_graph": TWO + """
+    "a derivative without create_graph": TWO
+    + """
 def forward():
     y = (w ** 3).sum()
     (g,) = torch.autograd.grad(y, [w])  #! gradient-cut w
@@ -317,7 +319,8 @@ loss = (w.detach() + b).sum()  #! gradient-cut w
 loss.backward()
 print(w.grad, b.grad)
 """,
-    "autograd.grad of a detached tensor": HEAD + """
+    "autograd.grad of a detached tensor": HEAD
+    + """
 w = torch.ones(3, requires_grad=True)
 v = torch.ones(3, requires_grad=True)
 loss = (w.detach() * v).sum()  #! gradient-cut w
