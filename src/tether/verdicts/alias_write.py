@@ -20,6 +20,7 @@ from tether.verdicts.sharing import (
     overlaps_itself,
     same_place,
     sharing,
+    unheard,
 )
 
 PAGE = """
@@ -391,7 +392,7 @@ def _overlapping(history: History, found: Sharing) -> Iterator[Finding]:
 def _arrays(history: History, told: set[int]) -> Iterator[Finding]:
     """Find tensors whose bytes an array changed, after they had held values of their own."""
     groups: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for fact in history.trace.unseen:
+    for fact in unheard(history):
         export = history.position(fact.event)
         if fact.event == UNKNOWN or not 0 <= export < len(history.events):
             continue

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.dataflow import NO_VALUES, OVERWRITES, extent
-from tether.facts import UNKNOWN, Event, Operand
+from tether.facts import UNKNOWN, Event, Operand, Unseen
 from tether.history import History
 
 RECORDS = frozenset(
@@ -145,6 +145,19 @@ def _matter(event: Event) -> tuple[Operand, ...]:
         # A view shows bytes and looks at none.
         return () if event.results and not event.writes else event.reads
     return event.reads
+
+
+def unheard(history: History) -> list[Unseen]:
+    """Return the writes found by bytes that no recorded call explains."""
+    found, memory = sharing(history), history.flow.memory
+    rest = []
+    for fact in history.trace.unseen:
+        probe = Operand(UNKNOWN, fact.storage, 0, 0, (), (), "", requires_grad=False, leaf=True)
+        after, before = history.position(fact.after), history.position(fact.before)
+        heard = found.writes.get(memory(probe), ())
+        if fact.event == UNKNOWN or not any(after < one.at <= before for one in heard):
+            rest.append(fact)
+    return rest
 
 
 def overlaps_itself(operand: Operand) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import Finding, Fix
 from tether.history import History
-from tether.verdicts.base import Example, Verdict, evidence, place
+from tether.verdicts.base import Example, Expected, Verdict, evidence, place
 
 PAGE = """
 # unsynchronized-read
@@ -126,6 +126,20 @@ VERDICT = Verdict(
     page=PAGE,
     check=check,
     examples=(
+        Example(
+            "A number printed before the copy is waited for",
+            """import torch
+
+x = torch.ones(1 << 22, device="cuda")
+host = torch.empty(1 << 22, pin_memory=True)
+host.copy_(x, non_blocking=True)
+print(host.sum().item())
+torch.cuda.synchronize()
+print(host.sum().item())
+""",
+            (Expected("unsynchronized-read", "host", 6),),
+            needs="cuda",
+        ),
         Example(
             "On one device nothing is under way",
             """import torch

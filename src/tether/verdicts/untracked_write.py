@@ -11,7 +11,7 @@ from tether.finding import Evidence, Finding, Fix
 from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
 from tether.verdicts.saving import graph_of, saved
-from tether.verdicts.sharing import sharing
+from tether.verdicts.sharing import OWN_COUNTER, sharing, unheard
 
 PAGE = """
 # untracked-write
@@ -87,17 +87,18 @@ def _through_data(history: History) -> Iterator[_Write]:
         for at, operand in touches:
             event = history.events[at]
             counter = found.counter(operand.tensor)
-            link = found.links.get(counter)
-            if event.operation == "step" or link is None:
+            made = history.made_at(counter)
+            if event.operation == "step" or made == UNKNOWN:
                 continue
-            how = history.events[link.at].operation.removesuffix(".__get__")
-            yield _Write(at - 1, at, operand, memory, history.site_of(event), how, link.at)
+            how = history.events[made].operation.removesuffix(".__get__")
+            if history.events[made].operation in OWN_COUNTER:
+                yield _Write(at - 1, at, operand, memory, history.site_of(event), how, made)
 
 
 def _unheard(history: History) -> Iterator[_Write]:
     """Yield the writes that were found by comparing bytes, and those of storages."""
     flow = history.flow
-    for fact in history.trace.unseen:
+    for fact in unheard(history):
         probe = Operand(UNKNOWN, fact.storage, 0, 0, (), (), "", requires_grad=False, leaf=True)
         export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
         after, before = history.position(fact.after), history.position(fact.before)

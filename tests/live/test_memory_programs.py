@@ -1,0 +1,294 @@
+"""The verdicts on memory, on small programs of every kind, and on programs that are right.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+import torch
+
+from programs import check_program
+from tether.facts import Event, Operand
+from tether.verdicts.saving import saved
+
+HEAD = """\
+import copy
+import torch
+from torch import nn
+import torch.nn.functional as F
+import numpy as np
+"""
+MODEL = """
+model = nn.Linear(3, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(2, 3)
+
+def step():
+    opt.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    opt.step()
+    return loss
+"""
+
+FOUND = {
+    "best weights in an attribute": MODEL
+    + """
+class Keeper:
+    def keep(self):
+        self.best = model.state_dict()  #! alias-write keeper.best
+
+keeper = Keeper()
+keeper.keep()
+step()
+model.load_state_dict(keeper.best)
+""",
+    "a weight before training": MODEL
+    + """
+before = model.weight.detach()  #! alias-write before
+step()
+print((model.weight - before).abs().sum().item())
+""",
+    "a list of detached states": MODEL
+    + """
+history = []
+for _ in range(3):
+    history.append(model.weight.detach())  #! alias-write history
+    step()
+print(torch.stack(history).std(0))
+""",
+    "data kept": MODEL
+    + """
+before = model.weight.data  #! alias-write before
+step()
+print((model.weight - before).abs().sum().item())
+""",
+    "a write through a detached name": """
+w = torch.ones(3, requires_grad=True)
+snapshot = w.detach()  #! alias-write w
+snapshot[0] = 100.0
+print(w.tolist())
+""",
+    "a write on the array's side": """
+t = torch.ones(3)
+a = t.numpy()  #! alias-write t
+a[0] = 5
+print(t.sum())
+""",
+    "from_numpy, and the array written": """
+a = np.ones(3)
+t = torch.from_numpy(a)  #! alias-write t
+a += 1
+print(t.sum())
+""",
+    "expand written": """
+m = torch.zeros(4).expand(3, 4)  #! alias-write m
+m[0, 1] = 1
+print(m)
+""",
+    "windows that overlap written": """
+m = torch.zeros(6).unfold(0, 3, 1)  #! alias-write m
+m[0, 2] = 1
+print(m)
+""",
+    "an activation in place": """
+w = torch.ones(3, requires_grad=True)
+h = torch.sigmoid(w)
+h.mul_(2)  #! saved-overwritten h
+h.sum().backward()
+""",
+    "two losses, a step between": MODEL
+    + """
+a = model(x)
+deep = nn.Linear(1, 1)
+first, second = deep(a).sum(), deep(a).pow(2).sum()
+first.backward(retain_graph=True)
+torch.optim.SGD(deep.parameters(), lr=0.1).step()  #! saved-overwritten deep.weight
+second.backward()
+""",
+    "a metric that keeps outputs": MODEL
+    + """
+class Metric:
+    def __init__(self):
+        self.seen = []
+
+    def add(self, out):
+        self.seen.append(out)  #! graph-retained metric.seen
+
+metric = Metric()
+for _ in range(4):
+    metric.add(step())
+""",
+    "a running total in place": MODEL
+    + """
+total = torch.zeros(())
+for _ in range(4):
+    opt.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    opt.step()
+    total += loss  #! graph-retained total
+""",
+    "numpy of a computed tensor": """
+w = torch.ones(3, requires_grad=True)
+y = w * 2
+y.numpy()  #! tie-error y
+""",
+    "a leaf in place": """
+w = torch.ones(3, requires_grad=True)
+w.add_(1)  #! tie-error w
+""",
+    "the graph a second time": """
+w = torch.ones(3, requires_grad=True)
+loss = (w * w).sum()
+loss.backward()
+loss.backward()  #! tie-error loss
+""",
+    "dlpack into a saved value": """
+w = torch.ones(3, requires_grad=True)
+h = w.tanh()
+alias = torch.from_dlpack(h.detach())
+alias.fill_(0)  #! untracked-write h
+h.sum().backward()
+""",
+}
+
+QUIET = {
+    "a copy of the best weights": MODEL
+    + """
+best = copy.deepcopy(model.state_dict())
+step()
+model.load_state_dict(best)
+""",
+    "a target network": MODEL
+    + """
+target = copy.deepcopy(model)
+for _ in range(3):
+    step()
+    with torch.no_grad():
+        for old, new in zip(target.parameters(), model.parameters()):
+            old.data.mul_(0.9).add_(new.data, alpha=0.1)
+print(target(x))
+""",
+    "weights written through a state_dict": MODEL
+    + """
+state = model.state_dict()
+with torch.no_grad():
+    for value in state.values():
+        value.copy_(torch.zeros_like(value))
+print(model(x))
+""",
+    "a buffer filled through its array": """
+buffer = torch.empty(4)
+view = buffer.numpy()
+for k in range(5):
+    view[:] = k
+    print(buffer.sum().item())
+""",
+    "a cache written and read by windows": """
+cache = torch.zeros(5, 3)
+for t in range(5):
+    cache[t] = torch.randn(3)
+    past = cache[: t + 1]
+    print(past.mean().item())
+""",
+    "tied weights": """
+net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+net[1].weight = net[0].weight
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+    "outputs of one rollout": MODEL
+    + """
+for _ in range(3):
+    outs = []
+    for _ in range(5):
+        outs.append(model(x))
+    opt.zero_grad()
+    torch.stack(outs).sum().backward()
+    opt.step()
+""",
+    "a slice beside its base": """
+table = torch.randn(20_000, 8)
+head = table[:4]
+print(head.sum(), table.sum())
+""",
+    "batch statistics": """
+net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(inplace=True))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(4, 3)).sum().backward()
+    opt.step()
+""",
+    "an update by hand": """
+w = torch.ones(3, requires_grad=True)
+for _ in range(3):
+    loss = (w * w).sum()
+    loss.backward()
+    w.data -= 0.1 * w.grad
+    w.grad.zero_()
+""",
+    "an expanded mask that is only read": """
+mask = torch.ones(4).expand(3, 4)
+print((torch.randn(3, 4) * mask).sum())
+""",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", FOUND.values(), ids=FOUND)
+def test_it_is_found_where_it_is(program, tmp_path):
+    check_program(HEAD + program, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", QUIET.values(), ids=QUIET)
+def test_a_good_program_is_left_in_peace(program, tmp_path):
+    check_program(HEAD + program, tmp_path)
+
+
+def _operand(number, tensor):
+    return Operand(
+        number, tensor.untyped_storage().data_ptr(), 0, 0, tuple(tensor.shape), tensor.stride(),
+        "float32", tensor.requires_grad, tensor.is_leaf,
+    )  # fmt: skip
+
+
+ONE = ("exp", "expm1", "sigmoid", "tanh", "sqrt", "rsqrt", "reciprocal", "relu", "tan", "sin",
+       "cos", "log", "log2", "log10", "log1p", "square", "abs", "atan", "asin", "acos", "sinh",
+       "cosh", "erf", "prod", "logsumexp", "sinc", "digamma", "lgamma", "exp2", "gelu", "silu",
+       "softplus", "leaky_relu", "elu", "mish", "hardtanh", "hardswish", "logsigmoid")  # fmt: skip
+TWO = ("mul", "matmul", "mm", "dot", "outer", "div", "linear", "inner")
+
+
+def _call(name, *args):
+    call = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    if name == "logsumexp":
+        return call(*args, 0)
+    return call(*args)
+
+
+@pytest.mark.parametrize("name", ONE + TWO)
+@pytest.mark.parametrize("which", ["first", "second", "both"])
+def test_what_the_table_says_is_saved_is_saved(name, which):
+    """Against PyTorch's own account of what each node keeps."""
+    if name in ONE and which != "first":
+        pytest.skip("it has one argument")
+    shape = (3,) if name in ("dot", "outer", "inner") else (3, 3)
+    args = [torch.full(shape, 0.3).requires_grad_(which in ("first", "both"))]
+    if name in TWO:
+        args.append(torch.full(shape, 0.4).requires_grad_(which in ("second", "both")))
+    kept = set()
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda one: kept.add(one.untyped_storage().data_ptr()) or one, lambda one: one
+    ):
+        result = _call(name, *args)
+    event = Event(
+        name, -1, tuple(_operand(n, one) for n, one in enumerate(args)), (_operand(9, result),)
+    )
+    claimed = {one.storage for one in saved(event)}
+    assert claimed or name in TWO
+    assert claimed <= kept
