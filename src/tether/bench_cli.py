@@ -80,7 +80,7 @@ def _progress(title: str) -> Iterator[Callable[[float], None]]:
 @click.option("--compare", metavar="FILE", help="Hold the figures against a kept run.")
 @click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout.")
 @click.option("--plot", metavar="FILE", help="Draw them: .png, .svg or .html (extra 'plot').")
-def bench_command(  # noqa: PLR0917 -- click passes each by its name
+def bench_command(
     expressions: tuple[str, ...],
     sizes: str,
     dtype: str,

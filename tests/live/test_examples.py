@@ -15,7 +15,7 @@ from tether.report.loading import Recording
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def record(name):
+def record(name, *, fails=False):
     """Run an example as `tether run` does."""
     endings, printed = [], io.StringIO()
 
@@ -30,7 +30,7 @@ def record(name):
     finally:
         os.chdir(saved[3])
         sys.argv, sys.path[:], sys.modules["__main__"] = saved[:3]
-    assert endings[0].error is None
+    assert (endings[0].error is not None) == fails
     recording = Recording(endings[0].trace)
     recording.printed = printed.getvalue()
     return recording
@@ -183,6 +183,20 @@ def test_clone_and_grad():
     recording = record(name)
     assert "clone: None  assignment: True  deepcopy: [0.1" in recording.printed
     assert not [one for one in recording.findings if one.severity != "note"]
+
+
+def test_write_to_a_leaf():
+    name = "write_to_a_leaf"
+    recording = record(name, fails=True)
+    (finding,) = [one for one in recording.findings if one.severity == "error"]
+    assert (finding.slug, finding.subject) == ("tie-error", "scale")
+    lines = (EXAMPLES / f"{name}.py").read_text().splitlines()
+    assert finding.site.line == lines.index("scale += 1.0") + 1
+    made = lines.index("scale = torch.ones(3, requires_grad=True)") + 1
+    assert made in {one.site.line for one in finding.evidence}
+    assert "torch.no_grad()" in finding.fix.text
+    assert "scale.clone()" in finding.fix.text
+    assert "scale.data" in finding.fix.text
 
 
 def test_every_example_has_a_test():

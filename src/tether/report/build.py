@@ -23,7 +23,6 @@ from tether.report.document import (
 )
 from tether.report.filters import shown_path
 from tether.report.gradients import Gradient
-from tether.report.refused import refused
 from tether.source.syntax import source_of
 
 MANY_PARAMETERS = 24  # above this the gradient table has a row for each module
@@ -116,7 +115,7 @@ def _summary(about: Findings) -> list[Block]:
     for one in fatal[-1:]:
         text = " ".join(one.message.split())
         blocks.append(Paragraph((Phrase("raised  ", "bad"), Phrase(f"{one.type}: {text[:400]}"))))
-    return [*blocks, *refused(trace)]
+    return blocks
 
 
 # -------------------------------------------------------------------------------------- verdicts

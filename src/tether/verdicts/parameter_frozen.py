@@ -135,8 +135,9 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
 
 def _by_the_user(history: History, position: int) -> bool:
     """Whether the user's own line freezes, not a library that was asked for something else."""
-    inner = history.site(history.events[position].inner)
-    return inner.user or inner.function == "Module.requires_grad_"
+    event = history.events[position]
+    written = history.site_of(event).expression
+    return history.site(event.inner).user or "requires_grad_" in written
 
 
 VERDICT = Verdict(
