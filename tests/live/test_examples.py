@@ -199,6 +199,26 @@ def test_write_to_a_leaf():
     assert "scale.data" in finding.fix.text
 
 
+def test_numpy_shares_memory():
+    name = "numpy_shares_memory"
+    recording = record(name)
+    (finding,) = [one for one in recording.findings if one.severity != "note"]
+    assert (finding.slug, finding.subject) == ("alias-write", "weights")
+    assert {line_of(name, "snapshot = weights.numpy()"), line_of(name, "weights.sum()")} <= {
+        one.site.line for one in (finding, *finding.evidence)
+    }
+    assert "weights.numpy().copy()" in finding.fix.text
+
+
+def test_numpy_of_a_tensor_that_requires_grad():
+    name = "numpy_of_a_tensor_that_requires_grad"
+    recording = record(name, fails=True)
+    (finding,) = [one for one in recording.findings if one.severity == "error"]
+    assert (finding.slug, finding.subject) == ("tie-error", "loss_per_item")
+    assert finding.site.line == line_of(name, "print(loss_per_item.numpy())")
+    assert "loss_per_item.detach().numpy()" in finding.fix.text
+
+
 def test_every_example_has_a_test():
     tests = "".join(file.read_text() for file in Path(__file__).parents[1].rglob("test_*.py"))
     assert [file.stem for file in EXAMPLES.glob("*.py") if file.stem not in tests] == []

@@ -339,6 +339,8 @@ def _repair(history: History, shared: Event, subject: str) -> str:
         return f"Copy the values at {at}: target.data.copy_(source.data), or load_state_dict."
     if shared.operation in ("as_tensor", "from_numpy", "asarray", "frombuffer"):
         return f"Copy at {at}: torch.tensor(...), or {expression or subject}.clone()."
+    if shared.operation in ("numpy", "__array__"):
+        return f"Copy at {at}: {expression or subject}.copy(), or tether.copy(x, to='numpy')."
     return f"Copy at {at}: {expression or subject}.clone(), or tether.copy(...)."
 
 
