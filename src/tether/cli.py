@@ -123,6 +123,7 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
         (
             click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout."),
             click.option("--html", "html_file", metavar="FILE", help="Write one HTML page."),
+            click.option("--no-source", is_flag=True, help="Leave source text out of the page."),
             click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF; - is stdout."),
             click.option("--quiet", "-q", is_flag=True, help="No text report."),
             click.option(
@@ -269,7 +270,7 @@ def _write_reports(
     failed = 0
     writers: dict[str, Callable[[], str]] = {
         "json_file": recording.json,
-        "html_file": recording.html,
+        "html_file": lambda: recording.html(source=not options.get("no_source")),
         "sarif_file": recording.sarif,
     }
     for option, make in writers.items():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Finding
+from tether.history import History
 from tether.report.copies import SHOWN, Copy
 from tether.report.document import (
     Block,
@@ -21,7 +23,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.filters import shown_path
+from tether.report.filters import Selection, shown_path
 from tether.report.gradients import Gradient
 from tether.source.syntax import source_of
 
@@ -53,6 +55,12 @@ class Findings:
     gradients: Sequence[Gradient] = ()
     copies: Sequence[Copy] = ()
     sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
+    selection: Selection | None = None  # whose lines are shown; None: the user's
+
+    @cached_property
+    def history(self) -> History:
+        """The trace, indexed: once for all parts of a report."""
+        return History(self.trace)
 
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:

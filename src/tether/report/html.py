@@ -44,25 +44,26 @@ def render(document: Document) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_safe(document.title)}</title><style>{_STYLE}</style></head><body><main>\n"
+        f"<title>{safe(document.title)}</title><style>{_STYLE}</style></head><body><main>\n"
     )
-    return head + "\n".join(_blocks(document)) + "\n</main></body></html>\n"
+    return head + "\n".join(blocks(document)) + "\n</main></body></html>\n"
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Return text that is only ever text in a page, with controls and direction marks spelt out."""
     return escape(visible(text))
 
 
 def _phrase(one: Phrase) -> str:
-    return f'<span class="{one.kind}">{_safe(one.text)}</span>'
+    return f'<span class="{one.kind}">{safe(one.text)}</span>'
 
 
-def _blocks(document: Document) -> Iterator[str]:
+def blocks(document: Document) -> Iterator[str]:
+    """Yield each block of a document as HTML."""
     for block in document.blocks:
         match block:
             case Heading(text=text, level=level):
-                yield f"<h{level}>{_safe(text)}</h{level}>"
+                yield f"<h{level}>{safe(text)}</h{level}>"
             case Paragraph(phrases=phrases):
                 yield f"<p>{''.join(map(_phrase, phrases))}</p>"
             case FindingBlock():
@@ -75,11 +76,11 @@ def _blocks(document: Document) -> Iterator[str]:
 
 
 def _finding(block: FindingBlock) -> str:
-    facts = f' <span class="dim">({_safe(block.facts)})</span>' if block.facts else ""
+    facts = f' <span class="dim">({safe(block.facts)})</span>' if block.facts else ""
     head = (
         f'<article id="finding-{block.number}"><h3>#{block.number} '
-        f'<span class="{block.severity}">{block.severity} {_safe(block.slug)}</span> '
-        f"{_safe(block.subject)}{facts}</h3><p>{_safe(block.message)}</p>"
+        f'<span class="{block.severity}">{block.severity} {safe(block.slug)}</span> '
+        f"{safe(block.subject)}{facts}</h3><p>{safe(block.message)}</p>"
     )
     parts = [
         head,
@@ -96,16 +97,16 @@ def _finding(block: FindingBlock) -> str:
 
 
 def _item(label: str, text: str) -> str:
-    return f"<dt>{label}</dt><dd>{_safe(text)}</dd>"
+    return f"<dt>{label}</dt><dd>{safe(text)}</dd>"
 
 
 def _excerpt(one: Excerpt) -> str:
-    role = f" <strong>{_safe(one.role)}</strong>" if one.role else ""
-    head = f'<p><span class="place">{_safe(one.place)}</span>{role}</p>'
+    role = f" <strong>{safe(one.role)}</strong>" if one.role else ""
+    head = f'<p><span class="place">{safe(one.place)}</span>{role}</p>'
     if not one.source.strip():
         return head
     before, meant, after = (
-        _safe(part)
+        safe(part)
         for part in (
             one.source[: one.start],
             one.source[one.start : one.end],
@@ -119,7 +120,7 @@ def _excerpt(one: Excerpt) -> str:
 def _table(table: Table) -> Iterator[str]:
     classes = [f' class="{one.align}"' if one.align == "right" else "" for one in table.columns]
     titles = "".join(
-        f'<th scope="col"{kind}>{_safe(one.title)}</th>'
+        f'<th scope="col"{kind}>{safe(one.title)}</th>'
         for kind, one in zip(classes, table.columns, strict=True)
     )
     rows = "\n".join(
@@ -132,7 +133,7 @@ def _table(table: Table) -> Iterator[str]:
     )
     yield f"<table><thead><tr>{titles}</tr></thead><tbody>\n{rows}\n</tbody></table>"
     if table.omitted:
-        yield f'<p class="dim">... and {table.omitted:,} {_safe(table.rest)}</p>'
+        yield f'<p class="dim">... and {table.omitted:,} {safe(table.rest)}</p>'
 
 
 def _row(cells: tuple[Phrase, ...], classes: list[str]) -> str:

@@ -16,15 +16,15 @@ from tether.finding import Finding
 from tether.merging import merge
 from tether.recording import load as load_trace
 from tether.recording import save as save_trace
-from tether.report import html as as_html
 from tether.report import json as as_json
+from tether.report import page as as_page
 from tether.report import sarif as as_sarif
 from tether.report import text as as_text
 from tether.report.build import Findings, build, distinct, in_order
 from tether.report.chains import Answer, why
 from tether.report.copies import Copy
 from tether.report.copies import copies as copies_of
-from tether.report.document import Document
+from tether.report.document import Block, Document
 from tether.report.filters import Selection, silence
 from tether.report.gradients import Gradient
 from tether.report.gradients import gradients as gradients_of
@@ -112,15 +112,22 @@ class Recording:
     @cached_property
     def about(self) -> Findings:
         """All of it, as the reports take it."""
-        return Findings(self.trace, self.findings, self.gradients, self.copies)
+        return Findings(
+            self.trace, self.findings, self.gradients, self.copies, selection=self.selection
+        )
 
     def document(self) -> Document:
         """Return the report before it is given a form."""
         document = build(self.about)
-        if self.with_memory:
-            blocks = import_module("tether.report.memory").blocks
-            document.blocks += blocks(import_module("tether.history").History(self.trace))
+        document.blocks += self._memory()
         return document
+
+    def _memory(self) -> list[Block]:
+        """Return what the report says of memory, where that was asked for."""
+        if not self.with_memory:
+            return []
+        found: list[Block] = import_module("tether.report.memory").blocks(self.about.history)
+        return found
 
     def why(self, name: str) -> Answer:
         """Return why a parameter has no gradient, or what a tensor shares and who wrote it.
@@ -137,9 +144,9 @@ class Recording:
         """Return the report as JSON, schema version 1."""
         return as_json.dumps(self.about).rstrip("\n")
 
-    def html(self) -> str:
-        """Return the report as one HTML page."""
-        return as_html.render(self.document())
+    def html(self, *, source: bool = True) -> str:
+        """Return the report as one HTML page; `source` off leaves the program's text out."""
+        return as_page.render(self.about, self._memory(), source=source)
 
     def sarif(self) -> str:
         """Return the findings as SARIF 2.1.0."""

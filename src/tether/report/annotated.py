@@ -1,0 +1,365 @@
+"""The user's source with what happened at each line, as data: no markup, no colour.
+
+A *group* is all the memory that was touched at the same set of lines: hovering one of its names
+lights those lines up. Lines and columns count as in `Site`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from tether.dataflow import NO_VALUES
+from tether.facts import Event, Operand, Site
+from tether.history import History
+from tether.report.build import Findings, counted
+from tether.report.copies import LEAVING, OPERATIONS, SHOWN, nbytes
+from tether.report.filters import Selection, shown_path
+from tether.source.syntax import source_of
+
+MANY_STEPS = 12
+"""Places of one chain; the rest is counted."""
+
+MANY_GROUPS = 24
+"""Groups that one name lights up; a name with more is a loop's, and lights the first ones."""
+
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+Kind = Literal["owns", "shares", "cut", "written", "needed", "needless"]
+KINDS: tuple[Kind, ...] = ("owns", "shares", "cut", "written", "needed", "needless")
+
+Key = tuple[str, int]  # file, line
+
+
+@dataclass
+class Mark:
+    """What one line did to a tie, over all its runs."""
+
+    kind: Kind
+    count: int = 0
+    bytes: int = 0
+
+
+class Step(NamedTuple):
+    """One place of a chain: what happened to the memory there."""
+
+    role: str
+    site: Site
+    here: bool  # it is the line whose chain this is
+
+
+class Span(NamedTuple):
+    """A stretch of a line, characters from 0, that names memory."""
+
+    start: int
+    end: int
+    groups: tuple[int, ...]
+
+
+@dataclass
+class Line:
+    """What is known of one line."""
+
+    marks: dict[Kind, Mark] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    more: int = 0  # steps left out
+    groups: tuple[int, ...] = ()
+    meant: list[tuple[int, int]] = field(default_factory=list)  # expressions of verdicts
+    findings: list[int] = field(default_factory=list)  # their numbers, from 1
+
+
+@dataclass
+class File:
+    """One source file and what happened on it."""
+
+    path: str
+    shown: str
+    text: str
+    lines: dict[int, Line]
+    names: dict[int, list[Span]]
+
+
+def annotated(about: Findings) -> list[File]:
+    """Return the files that the recording holds text of, those with findings first."""
+    return _Annotation(about).files()
+
+
+class _Annotation:
+    def __init__(self, about: Findings) -> None:
+        self.about = about
+        self.trace = about.trace
+        self.history: History = about.history
+        self.selection = about.selection or Selection(about.trace.folder)
+        self.lines: dict[Key, Line] = defaultdict(Line)
+        # What happened to each memory: (site, role) in the order in which it first did.
+        self.told: dict[int, dict[tuple[int, str], None]] = defaultdict(dict)
+        self.touched: dict[int, set[Key]] = defaultdict(set)
+        self.named: dict[tuple[str, int, str], set[int]] = defaultdict(set)  # file, scope, name
+        self.chains: dict[Key, list[int]] = {}  # line -> the memories its chain is about
+
+    def files(self) -> list[File]:
+        texts = {**self.trace.sources, **self.about.sources}
+        wanted = {file for file in texts if self.selection.wants(Site(file, 1))}
+        self._events(wanted)
+        self._copies()
+        self._findings()
+        self._chains()
+        groups = self._groups()
+        made = []
+        for file in wanted:
+            lines = {at[1]: line for at, line in self.lines.items() if at[0] == file}
+            names = dict(self._names(file, texts[file], groups))
+            shown = shown_path(file, self.trace.folder)
+            made.append(File(file, shown, texts[file], lines, names))
+        return sorted(
+            made,
+            key=lambda one: (-sum(len(li.findings) for li in one.lines.values()), one.shown),
+        )
+
+    # -- events ------------------------------------------------------------------------------
+
+    def _events(self, wanted: set[str]) -> None:
+        memory = self.history.flow.memory
+        for event in self.trace.events:
+            if event.site < 0:
+                continue
+            site = self.trace.sites[event.site]
+            if site.file not in wanted:
+                continue
+            at = (site.file, site.line)
+            before = {one.storage for one in event.reads}
+            for one in (*event.reads, *event.results, *event.writes):
+                self.touched[memory(one)].add(at)
+            for one in event.reads:
+                self._tell(memory(one), event, "read by")
+            for one in event.results:
+                role = "shared by" if one.storage in before else "made by"
+                self._tell(memory(one), event, role)
+            for one in event.writes:
+                self._tell(memory(one), event, "written by")
+            self._name(event, site)
+            self._mark(event, at, before)
+
+    def _tell(self, memory: int, event: Event, role: str) -> None:
+        told = self.told[memory]
+        if len(told) < 10 * MANY_STEPS:
+            told.setdefault((event.site, f"{role} {SHOWN.get(event.operation, event.operation)}"))
+
+    def _name(self, event: Event, site: Site) -> None:
+        memory, scope = self.history.flow.memory, _scope_of(site)
+        if site.target and event.inner in (-1, event.site):
+            for one in event.results:
+                self.named[site.file, scope, site.target].add(memory(one))
+        for name, one in zip(
+            _operands(site.expression, event.operation), event.reads, strict=False
+        ):
+            if name:
+                self.named[site.file, scope, name].add(memory(one))
+
+    def _mark(self, event: Event, at: Key, before: set[int]) -> None:
+        if self.history.inside(event, "function", "backward") >= 0:
+            return
+        if _cuts(event):
+            self._count(at, "cut", event)
+        if event.writes:
+            self._count(at, "written", event, sum(nbytes(one) for one in event.writes))
+        views = [one for one in event.results if one.storage in before]
+        if views and not event.writes and event.operation not in OPERATIONS:
+            self._count(at, "shares", event)
+
+    def _count(self, at: Key, kind: Kind, event: Event, size: int = 0) -> None:
+        mark = self.lines[at].marks.setdefault(kind, Mark(kind))
+        mark.count += 1
+        mark.bytes += size
+        chain = self.chains.setdefault(at, [])
+        if not chain:
+            of = event.writes or event.reads[:1]
+            both = (*of[:1], *event.results[:1])
+            chain += dict.fromkeys(self.history.flow.memory(one) for one in both)
+
+    def _copies(self) -> None:
+        """Add what the report's own table of copies says."""
+        first: dict[Key, Event] = {}
+        for event in self.trace.events:
+            if event.operation in OPERATIONS and event.site >= 0:
+                site = self.trace.sites[event.site]
+                first.setdefault((site.file, site.line), event)
+        for row in self.about.copies:
+            at = (row.site.file, row.site.line)
+            kinds: list[Kind] = ["shares"] if row.memory != "owns" else []
+            kinds += ["owns"] if row.memory != "shares" else []
+            if row.needed != "unknown":
+                kinds.append("needed" if row.needed == "yes" else "needless")
+            for kind in kinds:
+                mark = self.lines[at].marks.setdefault(kind, Mark(kind))
+                mark.count += row.count
+                mark.bytes += row.bytes if kind != "shares" else 0
+            if at in first and at not in self.chains:
+                both = (*first[at].reads[:1], *first[at].results[:1])
+                self.chains[at] = list(dict.fromkeys(self.history.flow.memory(one) for one in both))
+
+    def _findings(self) -> None:
+        for number, finding in enumerate(self.about.findings, start=1):
+            for site in (finding.site, *(one.site for one in finding.evidence)):
+                line = self.lines[site.file, site.line]
+                if number not in line.findings:
+                    line.findings.append(number)
+                if site.column > 0:
+                    last = site.end_column if site.end_line == site.line else 1 << 30
+                    line.meant.append((site.column - 1, last - 1))
+
+    def _chains(self) -> None:
+        sites = self.trace.sites
+        for at, memories in self.chains.items():
+            line = self.lines[at]
+            told = dict.fromkeys(one for memory in memories for one in self.told[memory])
+            steps = [
+                Step(role, sites[number], (sites[number].file, sites[number].line) == at)
+                for number, role in told
+            ]
+            line.steps, line.more = steps[:MANY_STEPS], max(0, len(steps) - MANY_STEPS)
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _groups(self) -> dict[int, int]:
+        """Return the group of each memory that was touched at more than one line."""
+        numbers: dict[frozenset[Key], int] = {}
+        groups = {
+            memory: numbers.setdefault(frozenset(places), len(numbers))
+            for memory, places in self.touched.items()
+            if len(places) > 1
+        }
+        wanted = {groups[one] for found in self.named.values() for one in found if one in groups}
+        for places, number in numbers.items():
+            if number in wanted:
+                for at in places:
+                    self.lines[at].groups = (*self.lines[at].groups, number)
+        return groups
+
+    def _names(
+        self, file: str, text: str, groups: dict[int, int]
+    ) -> Iterator[tuple[int, list[Span]]]:
+        """Yield the names of each line that lies in a scope where they name memory."""
+        by_scope: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
+        for (where, scope, name), memories in self.named.items():
+            if where == file:
+                found = sorted({groups[one] for one in memories if one in groups})
+                if found:
+                    by_scope[scope][name] = tuple(found[:MANY_GROUPS])
+        if not by_scope:
+            return
+        source = source_of(file, text)
+        scopes = _scopes(source.tree, len(source.lines))
+        for number, content in enumerate(source.lines, start=1):
+            known = by_scope.get(scopes[number])
+            if not known or len(content) > 2_000:
+                continue
+            spans = [
+                Span(match.start(), match.end(), known[match[0]])
+                for match in _DOTTED.finditer(content)
+                if match[0] in known
+            ] + [
+                Span(match.start(), match.start() + len(part), known[part])
+                for match in _DOTTED.finditer(content)
+                if match[0] not in known and (part := _longest(match[0], known))
+            ]
+            if spans:
+                yield number, sorted(spans)
+
+
+def _longest(dotted: str, known: dict[str, tuple[int, ...]]) -> str:
+    """Return the longest beginning of ``out.detach`` that is a known name, or ""."""
+    parts = dotted.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        head = ".".join(parts[:count])
+        if head in known:
+            return head
+    return ""
+
+
+def _scope_of(site: Site) -> int:
+    return 0 if site.function in ("", "<module>") else site.first_line
+
+
+def _scopes(tree: ast.Module | None, count: int) -> list[int]:
+    """Return for each line (from 1) the first line of the function around it, or 0."""
+    scopes = [0] * (count + 2)
+    if tree is None:
+        return scopes
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    for node in sorted(functions, key=lambda one: one.lineno):  # an inner one comes later
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        last = min(node.end_lineno or node.lineno, count)
+        scopes[node.lineno : last + 1] = [first] * (last + 1 - node.lineno)
+    return scopes
+
+
+@lru_cache(maxsize=8192)
+def _operands(expression: str, operation: str) -> tuple[str, ...]:
+    """Return the names of a call's tensor arguments, as far as its text is beyond doubt.
+
+    ``out.detach()`` that was a `detach` read `out`; ``a + b`` read `a` and `b`.
+    """
+    try:
+        node = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr=attr), args=[], keywords=[]):
+            # With arguments it may as well be a function of a module: `functional.relu(x)`.
+            return (_dotted(value),) if attr == operation else ()
+        case ast.Attribute(value=value, attr=attr) if operation == f"{attr}.__get__":
+            return (_dotted(value),)
+        case ast.BinOp(left=left, right=right):
+            names = (_dotted(left), _dotted(right))
+            return names if all(names) else ()
+    return ()
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return f"{inner}.{node.attr}" if inner else ""
+    return ""
+
+
+def _cuts(event: Event) -> bool:
+    """Whether gradients could have flowed back from the call and cannot."""
+    if not any(one.requires_grad for one in event.reads):
+        return False
+    if event.operation in LEAVING:
+        return True
+    made = [one for one in event.results if _differentiable(one)]
+    return bool(made) and not any(one.requires_grad for one in made) and not _gradient(event)
+
+
+def _gradient(event: Event) -> bool:
+    """Whether what a call returns are gradients, which no graph is asked of."""
+    return event.operation in ("grad.__get__", "autograd.grad", "backward", "step")
+
+
+def _differentiable(operand: Operand) -> bool:
+    return operand.dtype.startswith(("float", "bfloat", "complex")) and math.prod(operand.shape) > 0
+
+
+def mark_text(mark: Mark) -> str:
+    """Return what a mark says in full: for a tooltip and for who cannot see its colour."""
+    words = {
+        "owns": "the result has memory of its own",
+        "shares": "the result shares memory with its source",
+        "cut": "gradients do not flow back from the result",
+        "written": "memory is written in place",
+        "needed": "the copy was needed",
+        "needless": "the same result without the copy",
+    }
+    return f"{words[mark.kind]}; {counted(mark.count, 'time')}"
