@@ -156,9 +156,10 @@ class _Annotation:
         if site.target and event.inner in (-1, event.site):
             for one in event.results:
                 self.named[site.file, scope, site.target].add(memory(one))
-        for name, one in zip(
-            _operands(site.expression, event.operation), event.reads, strict=False
-        ):
+        if event.operation in NO_VALUES and event.operation != "backward":
+            return  # an optimizer's step reads all its tensors
+        read = _operands(site.expression, event.operation)
+        for name, one in zip(read, event.reads, strict=False):
             if name:
                 self.named[site.file, scope, name].add(memory(one))
 

@@ -57,11 +57,16 @@ const join = () => {
     f.append(s);
   }
 };
+const open = new Map(verdicts.map((v) => [v, v.open]));
 for (const v of verdicts) v.addEventListener("toggle", () => {
+  if (open.get(v) === v.open) return; // a browser also tells of what was open from the start
+  open.set(v, v.open);
   if (v.open) joined = v; else if (joined === v) joined = null;
   if (joined) for (const id of joined.dataset.e.split(" ")) { const l = document.getElementById(id); const f = l && l.closest("details.file"); if (f) f.open = true; }
   join();
 });
+joined = verdicts.length && verdicts[0].open ? verdicts[0] : null;
+join();
 addEventListener("resize", join);
 document.addEventListener("toggle", (e) => { if (e.target.matches && e.target.matches("details.m,details.file")) join(); }, true);
 
@@ -74,7 +79,7 @@ const reveal = () => {
   if (moved || to.closest(".b")) to.scrollIntoView({block: "center"});
 };
 addEventListener("hashchange", reveal); reveal();
-one("#unfold").addEventListener("click", () => { const open = verdicts.some((v) => !v.hidden && !v.open); for (const v of verdicts) if (!v.hidden) v.open = open; });
+one("#unfold").addEventListener("click", () => { const all = verdicts.some((v) => !v.hidden && !v.open); for (const v of verdicts) if (!v.hidden) v.open = all; });
 for (const z of all("button.zoomer")) z.addEventListener("click", () => { const box = z.parentElement.nextElementSibling; const n = box.classList.contains("z2") ? "z3" : box.classList.contains("z3") ? "" : "z2"; box.classList.remove("z2", "z3"); if (n) box.classList.add(n); });
 let folded = [];
 addEventListener("beforeprint", () => { folded = verdicts.filter((v) => !v.open && !v.hidden); for (const v of folded) v.open = true; });
