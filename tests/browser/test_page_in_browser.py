@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="Selenium is not installed")
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -81,6 +83,12 @@ def type_into(browser, selector, text):
     css(browser, selector).send_keys(text)
 
 
+def circles_become(browser, count):
+    """Wait for the drawn link: a browser tells of a fold a moment after it."""
+    script = "return document.querySelectorAll('svg.link circle').length"
+    WebDriverWait(browser, 5).until(lambda _: browser.execute_script(script) == count)
+
+
 def test_a_mark_opens_its_chain(browser):
     line = css(browser, "#s0-20")
     assert "cut" in line.find_element("css selector", "summary").text
@@ -131,11 +139,11 @@ def test_a_name_lights_up_the_lines_on_its_memory(browser):
 
 
 def test_the_two_ends_of_a_verdict_are_joined(browser):
-    circles = "return document.querySelectorAll('svg.link circle').length"
-    assert browser.execute_script(circles) == 2, "those of the first verdict"
-    css(browser, "#finding-1 > summary").click()  # folds
-    assert browser.execute_script(circles) == 0
+    circles_become(browser, 2)  # those of the first verdict
     css(browser, "#finding-1 > summary").click()
+    circles_become(browser, 0)
+    css(browser, "#finding-1 > summary").click()
+    circles_become(browser, 2)
     ends = browser.execute_script(
         "const middle = (e) => { const r = e.getBoundingClientRect(); return r.top + 10; };"
         "const line = (n) => middle(document.getElementById('s0-' + n));"
