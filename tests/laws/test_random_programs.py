@@ -92,6 +92,20 @@ PROGRAMS = {
         y = copy.deepcopy(x)
         y.sum().backward()
     """,
+    "what was a leaf is inside the graph when its gradient comes": """
+        x = torch.ones(3, requires_grad=True)
+        y = x.clone()
+        x.requires_grad_(False)
+        x.add_(y)
+        x.sum().backward()
+    """,
+    "a backward pass may read what an array wrote": """
+        w = torch.ones(3, requires_grad=True)
+        x = torch.ones(3)
+        a = x.numpy()
+        a[...] = 7
+        w.sum().backward()
+    """,
     "an array comes back as another storage on the same bytes": """
         x = torch.ones(3)
         a = x.numpy()

@@ -25,6 +25,7 @@ _MULTI_VIEW = (
     "is a view and {} modified inplace. This view is the output of a function that returns"
 )
 _TWICE = "Trying to backward through the graph a second time"
+_NO_LEAF_ANY_MORE = "leaf variable has been moved into the graph interior"
 _DETACHED = "Trying to use a saved tensor that has been detached in-place"
 _CHANGED = "one of the variables needed for gradient computation has been modified by an inplace"
 
@@ -155,7 +156,12 @@ class Tensor:
         return self.node
 
     def collect(self) -> None:
-        """Take a gradient in; a leaf that no longer requires grad drops it."""
+        """Take a gradient in; a leaf that no longer requires grad drops it.
+
+        Raises `Refused` for what was a leaf when the graph was made and is none any more.
+        """
+        if self.node is not None:
+            raise Refused("RuntimeError", _NO_LEAF_ANY_MORE)
         self.reached = self.reached or self.marked
 
     def edge(self) -> Node | Tensor | None:

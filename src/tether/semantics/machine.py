@@ -260,6 +260,7 @@ class Machine:
             graph.backward(root, retain=retain)
             return ()
 
+        self._notice(list(self._changed))  # no argument tells what a backward pass reads
         self._call("backward", (root,), run)
 
     def leave(self, operation: str, slug: str, source: Tensor) -> Array | None:
@@ -314,7 +315,7 @@ class Machine:
         returns: bool = True,
     ) -> tuple[Tensor, ...]:
         """Note the operands, run the call, note what came of it."""
-        self._notice(reads)
+        self._notice([tensor.memory.serial for tensor in reads])
         before = tuple(map(operand, reads))
         versions = [tensor.counter.value for tensor in reads]
         try:
@@ -345,14 +346,14 @@ class Machine:
             if region >= 0 and memory.region == region and memory is not heard:
                 self._changed.setdefault(memory.serial, len(self.events))
 
-    def _notice(self, reads: Sequence[Tensor]) -> None:
-        """Note the unheard writes to what is about to be read."""
-        for tensor in reads:
-            since = self._changed.pop(tensor.memory.serial, None)
+    def _notice(self, storages: Sequence[int]) -> None:
+        """Note the unheard writes to storages that are about to be read."""
+        for serial in storages:
+            since = self._changed.pop(serial, None)
             if since is not None:
-                export = self._exports.get(tensor.memory.serial, UNKNOWN)
+                export = self._exports.get(serial, UNKNOWN)
                 now = len(self.events)
-                self.unseen.append(Unseen(tensor.memory.serial, since, now, export, self.site))
+                self.unseen.append(Unseen(serial, since, now, export, self.site))
 
     def _event(self, operation: str, *, results: Sequence[Tensor] = (), note: str = "") -> None:
         self._append(operation, (), tuple(map(operand, results)), (), note)
