@@ -74,7 +74,11 @@ class Dataflow:
 
     def memory(self, operand: Operand) -> int:
         """Return the number of the memory behind an operand; storages on one array have one."""
-        return self._memory.get(operand.storage, operand.storage)
+        return self.memory_of(operand.storage)
+
+    def memory_of(self, storage: int) -> int:
+        """Return the number of the memory behind a storage."""
+        return self._memory.get(storage, storage)
 
     def _add(self, position: int, event: Event) -> None:
         if event.span in self._quiet_spans or (

@@ -31,7 +31,6 @@ SLUGS = {
     "retain": {"graph-retained", "storage-pinned"},
     "needless": {"needless-copy"},
 }
-PENDING = {"needless"}  # categories whose verdicts are not all there
 KEYS = {folder.name: json.loads((folder / "key.json").read_text()) for folder in CASES.iterdir()}
 
 
@@ -95,8 +94,6 @@ def told(recording):
 def test_a_case_is_answered(case, tmp_path):
     key = KEYS[case]
     recording, error = run_case(files_of(case, key), tmp_path)
-    if key["category"] in PENDING and not answers(recording, key):
-        pytest.xfail("its verdict is not there yet")
     assert (error is not None) == (key["run"]["expect"] == "error"), error
     assert answers(recording, key), told(recording)
 

@@ -99,7 +99,7 @@ def test_library_calls_are_told_apart_and_others_left_out():
 def test_needed_is_what_one_is_told():
     event = Event("clone", 0, (X,), (tensor(2, 2),))
     assert row(event).needed == "unknown"
-    assert row(event, needed={(0, "clone"): "no"}).needed == "no"
+    assert row(event, needed={(0, "clone"): ("no", "")}).needed == "no"
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ class Copy:
     bytes: int = 0  # copied, in all runs; 0 where the memory is shared
     needed: Needed = "unknown"
     library: bool = False  # the call stands in a library that this line called
+    reason: str = ""  # why it was needed, or why that is not known
 
 
 class _Key(NamedTuple):
@@ -81,10 +82,12 @@ class _Sum:
     memories: set[Memory] = field(default_factory=set)
 
 
-def copies(trace: Trace, needed: Mapping[tuple[int, str], Needed] | None = None) -> list[Copy]:
+def copies(
+    trace: Trace, needed: Mapping[tuple[int, str], tuple[Needed, str]] | None = None
+) -> list[Copy]:
     """Return a row for each site, operation and effect on gradients, in the order of the source.
 
-    `needed` says by (number of the site, operation) whether a copy was needed, where that is known.
+    `needed` says by (number of the site, operation) whether a copy was needed, and why.
     """
     sums: dict[_Key, _Sum] = {}
     known: set[int] = set()  # storages that were seen before the event
@@ -108,13 +111,22 @@ def copies(trace: Trace, needed: Mapping[tuple[int, str], Needed] | None = None)
             key.gradient,
             total.count,
             total.bytes,
-            (needed or {}).get((key.site, key.operation), "unknown"),
-            key.library,
+            *_need(needed or {}, key, total),
         )
         for key, total in sums.items()
     ]
     rows.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
     return rows
+
+
+def _need(
+    needed: Mapping[tuple[int, str], tuple[Needed, str]], key: _Key, total: _Sum
+) -> tuple[Needed, bool, str]:
+    """Return the last fields of a row; what shares memory is no copy that could be needed."""
+    if total.memories == {"shares"}:
+        return "unknown", key.library, ""
+    answer, reason = needed.get((key.site, key.operation), ("unknown", ""))
+    return answer, key.library, reason
 
 
 def _memory(event: Event, known: set[int]) -> Memory:

@@ -49,6 +49,7 @@ def to_json(about: Findings) -> dict[str, Any]:
                 "count": row.count,
                 "bytes": row.bytes,
                 "needed": row.needed,
+                "reason": row.reason,
             }
             for row in about.copies
         ],

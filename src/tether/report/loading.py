@@ -13,6 +13,7 @@ from typing import TextIO
 
 from tether.facts import Trace
 from tether.finding import Finding
+from tether.history import History
 from tether.merging import merge
 from tether.recording import load as load_trace
 from tether.recording import save as save_trace
@@ -80,9 +81,13 @@ class Recording:
         """Take the place of a recording that has just ended."""
         prepare(trace)
         self.trace = trace
-        for name in ("findings", "gradients", "copies", "about"):
+        for name in ("findings", "gradients", "copies", "about", "_history"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
+
+    @cached_property
+    def _history(self) -> History:
+        return History(self.trace)
 
     @property
     def selection(self) -> Selection:
@@ -92,8 +97,7 @@ class Recording:
     @cached_property
     def findings(self) -> list[Finding]:
         """The verdicts, gravest first, without those that the source silences."""
-        history = import_module("tether.history").History(self.trace)
-        judged = import_module("tether.verdicts").judge(history)
+        judged = import_module("tether.verdicts").judge(self._history)
         selection = self.selection
         wanted = [one for one in judged if one.site.line < 1 or selection.wants(one.site)]
         return in_order(silence(distinct(wanted), self.trace.sources))
@@ -107,7 +111,8 @@ class Recording:
     def copies(self) -> list[Copy]:
         """Every copy and conversion met, by line."""
         selection = self.selection
-        return [row for row in copies_of(self.trace) if selection.wants(row.site)]
+        needed = import_module("tether.verdicts.needs").needed_by_site(self._history)
+        return [row for row in copies_of(self.trace, needed) if selection.wants(row.site)]
 
     @cached_property
     def about(self) -> Findings:

@@ -18,6 +18,7 @@ from tether.verdicts import (
     gradient_unused,
     gradient_zero,
     graph_retained,
+    needless_copy,
     parameter_frozen,
     parameter_stale,
     saved_overwritten,
@@ -45,6 +46,7 @@ VERDICTS: tuple[Verdict, ...] = (
     tie_lost.VERDICT,
     unsynchronized_read.VERDICT,
     untracked_write.VERDICT,
+    needless_copy.VERDICT,
 )
 
 

@@ -1,0 +1,526 @@
+"""Whether a copy was needed: what would have gone otherwise had it been its source.
+
+Asked of every copy that PyTorch makes of a tensor with the same elements, dtype and device. Each
+condition that fails is a reason, with the event it rests on; what the recording cannot tell makes
+the answer "unknown". The conditions, in the order in which they are asked:
+
+- the source was written while the copy lived, or the copy while the source did. Lived, not read:
+  a copy kept for later is needed even if this run never came back to it. Memory lives as long as
+  anything holds it, the gradient graph and exported arrays included;
+- the copy as an object had something of its own: a hook, a retained gradient, a place in an
+  optimizer, a ``requires_grad_``, a name inside a module;
+- another layout was relied upon: every call that was given the copy must give the same bits
+  whatever the strides are;
+- the copy let a much larger memory go;
+- the gradient graph would add up a gradient in another order.
+
+A site's answer is the gravest of its executions': one that needed the copy is enough.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from tether.dataflow import may_overlap
+from tether.facts import UNKNOWN, Event, Operand
+from tether.history import History
+from tether.verdicts.saving import differentiable
+
+Needed = Literal["yes", "no", "unknown"]
+
+COPIES = frozenset(
+    {"clone", "contiguous", "to", "cpu", "cuda", "tensor", "new_tensor", "__deepcopy__", "copy_"}
+    | {"float", "double", "half", "bfloat16", "int", "long", "type", "type_as"}
+)
+"""Operations that can return the same elements in memory of their own."""
+
+_EMPTIES = frozenset({"empty_like", "empty", "new_empty", "empty_strided", "new_empty_strided"})
+
+_OWN = {
+    "requires_grad_": "has its own requires_grad",
+    "requires_grad.__set__": "has its own requires_grad",
+    "retain_grad": "retains its own gradient",
+    "register_hook": "has a hook of its own",
+    "register_post_accumulate_grad_hook": "has a hook of its own",
+    "grad.__get__": "is asked for its own gradient",
+    "grad.__set__": "takes part in a gradient that is set",
+    "set_": "is given other memory",
+    "data.__set__": "is given other memory",
+    "resize_": "is given another size",
+    "resize_as_": "is given another size",
+    "detach_": "is cut from the graph in place",
+    "share_memory_": "is moved to shared memory",
+    "swap_tensors": "is swapped with another tensor",
+    "Parameter": "becomes a Parameter",
+    "backward": "is what backward starts from",
+    "autograd.grad": "is differentiated by name",
+    "__setstate__": "is filled anew",
+}
+"""What is done to the object, so that its source must be another object."""
+
+_REPLACED = frozenset({"set_", "data.__set__", "resize_", "resize_as_", "share_memory_"})
+"""What changes the memory behind the object, and so whoever else uses that memory."""
+
+_CLOSED = {
+    "function": "inside an autograd.Function",
+    "hook": "inside a hook",
+    "backward": "inside a backward pass",
+    "step": "inside an optimizer's step",
+    "compiled": "inside a compiled region",
+    "transform": "inside a torch.func transform",
+    "checkpoint": "inside a checkpointed block, which runs twice",
+}
+"""Spans in which a copy plays a part that the facts do not tell."""
+
+VIEWS = frozenset(
+    {"__getitem__", "unsqueeze", "squeeze", "transpose", "permute", "expand", "detach", "select"}
+    | {"narrow", "unbind", "t", "movedim", "moveaxis", "swapaxes", "swapdims", "split", "chunk"}
+    | {"T.__get__", "mT.__get__", "split_with_sizes", "tensor_split", "diagonal", "unfold"}
+)
+"""Views that can be had of any strides; who reads them is asked in turn."""
+
+SINKS = frozenset(
+    {"amax", "amin", "item", "tolist", "any", "all", "equal", "cat", "stack", "index_select"}
+    | {"gather", "nonzero", "copy_", "isin", "unique", "bincount", "count_nonzero"}
+    | {"__bool__", "__float__", "__int__", "__repr__", "__format__"}
+)
+"""Calls of which nothing depends on strides: neither a bit of their results nor their layout."""
+
+FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth having
+
+_ITEM = {"bool": 1, "complex64": 8, "complex128": 16, "complex32": 4}
+
+
+class Reason(NamedTuple):
+    """Why a copy was needed, or why that is not known."""
+
+    needed: Needed
+    text: str  # a clause: "line 31 writes `x` while `identity` lives"
+    at: int = UNKNOWN  # the event it rests on
+
+
+@dataclass
+class Need:
+    """The answer for one site."""
+
+    operation: str
+    needed: Needed = "no"
+    reason: str = ""  # the first that weighs most; "" when it was not needed
+    at: int = UNKNOWN  # the event that the reason rests on
+    count: int = 0
+    bytes: int = 0  # copied, in all its executions
+    executions: list[tuple[int, Operand, Operand]] = field(default_factory=list)
+    relaid: bool = False  # its copies have another layout than their sources
+
+    def add(self, reason: Reason | None) -> None:
+        """Join the answer for one more execution: one that needed the copy decides."""
+        rank = {"no": 0, "unknown": 1, "yes": 2}
+        if reason is not None and rank[reason.needed] > rank[self.needed]:
+            self.needed, self.reason, self.at = reason.needed, reason.text, reason.at
+
+
+Key = tuple[int, int, str]
+"""A copying line: the user's site, the library's site (or -1) and the operation."""
+
+
+def needs(history: History) -> dict[Key, Need]:
+    """Return for every line that copies whether its copies were needed."""
+    found: dict[Key, Need] | None = history.memo.get("needs")
+    if found is None:
+        found = history.memo["needs"] = _Judge(history).judge()
+    return found
+
+
+def needed_by_site(history: History) -> dict[tuple[int, str], tuple[Needed, str]]:
+    """Return the answers by (site, operation), lines of libraries joined with what led there."""
+    joined: dict[tuple[int, str], Need] = {}
+    for (site, _, operation), need in needs(history).items():
+        total = joined.setdefault((site, operation), Need(operation))
+        total.add(Reason(need.needed, need.reason, need.at))
+    return {key: (need.needed, need.reason) for key, need in joined.items()}
+
+
+def copied(history: History, position: int) -> tuple[Operand, Operand] | None:
+    """Return (source, copy) when an event gave the same elements in memory of their own."""
+    event = history.events[position]
+    operation = event.operation
+    if operation not in COPIES or event.note == "raised" or not event.reads:
+        return None
+    if operation == "copy_":
+        return _filled(history, position)
+    if not event.results:
+        return None
+    source, copy = event.reads[-1 if operation == "new_tensor" else 0], event.results[0]
+    if source.storage == copy.storage or UNKNOWN in (source.storage, copy.storage):
+        return None
+    storages = history.trace.storages
+    if source.dtype != copy.dtype or source.shape != copy.shape:
+        return None
+    one, other = storages.get(source.storage), storages.get(copy.storage)
+    if one is None or other is None or one.device != other.device:
+        return None
+    return source, copy
+
+
+def _filled(history: History, position: int) -> tuple[Operand, Operand] | None:
+    """Return the pair of ``torch.empty_like(x).copy_(x)``, written as one expression."""
+    event = history.events[position]
+    if len(event.reads) < 2 or not event.results or not position:
+        return None
+    target, source = event.reads[0], event.reads[1]
+    made = history.events[position - 1]
+    if made.operation not in _EMPTIES or not made.results or made.thread != event.thread:
+        return None
+    here, there = history.site_of(event), history.site_of(made)
+    inside = (here.file, here.line, here.column) == (there.file, there.line, there.column)
+    if made.results[0].tensor != target.tensor or not inside or made.inner != event.inner:
+        return None
+    if source.dtype != target.dtype or source.shape != target.shape:
+        return None
+    return source, event.results[0]
+
+
+def nbytes(operand: Operand) -> int:
+    """Return the bytes of a tensor's elements."""
+    digits = "".join(one for one in operand.dtype.partition("_")[0] if one.isdigit())
+    item = _ITEM.get(operand.dtype) or (int(digits) // 8 if digits else 4)
+    return math.prod(operand.shape) * item
+
+
+def same_layout(a: Operand, b: Operand) -> bool:
+    """Whether two tensors of one shape lay their elements out in the same way."""
+    return all(
+        size <= 1 or one == other
+        for size, one, other in zip(a.shape, a.strides, b.strides, strict=True)
+    )
+
+
+class _Judge:
+    """The judgement of one history, with the indexes that it needs."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.trace = history.trace
+        self.flow = history.flow
+        self.whole = bool(self.trace.program) and self.trace.outcome == "finished"
+        self.held = history.held
+        self.copies: dict[Key, Need] = {}
+        self.joined: dict[int, int] = {}  # memory of a needless copy -> that of its source
+        tensors: set[int] = set()
+        memories: set[int] = set()
+        for position, event in enumerate(history.events):
+            pair = copied(history, position)
+            if pair is None:
+                continue
+            inner = UNKNOWN if self._own_line(event) else event.inner
+            need = self.copies.setdefault(
+                (event.site, inner, event.operation), Need(event.operation)
+            )
+            need.executions.append((position, *pair))
+            tensors.update((pair[0].tensor, pair[1].tensor))
+            memories.update((self.flow.memory(pair[0]), self.flow.memory(pair[1])))
+        self.reads: dict[int, list[int]] = defaultdict(list)  # tensor -> events that read it
+        self.writes: dict[int, list[tuple[int, Operand | None]]] = defaultdict(list)
+        self.freed: dict[int, float] = {}  # memory -> position when the last of it was gone
+        self.exported: set[int] = set()
+        self._index(tensors, memories)
+
+    def judge(self) -> dict[Key, Need]:
+        """Answer for every line.
+
+        A copy that was not needed counts as its source from then on: of a copy of a copy one may
+        go where both may not.
+        """
+        for need in self.copies.values():
+            for position, source, copy in need.executions:
+                need.count += 1
+                need.bytes += nbytes(copy)
+                need.relaid |= not same_layout(source, copy)
+                if need.needed != "yes":
+                    need.add(self._reason(position, source, copy))
+            if need.needed == "no":
+                for _, source, copy in need.executions:
+                    self._join(source, copy)
+        return self.copies
+
+    def _memory(self, operand: Operand) -> int:
+        """Return the memory behind an operand, of a copy that counts as its source the source's."""
+        memory = self.flow.memory(operand)
+        while memory in self.joined:
+            memory = self.joined[memory]
+        return memory
+
+    def _join(self, source: Operand, copy: Operand) -> None:
+        one, other = self._memory(source), self._memory(copy)
+        if one == other:
+            return
+        self.joined[other] = one
+        self.writes[one] = sorted(self.writes[one] + self.writes[other], key=lambda found: found[0])
+        self.freed[one] = max(self.freed.get(one, math.inf), self.freed.get(other, math.inf))
+        if other in self.exported:
+            self.exported.add(one)
+
+    def _own_line(self, event: Event) -> bool:
+        """Whether the user's line makes the copy itself; ``copy.deepcopy`` is no library here."""
+        if event.inner in (UNKNOWN, event.site):
+            return True
+        expression = self.history.site_of(event).expression
+        return event.operation == "__deepcopy__" and "deepcopy" in expression
+
+    # -- indexes ---------------------------------------------------------------------------------
+
+    def _index(self, tensors: set[int], memories: set[int]) -> None:
+        history, flow = self.history, self.flow
+        made: set[int] = set()  # memories that some call was heard to return
+        gradients: set[int] = set()
+        accumulating: list[int] = []
+        for position, event in enumerate(history.events):
+            for one in {one.tensor for one in event.reads} & tensors:
+                self.reads[one].append(position)
+            for operand in event.writes:
+                memory = flow.memory(operand)
+                if memory in memories:
+                    self.writes[memory].append((position, operand))
+            if event.operation == "grad.__get__":
+                gradients.update(flow.memory(one) for one in event.results)
+                continue
+            made.update(flow.memory(one) for one in event.results)
+            if event.operation in ("backward", "zero_grad", "step"):
+                accumulating.append(position)
+            elif event.operation in ("numpy", "__array__", "__dlpack__", "from_dlpack"):
+                self.exported.update(flow.memory(one) for one in event.reads)
+        # A backward pass adds to gradients in place, a step writes its optimizer's state.
+        for memory in memories & (gradients | (memories - made)):
+            self.writes[memory] += [(position, None) for position in accumulating]
+        numbers = {serial: flow.memory_of(serial) for serial in self.trace.storages}
+        for unseen in self.trace.unseen:
+            memory = numbers.get(unseen.storage, unseen.storage)
+            if memory in memories:
+                before = history.position(unseen.before)
+                self.writes[memory].append((before, None))
+        for found in self.writes.values():
+            found.sort(key=lambda one: one[0])
+        for serial, fact in self.trace.storages.items():
+            memory = numbers[serial]
+            if memory in memories:
+                end = math.inf if fact.freed == UNKNOWN else history.position(fact.freed)
+                self.freed[memory] = max(self.freed.get(memory, -math.inf), end)
+                if fact.memory != UNKNOWN:
+                    self.exported.add(memory)
+
+    def _written(
+        self, operand: Operand, after: int, until: float
+    ) -> Iterator[tuple[int, Operand | None]]:
+        """Yield the writes to the memory behind an operand, after one event and before a time."""
+        found = self.writes.get(self._memory(operand), [])
+        for position, written in found[bisect_right(found, after, key=lambda one: one[0]) :]:
+            if position >= until:
+                return
+            yield position, written
+
+    # -- one execution ---------------------------------------------------------------------------
+
+    def _reason(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Return why the copy was needed or why that is unknown; None when it was not needed."""
+        event = self.history.events[position]
+        return (
+            self._unseen(position, event, source, copy)
+            or self._writes_of_source(position, source, copy)
+            or self._writes_of_copy(position, source, copy)
+            or self._object(position, source, copy)
+            or self._layout(position, source, copy)
+            or self._size(source, copy)
+            or self._kept(position, source, copy)
+            or self._order(position, source, copy)
+        )
+
+    def _unseen(self, position: int, event: Event, source: Operand, copy: Operand) -> Reason | None:
+        """Give what the recording cannot tell of this execution."""
+        if self.trace.dropped:
+            return Reason("unknown", "the start of the recording was forgotten (--limit)")
+        span = self.history.inside(event, *_CLOSED)
+        if span != UNKNOWN:
+            return Reason("unknown", _CLOSED[self.trace.spans[span].kind])
+        for one in (source, copy):
+            kind = self._kind(one)
+            if kind not in ("Tensor", "Parameter", "Buffer"):
+                return Reason("unknown", f"a {kind} may be more than its elements")
+            if self._memory(one) in self.exported and self._unwatched(one):
+                return Reason("unknown", "an array on its memory may have been written unheard")
+        if copy.dtype.startswith("complex"):
+            return Reason("unknown", "a complex tensor may be conjugated in name only")
+        if (source.version == UNKNOWN) != (copy.version == UNKNOWN):
+            return Reason("yes", "its source is an inference tensor, and it is none")
+        for tensor in (source.tensor, copy.tensor):
+            for at in self.reads[tensor]:
+                if at > position and self.history.events[at].thread != event.thread:
+                    return Reason("unknown", "another thread reads it", at)
+        return None
+
+    def _unwatched(self, operand: Operand) -> bool:
+        """Whether writes through an array on this memory could have gone unnoticed."""
+        fact = self.trace.storages[operand.storage]
+        return (
+            fact.device != "cpu"
+            or fact.nbytes > 16 << 20
+            or any("not looked for" in gap.reason or "no longer" in gap.reason
+                   for gap in self.trace.gaps)
+        )  # fmt: skip
+
+    def _kind(self, operand: Operand) -> str:
+        fact = self.trace.tensors.get(operand.tensor)
+        return fact.kind if fact is not None else "Tensor"
+
+    def _lives_until(self, operand: Operand) -> float:
+        return self.freed.get(self._memory(operand), math.inf)
+
+    def _writes_of_source(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Find a write to the source while the copy lived."""
+        until = self._lives_until(copy)
+        for at, written in self._written(source, position, until):
+            same = written is not None and written.storage == source.storage
+            if not same or written is None or may_overlap(written, source):
+                return Reason("yes", f"{self._line(at)} writes {self._name(source)}"
+                              f" while {self._name(copy)} lives", at)  # fmt: skip
+            if self._saves(copy, position, at):
+                return Reason("yes", f"{self._line(at)} writes beside {self._name(source)}, which"
+                              " the backward pass would refuse", at)  # fmt: skip
+        return None
+
+    def _saves(self, copy: Operand, after: int, before: int) -> bool:
+        """Whether a call put the copy into the graph, so that a moved version would be refused."""
+        return any(
+            after < at < before and differentiable(self.history.events[at])
+            for at in self.reads[copy.tensor]
+        )
+
+    def _writes_of_copy(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Find a write to the copy while the source lived."""
+        for at, _ in self._written(copy, position, self._lives_until(source)):
+            return Reason("yes", f"{self._line(at)} writes {self._name(copy)}"
+                          f" while {self._name(source)} lives", at)  # fmt: skip
+        return None
+
+    def _object(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Find something of its own that the copy has as an object."""
+        if self._kind(copy) != "Tensor":
+            return Reason("yes", f"it is a {self._kind(copy)} of its own")
+        if copy.tensor in self.held:
+            return Reason("yes", "an optimizer holds it")
+        alone = self._alone(position, source)
+        for at in self.reads[copy.tensor]:
+            if at <= position:
+                continue
+            operation = self.history.events[at].operation
+            if operation in _REPLACED or (operation in _OWN and not alone):
+                return Reason("yes", f"at {self._line(at)} it {_OWN[operation]}", at)
+            if operation == "save" and self._saved_apart(at, source, copy):
+                return Reason("yes", f"{self._line(at)} saves it as memory of its own", at)
+        name = self.history.facts_of_name(copy.tensor)
+        if name is not None and name.module:
+            return Reason("unknown", f"as `{name.name}` a module holds it, and may write it")
+        if self._kind(source) == "Parameter":
+            for held in self.history.names_of(copy.tensor):
+                if "." in held or "[" in held:
+                    return Reason("unknown", f"as `{held}` a Parameter would be registered")
+        return None
+
+    def _alone(self, position: int, source: Operand) -> bool:
+        """Whether the source object was there for this copy only, and is as good an object."""
+        fact = self.trace.tensors.get(source.tensor)
+        return (
+            fact is not None
+            and not (source.leaf and source.requires_grad)
+            and fact.died != UNKNOWN
+            and self.history.position(fact.died) <= position + 1
+            and all(at >= position for at in self.reads[source.tensor])
+        )
+
+    def _saved_apart(self, at: int, source: Operand, copy: Operand) -> bool:
+        """Whether one file would hold the source's whole memory, or both as one."""
+        fact = self.trace.storages[source.storage]
+        beside = any(one.storage == source.storage for one in self.history.events[at].reads)
+        return beside or fact.nbytes > nbytes(copy)
+
+    def _layout(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Find a call for which it may matter how the elements lie."""
+        if same_layout(source, copy):
+            return None
+        until = self._lives_until(copy)
+        changed, used = {copy.tensor}, False
+        for at in self.history.on_storage(copy):
+            if at <= position:
+                continue
+            if at >= until:
+                break
+            event = self.history.events[at]
+            if not any(one.tensor in changed for one in event.reads):
+                continue
+            used = True
+            name = event.operation
+            if name in VIEWS and all(one.storage == copy.storage for one in event.results):
+                changed.update(one.tensor for one in event.results)
+            elif name not in SINKS or (name in ("cat", "stack") and len(copy.shape) > 3):
+                # cat of channels-last images is channels-last
+                return Reason("unknown", f"{self._line(at)}, {name}, may rely on its layout", at)
+        if not used:
+            return Reason("unknown", "its layout is another, and nothing was seen to read it")
+        return None
+
+    def _size(self, source: Operand, copy: Operand) -> Reason | None:
+        """Say whether the copy let a much larger memory go."""
+        fact = self.trace.storages[source.storage]
+        more = fact.nbytes - nbytes(copy)
+        if self._lives_until(source) < self._lives_until(copy) and more > min(
+            FLOOR, fact.nbytes / 2
+        ):
+            return Reason("yes", f"it lets {more:,} bytes beside it be freed")
+        return None
+
+    def _kept(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Ask whether both are alive at the end: what is done to them later was not seen."""
+        if self._lives_until(copy) < math.inf or self._lives_until(source) < math.inf:
+            return None
+        if not self.whole:
+            return Reason("unknown", "both are alive where the recording ends")
+        for at, _ in self._written(source, UNKNOWN, math.inf):
+            if at != position and not self._makes(at, source):
+                return Reason("unknown", f"{self._line(at)} writes {self._name(source)} at other"
+                              " times", at)  # fmt: skip
+        return None
+
+    def _makes(self, at: int, source: Operand) -> bool:
+        """Whether a write filled what had just been made: an initialisation."""
+        made = self.history.made_at(source.tensor)
+        return made != UNKNOWN and at <= made + 1
+
+    def _order(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+        """Ask for sums of gradients: three parts or more, added in another order, round anew."""
+        if not copy.requires_grad:
+            return None
+        events = self.history.events
+        parts = [
+            sum(at != position and differentiable(events[at]) for at in self.reads[one.tensor])
+            for one in (source, copy)
+        ]
+        if min(parts) and sum(parts) > 2:
+            return Reason("unknown", f"without it the gradient of {self._name(source)} is added up"
+                          " in another order")  # fmt: skip
+        return None
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def _line(self, position: int) -> str:
+        if not 0 <= position < len(self.history.events):
+            return "something unheard"
+        site = self.history.site_of(self.history.events[position])
+        return f"line {site.line}" if site.line else "an unknown line"
+
+    def _name(self, operand: Operand) -> str:
+        name = self.history.name_of(operand.tensor)
+        return name if name.startswith("`") else f"`{name}`"
