@@ -45,10 +45,13 @@ class Session:
         listener: Listener | None = getattr(self._threads, "listener", None)
         if listener is None:
             with self._lock:
-                listener = Listener(self.recorder, self._count)
+                listener = self._listen(self._count)
                 self._count += 1
             self._threads.listener = listener
         return listener
+
+    def _listen(self, thread: int) -> Listener:
+        return Listener(self.recorder, thread)
 
     def start(self) -> None:
         """Begin to hear this thread and all that start from now on."""
