@@ -208,22 +208,46 @@ def test_one_thread_is_this_callers_business():
         assert inside == 1
 
 
+class Copies:
+    """Copies that take a stated time each way, and which way each was made."""
+
+    def __init__(self, monkeypatch, shared: float, alone: float) -> None:
+        self.costs = {"shared": shared, "alone": alone}
+        self.used: list[str] = []
+        now = [0.0]
+
+        def made(name: str) -> None:
+            self.used.append(name)
+            now[0] += self.costs[name]
+
+        self._made = made
+        monkeypatch.setattr(threads, "_classes", [threads._Class() for _ in range(64)])
+        monkeypatch.setattr(threads, "_clock", lambda: now[0])
+        monkeypatch.setattr(threads, "single_threaded", lambda function: made("alone"))
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+
+    def make(self, count: int, nbytes: int = 8 << 20) -> list[str]:
+        """Make copies and return the ways they were made."""
+        before = len(self.used)
+        for _ in range(count):
+            threads.paced(lambda: self._made("shared"), nbytes)
+        return self.used[before:]
+
+
 def test_the_better_way_is_learnt(monkeypatch):
-    monkeypatch.setattr(threads, "_classes", [threads._Class() for _ in range(64)])
-    now = [0.0]
-    used: list[str] = []
-    slow = "shared"
-    monkeypatch.setattr(threads, "_clock", lambda: now[0])
+    copies = Copies(monkeypatch, shared=10, alone=1)
+    assert copies.make(1000)[-300:].count("alone") > 270
+    copies.costs = {"shared": 1, "alone": 10}
+    assert copies.make(1000)[-300:].count("shared") > 270
 
-    def copying(name: str) -> None:
-        used.append(name)
-        now[0] += 10.0 if name == slow else 1.0
 
-    monkeypatch.setattr(threads, "single_threaded", lambda function: copying("alone"))
-    for _ in range(1000):
-        threads.paced(lambda: copying("shared"), 8 << 20)
-    assert used[-300:].count("alone") > 270
-    slow = "alone"
-    for _ in range(1000):
-        threads.paced(lambda: copying("shared"), 8 << 20)
-    assert used[-300:].count("shared") > 270
+def test_a_few_copies_are_enough_to_choose(monkeypatch):
+    copies = Copies(monkeypatch, shared=10, alone=1)
+    assert copies.make(8)[-4:] == ["alone"] * 4
+    assert copies.make(1, nbytes=16 << 20) == ["alone"]  # as what was learnt next to it says
+
+
+def test_one_thread_leaves_nothing_to_choose(monkeypatch):
+    copies = Copies(monkeypatch, shared=10, alone=1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert set(copies.make(100)) == {"shared"}

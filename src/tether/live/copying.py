@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from tether.intent import Intent, Plan, Refused, check_words, decide
-from tether.live import applying, numpy_bridge, refreshing, storages, threads, trees
+from tether.live import applying, numpy_bridge, pool, refreshing, storages, threads, trees
 
 _Tensor = torch.Tensor
 _requires_grad = operator.attrgetter("requires_grad")
 _PEEK = torch._C._functorch.maybe_current_level  # None outside of torch.func transforms
 _FORWARD = torch.autograd.forward_ad
 _SMALL = threads.THRESHOLD
+_PLAINEST = Intent()
+_POOLED = pool.THRESHOLD
 _SMALL_ARRAY = 128 << 10  # bytes; above, PyTorch copies on several threads
 _Device = str | int | torch.device | None
 _Dtype = str | torch.dtype | None
@@ -98,12 +100,17 @@ def copy(
         # What `decide` says for this intent, without asking: detach if there is a graph, clone.
         try:
             if to == "numpy":
-                if obj.nbytes < _SMALL_ARRAY and obj.is_cpu:  # NumPy allocates these quicker
-                    return obj.detach().numpy().copy("K")
+                if obj.nbytes < _SMALL_ARRAY:  # NumPy allocates these quicker
+                    return obj.numpy(force=True).copy("K")  # force: detach, resolve, in one call
                 return _own_array(obj)
             if to == "torch" and not obj.__dict__:
                 source = obj.detach() if obj.requires_grad else obj
-                return source.clone() if source.nbytes < _SMALL else applying.own(source)
+                nbytes = source.nbytes
+                if nbytes < _SMALL:
+                    return source.clone()
+                if nbytes < _POOLED and source.is_cpu:
+                    return threads.paced(source.clone, nbytes)
+                return applying.own(source)
         except (RuntimeError, TypeError):
             pass  # a layout without nbytes, a dtype or bit that NumPy lacks: ask after all
     intent = Intent(
@@ -243,6 +250,12 @@ def dressed(new: torch.Tensor, old: torch.Tensor, grad: str) -> torch.Tensor:
 def _copy_tree(
     obj: Any, intent: Intent, out: Any, objects: str, share_types: tuple[type, ...]
 ) -> Any:
+    if intent == _PLAINEST:
+        values = trees.plain_values(obj)
+        quick = storages.copy_flat(list(values)) if values else None
+        if values and quick is not None:
+            _require_grad(values, quick)
+            return trees.filled(obj, quick)
     found = trees.find(obj, share_types)
     if intent.out:
         _refuse_for_out(intent)
@@ -284,11 +297,6 @@ def _refuse_modules(obj: Any, found: trees.Found) -> None:
 def _copied(found: trees.Found, intent: Intent) -> list[Any]:
     """Return the copies of the tensors of a tree, in order, dressed as their originals."""
     tensors = found.tensors
-    if found.flat and intent == Intent():
-        quick = storages.copy_flat(tensors)
-        if quick is not None:
-            _require_grad(tensors, quick)
-            return quick
     plain = [x for x in tensors if applying.is_plain(x)]
     inner = intent._replace(to="torch", non_blocking=False, readonly=False)
     if intent.memory == "share":
@@ -338,7 +346,7 @@ def _exported(new: torch.Tensor | None, x: torch.Tensor, intent: Intent) -> Any:
     return applying.apply(_decided(new, onward, None), new, onward)
 
 
-def _require_grad(tensors: list[torch.Tensor], copies: list[torch.Tensor]) -> None:
+def _require_grad(tensors: Collection[torch.Tensor], copies: list[torch.Tensor]) -> None:
     if any(map(_requires_grad, tensors)):
         for old, new in zip(tensors, copies, strict=True):
             if old.requires_grad and old.is_leaf:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from typing import Any, NamedTuple
 
@@ -14,8 +15,6 @@ from tether.live import applying, pool, relating, storages, threads, trees
 _shape_of = operator.attrgetter("shape")
 _cdata_of = operator.attrgetter("_cdata")
 _dtype_of = operator.attrgetter("dtype")
-_nbytes_of = operator.attrgetter("nbytes")
-_layout_of = operator.attrgetter("layout")
 
 
 class Pairs(NamedTuple):
@@ -23,6 +22,26 @@ class Pairs(NamedTuple):
 
     sources: list[torch.Tensor]
     copies: list[torch.Tensor]
+    small: bool = False  # all are strided and known to be smaller than the pool's smallest
+
+
+class Signature(NamedTuple):
+    """What stays equal as long as pairs of these very tensors stay right.
+
+    The tensors are held by it: they can be told apart by identity.
+    """
+
+    tensors: list[torch.Tensor]
+    memory: list[int]  # the addresses of their storages
+    shapes: list[torch.Size]
+    dtypes: list[torch.dtype]
+
+    def fits(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether `tensors` are these, and nothing about them has changed."""
+        if len(tensors) != len(self.tensors) or not all(map(operator.is_, tensors, self.tensors)):
+            return False
+        now = signature(tensors)
+        return now is not None and now[1:] == self[1:]
 
 
 def refresh(
@@ -44,15 +63,16 @@ def pair(
     again = "make a new copy: this one is of something else"
     if len(one) != len(two):
         raise Refused(f"the tree holds {len(one)} tensors and its copy {len(two)}", again)
-    same = all(map(operator.eq, map(_shape_of, one), map(_shape_of, two)))
-    if not same or not all(map(operator.is_, map(_dtype_of, one), map(_dtype_of, two))):
+    same = list(map(_shape_of, one)) == list(map(_shape_of, two))
+    if not same or list(map(_dtype_of, one)) != list(map(_dtype_of, two)):
         _raise_difference(one, two, obj, again)
-    if not set(map(id, one)).isdisjoint(map(id, two)):
-        raise Refused("a tensor is in both trees", "give a copy with memory of its own")
-    if storages.separate(one) and storages.separate(two):
-        chosen = Pairs(one, two)
-    else:
+    found = storages.apart(itertools.chain(one, two))
+    if found is not None:
+        chosen = Pairs(one, two, small=storages.all_small(found[: len(one)]))
+    elif set(map(id, one)).isdisjoint(map(id, two)):
         chosen = _untied(one, two, obj, again)
+    else:
+        raise Refused("a tensor is in both trees", "give a copy with memory of its own")
     if not all(map(torch.Tensor.is_contiguous, chosen.copies)) and any(
         applying.is_plain(y) and relating.overlaps_itself(y) for y in chosen.copies
     ):
@@ -60,16 +80,13 @@ def pair(
     return chosen
 
 
-def signature(tensors: list[torch.Tensor]) -> list[Any] | None:
-    """Return what stays equal as long as pairs of these very tensors stay right, if it can be told.
-
-    The tensors are meant to be alive, held by the pairs: an id is an identity only then.
-    """
+def signature(tensors: list[torch.Tensor]) -> Signature | None:
+    """Return the signature of `tensors`; None where one has no storage to tell it by."""
     try:
         memory = list(map(_cdata_of, map(torch.Tensor.untyped_storage, tensors)))
     except (RuntimeError, NotImplementedError):
         return None
-    return [*map(id, tensors), *memory, *map(_shape_of, tensors), *map(_dtype_of, tensors)]
+    return Signature(tensors, memory, list(map(_shape_of, tensors)), list(map(_dtype_of, tensors)))
 
 
 def _raise_difference(
@@ -125,11 +142,9 @@ def _covering(tensors: list[torch.Tensor], indices: tuple[int, ...]) -> list[int
 
 def write(pairs: Pairs) -> None:
     """Copy each source into its copy: small ones in one call, large ones by themselves."""
-    sizes = list(map(_nbytes_of, pairs.sources)) if _all_strided(pairs.sources) else None
     with torch.no_grad():
-        if sizes is not None and max(sizes, default=0) < pool.SMALLEST:
-            if sizes:
-                torch._foreach_copy_(pairs.copies, pairs.sources)
+        if pairs.small:
+            torch._foreach_copy_(pairs.copies, pairs.sources)
             return
         small = Pairs([], [])
         for x, y in zip(pairs.sources, pairs.copies, strict=True):
@@ -141,7 +156,3 @@ def write(pairs: Pairs) -> None:
                 threads.paced(functools.partial(y.copy_, x), nbytes)
         if small.sources:
             torch._foreach_copy_(small.copies, small.sources)
-
-
-def _all_strided(tensors: list[torch.Tensor]) -> bool:
-    return set(map(_layout_of, tensors)) <= {torch.strided}

@@ -37,7 +37,7 @@ class Snapshot:
         self._source = obj
         self._lock = threading.RLock()
         self._value = copying.copy(obj, **options)
-        self._known: tuple[list[Any], refreshing.Pairs] | None = None
+        self._known: tuple[refreshing.Signature, refreshing.Pairs] | None = None
 
     @property
     def value(self) -> Any:
@@ -63,10 +63,10 @@ class Snapshot:
     def _pairs(self) -> refreshing.Pairs:
         """Return source and value tensors paired; anew when the source is not what it was."""
         found = trees.find(self._source)
-        signature = refreshing.signature(found.tensors)
-        if self._known is not None and signature == self._known[0]:
+        if self._known is not None and self._known[0].fits(found.tensors):
             return self._known[1]
         pairs = refreshing.pair(self._source, self._value, found)
+        signature = refreshing.signature(found.tensors)
         self._known = None if signature is None else (signature, pairs)
         return pairs
 
@@ -91,7 +91,7 @@ class Snapshot:
             pairs = self._pairs()
             mixed: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
             plain = refreshing.Pairs([], [])
-            for source, value in zip(*pairs, strict=True):
+            for source, value in zip(pairs.sources, pairs.copies, strict=True):
                 if value.dtype.is_floating_point or value.dtype.is_complex:
                     mixed[0].append(value)
                     mixed[1].append(source.detach().to(value.device))

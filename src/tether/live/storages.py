@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
 _dtype_of = operator.attrgetter("dtype")
 _nbytes_of = operator.attrgetter("nbytes")
 _cdata_of = operator.attrgetter("_cdata")
+_STORAGE_BYTES = torch.UntypedStorage.nbytes
 _RESIZABLE = torch.UntypedStorage.resizable
 
 
@@ -67,25 +69,42 @@ def _merge_overlapping(lists: list[list[torch.Tensor]]) -> list[list[torch.Tenso
     return merged
 
 
-def separate(tensors: list[torch.Tensor]) -> bool:
-    """Whether each tensor is known to have memory that no other has, at a glance."""
+def apart(tensors: Iterable[torch.Tensor]) -> list[torch.UntypedStorage] | None:
+    """Return the storages if each tensor has memory that no other has, as far as a glance tells.
+
+    The storages are one object each as long as they are held, so `id` tells them apart.
+    """
     try:
-        storages = list(map(torch.Tensor.untyped_storage, tensors))
+        found = list(map(torch.Tensor.untyped_storage, tensors))
     except (RuntimeError, NotImplementedError):
-        return False
-    distinct = len(set(map(_cdata_of, storages))) == len(storages)
-    return distinct and list(map(_RESIZABLE, storages)).count(False) < 2
+        return None
+    if len(set(map(id, found))) < len(found) or list(map(_RESIZABLE, found)).count(False) > 1:
+        return None
+    return found
+
+
+def all_small(found: list[torch.UntypedStorage]) -> bool:
+    """Whether nothing on these storages is worth a block of the pool.
+
+    A tensor that is expanded may be larger than its storage, and is then copied like a small one:
+    slower at worst.
+    """
+    return max(map(_STORAGE_BYTES, found), default=0) < pool.SMALLEST
 
 
 def copy_flat(tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Copy distinct plain tensors that stay what they are, or return None: ask `copy_all`.
+    """Copy plain tensors that stay what they are, or return None: ask `copy_all`.
 
     The quick way for the commonest tree: nothing tied, nothing converted, gradients cut.
     """
-    if not separate(tensors):
+    found = apart(tensors)
+    if found is None:
         return None
     try:
         with torch.no_grad():
+            usual = torch.autograd.forward_ad._current_level < 0 and not tensors[0].is_cuda
+            if usual and all_small(found):
+                return _small_clones(tensors)
             return _clones(tensors)
     except NotImplementedError:  # a nested tensor: it has a storage, and no clone in groups
         return None

@@ -36,10 +36,11 @@ idle; beside busy ones PyTorch's copy of 1 MB was seen to wait for 8 ms, 300 tim
 PATIENCE, RETRY = 4, 64
 """Copies of one size class after which the way that lost is tried again, at first and at most.
 
-The number doubles each time: one early measurement may have been spoilt by page faults.
+The number doubles each time: one early measurement may have been spoilt by page faults. The other
+way is tried for the first time after one copy, so that a program that makes few has a choice.
 """
 
-UNWATCHED = 3
+UNWATCHED = 7
 """Copies between two that are timed, once the other way has lost for long: timing has its price."""
 
 SAMPLES = 5
@@ -72,7 +73,7 @@ def _openmp() -> ctypes.PyDLL | None:
 class _Class:
     """What was measured of copies of one size class, in seconds per byte."""
 
-    __slots__ = ("burst", "led", "patience", "since", "times", "unwatched")
+    __slots__ = ("burst", "led", "mark", "patience", "since", "times", "unwatched")
 
     def __init__(self) -> None:
         # The last times on all threads, and those alone.
@@ -81,13 +82,36 @@ class _Class:
             collections.deque[float](maxlen=SAMPLES),
         )
         self.led = False  # copying alone is the better way so far
+        self.mark = 0.0  # the median time of the other way, which the better one has to beat
         self.since = 0  # timed copies since the other way was tried
-        self.patience = PATIENCE  # copies after which it is tried again
+        self.patience = 1  # copies after which it is tried again: the first time at once
         self.burst = 0  # copies that are still to be made the other way
         self.unwatched = 0  # copies that are not to be timed, since nothing has changed for long
 
+    def learn(self, spent: float, alone: bool) -> None:
+        """Take the time of one copy in, in seconds per byte, and choose the better way."""
+        self.times[alone].append(spent)
+        if alone == self.led and spent <= self.mark:  # as good as expected: nothing to decide
+            if self.patience == RETRY:
+                self.unwatched = UNWATCHED
+            return
+        if self.burst or not all(self.times):
+            return
+        together, by_itself = map(_median, self.times)
+        if self.led != (by_itself < together):
+            self.led, self.since, self.patience = by_itself < together, 0, PATIENCE
+        self.mark = max(together, by_itself)
+
 
 _classes = [_Class() for _ in range(64)]
+
+
+def _guess(index: int) -> None:
+    """Let a size class that was never measured begin with what was learnt next to it."""
+    for near in (index - 1, index + 1):
+        if 0 <= near < len(_classes) and all(_classes[near].times):
+            _classes[index].led = _classes[near].led
+            return
 
 
 def single_threaded(function: Callable[[], T]) -> T:
@@ -107,29 +131,28 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
     """Call `function`, which copies `nbytes`, on as many threads as did best lately."""
     if nbytes < THRESHOLD:
         return function()
-    known = _classes[nbytes.bit_length()]
+    index = nbytes.bit_length()
+    known = _classes[index]
     if known.unwatched:
         known.unwatched -= 1
         return single_threaded(function) if known.led else function()
+    if torch.get_num_threads() < 2:
+        return function()
     # Threads race here at worst for a measurement; every value they leave is a true one.
     if known.burst:
         known.burst -= 1
         alone = not known.led
     else:
+        if not known.times[0] and not known.times[1]:
+            _guess(index)
         alone = known.led
         known.since += 1
         if known.since > known.patience:
             known.since, known.burst = 0, BURST
-            known.patience = min(2 * known.patience, RETRY)
+            known.patience = min(max(2 * known.patience, PATIENCE), RETRY)
     start = _clock()
     result = single_threaded(function) if alone else function()
-    known.times[alone].append((_clock() - start) / nbytes)
-    if not known.burst and all(known.times):
-        together, by_itself = map(_median, known.times)
-        if known.led != (by_itself < together):
-            known.led, known.since, known.patience = by_itself < together, 0, PATIENCE
-        elif known.patience == RETRY:
-            known.unwatched = UNWATCHED
+    known.learn((_clock() - start) / nbytes, alone)
     return result
 
 

@@ -21,7 +21,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import optree
@@ -75,9 +75,10 @@ class Found(NamedTuple):
 
 def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
     """Return the tensors inside `root`; objects of `passed_types` are not entered."""
-    flat = _flat(root)
-    if flat is not None:
-        return Found(flat, [], [], flat=True)
+    values = plain_values(root)
+    if values is not None:
+        distinct = list(dict(zip(map(id, values), values, strict=True)).values())
+        return Found(distinct, [], [], flat=True)
     seen: dict[int, Any] = {}
     tensors: list[torch.Tensor] = []
     passed: list[Any] = []
@@ -100,21 +101,19 @@ def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
     return Found(tensors, passed, deaf, flat=False)
 
 
-def _flat(root: Any) -> list[torch.Tensor] | None:
-    """Return the tensors of a plain container of plain tensors, each once; None for others."""
+def plain_values(root: Any) -> Collection[torch.Tensor] | None:
+    """Return the tensors of a plain container of plain tensors as they lie; None for others."""
     if type(root) is dict:
         if not _PLAIN_KEYS.issuperset(map(type, root)):
             return None
-        values: Iterable[Any] = root.values()
+        values: Collection[Any] = root.values()
     elif type(root) in {list, tuple}:
         values = root
     else:
         return None
-    if set(map(type, values)) != {torch.Tensor}:
+    if set(map(type, values)) != {torch.Tensor} or any(map(_attributes, values)):
         return None
-    if any(map(_attributes, values)):
-        return None
-    return list(dict(zip(map(id, values), values, strict=True)).values())
+    return values
 
 
 def children(item: Any) -> list[Any]:
@@ -225,11 +224,14 @@ def _is_deaf(item: Any) -> bool:
 def rebuild_flat(root: Any, found: Found, copies: list[Any]) -> Any:
     """`rebuild` for what `find` called flat; `copies` are those of its tensors, in order."""
     if len(copies) == len(root):
-        parts = copies
-    else:  # a tensor that is met twice
-        memo = dict(zip(map(id, found.tensors), copies, strict=True))
-        values = root.values() if type(root) is dict else root
-        parts = [memo[id(value)] for value in values]
+        return filled(root, copies)
+    memo = dict(zip(map(id, found.tensors), copies, strict=True))  # a tensor is met twice
+    values = root.values() if type(root) is dict else root
+    return filled(root, [memo[id(value)] for value in values])
+
+
+def filled(root: Any, parts: list[Any]) -> Any:
+    """Return a plain container like `root` with `parts` in the places of its own."""
     return dict(zip(root, parts, strict=True)) if type(root) is dict else type(root)(parts)
 
 
