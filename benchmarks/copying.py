@@ -1,23 +1,27 @@
 """What `tether.copy` costs beside the other ways, as medians of interleaved runs.
 
-    python benchmarks/copying.py [one] [busy] [trees] [numpy] [snapshot] [cuda] [--quick]
+    python benchmarks/copying.py [one] [first] [busy] [trees] [numpy] [cuda] [--quick] [--json FILE]
 
 Every table runs its ways in turn, round after round, so that what else the machine does falls on
-all of them alike; the figures are medians, and the last columns ratios within one run. "memory" is
-the memory's own speed: `copy_` into memory that is mapped already, with the better thread count.
+all of them alike. Times are medians; a ratio is the median of the rounds' own ratios, with their
+quartiles in brackets. "memory" is the memory's own speed: `copy_` into memory that is mapped
+already, with the better thread count. `--json` writes every time's quartiles, in microseconds.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import gc
+import json
 import os
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import torch
 
@@ -25,13 +29,57 @@ import tether
 from tether.live import threads
 
 warnings.filterwarnings("ignore", message="To copy construct")
-QUICK = "--quick" in sys.argv
+SETTINGS = {"quick": False}  # quick: a few rounds only, to see that all of it runs
 WARM_UP = 20
 Ways = dict[str, Callable[[], object]]
 
 
-def measure(ways: Ways, rounds: int, calls: int = 1) -> dict[str, float]:
-    """Return each way's median time of one call in microseconds; results die within the round."""
+class Measured:
+    """The times of one call of each way, in microseconds, one for each round."""
+
+    def __init__(self, times: dict[str, list[float]]) -> None:
+        self.times = times
+
+    def __getitem__(self, name: str) -> float:
+        """Return the median time of this way."""
+        return statistics.median(self.times[name])
+
+    def best(self, names: Iterable[str]) -> str:
+        """Return the quickest of these ways."""
+        return min(names, key=self.__getitem__)
+
+    def ratio(self, one: str, other: str) -> str:
+        """Return how long `one` takes in times of `other`: "1.05 [1.02, 1.11]"."""
+        rounds = [x / y for x, y in zip(self.times[one], self.times[other], strict=True)]
+        low, middle, high = quartiles(rounds)
+        return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Return way -> the quartiles of its time."""
+        names = ("low_us", "median_us", "high_us")
+        return {
+            way: dict(zip(names, quartiles(times), strict=True))
+            for way, times in self.times.items()
+        }
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """Return the lower quartile, the median and the upper quartile of at least two values."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+FIGURES: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+"""Table -> row -> way -> quartiles."""
+
+
+def record(table: str, row: str, found: Measured) -> None:
+    """Keep what was measured for the file that `--json` writes."""
+    FIGURES.setdefault(table, {})[row] = found.figures()
+
+
+def measure(ways: Ways, rounds: int, calls: int = 1) -> Measured:
+    """Return the time of one call of each way in every round; results die within the round."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(WARM_UP if rounds > 15 else 2):  # steady state: what is learnt is learnt
         for way in ways.values():
@@ -44,7 +92,7 @@ def measure(ways: Ways, rounds: int, calls: int = 1) -> dict[str, float]:
                 kept = way()
             times[name].append((time.perf_counter() - start) / calls * 1e6)
             del kept
-    return {name: statistics.median(found) for name, found in times.items()}
+    return Measured(times)
 
 
 def five_ways(x: torch.Tensor) -> Ways:
@@ -66,10 +114,10 @@ def rounds_for(nbytes: int) -> tuple[int, int]:
         rounds, calls = 61, 5
     if nbytes <= 1 << 18:
         rounds, calls = 61, 300
-    return (max(3, rounds // 4), calls) if QUICK else (rounds, calls)
+    return (max(3, rounds // 4), calls) if SETTINGS["quick"] else (rounds, calls)
 
 
-def one(sizes: list[int], title: str) -> None:
+def one(sizes: list[int], title: str, table: str) -> None:
     print(f"\n{title}\n")
     print(
         "| bytes | best of five | us | clone us | tether us | memory us | tether / best | "
@@ -90,14 +138,15 @@ def one(sizes: list[int], title: str) -> None:
             "mapped alone": lambda x=x, m=alone: threads.single_threaded(lambda: m.copy_(x)),
         }
         found = measure(ways, *rounds_for(nbytes))
-        best = min(five, key=found.__getitem__)
-        memory = min(found["mapped"], found["mapped alone"])
+        best = found.best(five)
+        memory = found.best(["mapped", "mapped alone"])
         print(
             f"| {nbytes} | {best} | {found[best]:.2f} | {found['clone']:.2f} | "
-            f"{found['tether']:.2f} | {memory:.2f} | {found['tether'] / found[best]:.2f} | "
-            f"{memory / found['tether']:.2f} |",
+            f"{found['tether']:.2f} | {found[memory]:.2f} | {found.ratio('tether', best)} | "
+            f"{found.ratio(memory, 'tether')} |",
             flush=True,
         )
+        record(table, str(nbytes), found)
         del x, mapped, alone, five, ways
         tether.pool.trim()
 
@@ -115,9 +164,10 @@ def first_use() -> None:
         found = measure({"clone": lambda x=x: x.clone(), "tether": lambda x=x: fresh(x)}, 9)
         print(
             f"| {nbytes} | {found['clone']:.0f} | {found['tether']:.0f} | "
-            f"{found['tether'] / found['clone']:.2f} |",
+            f"{found.ratio('tether', 'clone')} |",
             flush=True,
         )
+        record("first", str(nbytes), found)
 
 
 def busy() -> None:
@@ -126,7 +176,9 @@ def busy() -> None:
     others = [subprocess.Popen(command) for _ in range(max(1, (os.cpu_count() or 2) - 1))]
     time.sleep(0.5)
     try:
-        one([1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20], "With the other cores kept busy")
+        one(
+            [1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20], "With the other cores kept busy", "busy"
+        )
     finally:
         for other in others:
             other.kill()
@@ -141,12 +193,13 @@ def gpt2_shapes() -> list[tuple[int, ...]]:
     return [(50257, width), (1024, width), *(block * 12), (width,), (width,)]
 
 
-def tree_table(title: str, tree: dict[str, torch.Tensor], rounds: int) -> None:
+def tree_table(title: str, tree: dict[str, torch.Tensor], rounds: int, floors: bool) -> None:
     import optree
 
     held = {name: tensor.clone() for name, tensor in tree.items()}
     previous = tether.copy(tree)
     snapshot = tether.Snapshot(tree)
+    tensors = list(tree.values())
     ways: Ways = {
         "{k: v.detach().clone()}": lambda: {k: v.detach().clone() for k, v in tree.items()},
         "tether.copy": lambda: tether.copy(tree),
@@ -157,6 +210,10 @@ def tree_table(title: str, tree: dict[str, torch.Tensor], rounds: int) -> None:
         "tether.copy(out=)": lambda: tether.copy(tree, out=previous),
         "Snapshot.update": snapshot.update,
     }
+    if floors:
+        ways["allocating alone"] = lambda: list(map(torch.empty_like, tensors))
+    if floors and hasattr(torch, "_foreach_clone"):  # torch >= 2.13
+        ways["one call, unchecked"] = lambda: torch._foreach_clone(tensors)
     try:
         from tensordict import TensorDict
 
@@ -164,24 +221,25 @@ def tree_table(title: str, tree: dict[str, torch.Tensor], rounds: int) -> None:
         ways["TensorDict.clone"] = tensordict.clone
     except ImportError:
         pass
-    found = measure(ways, 3 if QUICK else rounds)
-    base = found["{k: v.detach().clone()}"]
-    memory = min(found["memory"], found["memory, one call"])
+    found = measure(ways, 3 if SETTINGS["quick"] else rounds)
+    memory = found.best(["memory", "memory, one call"])
     print(f"\n{title}\n\n| way | ms | dict comprehension / it | memory / it |")
     print("|---|---:|---:|---:|")
-    for name, spent in found.items():
+    for name in ways:
+        quicker = found.ratio("{k: v.detach().clone()}", name)
         print(
-            f"| {name} | {spent / 1e3:.3f} | {base / spent:.2f} | {memory / spent:.2f} |",
+            f"| {name} | {found[name] / 1e3:.3f} | {quicker} | {found.ratio(memory, name)} |",
             flush=True,
         )
+    record("trees", title, found)
 
 
 def trees_tables() -> None:
     small = {f"k{i}": torch.randn(64) for i in range(2000)}
-    tree_table("2,000 tensors of 64 floats", small, 41)
+    tree_table("2,000 tensors of 64 floats", small, 41, floors=True)
     del small
     gpt2 = {f"k{i}": torch.randn(shape) for i, shape in enumerate(gpt2_shapes())}
-    tree_table("The 148 tensors of GPT-2, 498 MB", gpt2, 9)
+    tree_table("The 148 tensors of GPT-2, 498 MB", gpt2, 9, floors=False)
 
 
 def to_numpy() -> None:
@@ -194,20 +252,21 @@ def to_numpy() -> None:
         x = torch.randn(nbytes // 4).requires_grad_()
         found = measure(
             {
-                "a": lambda x=x: x.detach().numpy().copy(),
-                "b": lambda x=x: x.clone().detach().numpy(),
-                "c": lambda x=x: x.detach().clone().numpy(),
+                "detach.numpy.copy": lambda x=x: x.detach().numpy().copy(),
+                "clone.detach.numpy": lambda x=x: x.clone().detach().numpy(),
+                "detach.clone.numpy": lambda x=x: x.detach().clone().numpy(),
                 "tether": lambda x=x: tether.copy(x, to="numpy"),
             },
             *rounds_for(nbytes),
         )
-        best = min(found[name] for name in "abc")
+        best = found.best([way for way in found.times if way != "tether"])
         print(
             f"| {nbytes} | "
-            + " | ".join(f"{v:.2f}" for v in found.values())
-            + f" | {found['tether'] / best:.2f} |",
+            + " | ".join(f"{found[way]:.2f}" for way in found.times)
+            + f" | {found.ratio('tether', best)} |",
             flush=True,
         )
+        record("numpy", str(nbytes), found)
 
 
 def cuda() -> None:
@@ -246,27 +305,37 @@ def cuda() -> None:
         print(
             f"\n{title} on {torch.cuda.get_device_name()}\n\n| way | ms | GB/s |\n|---|---:|---:|"
         )
-        for name, spent in found.items():
-            print(f"| {name} | {spent / 1e3:.3f} | {total / spent / 1e3:.1f} |")
+        for name in found.times:
+            print(f"| {name} | {found[name] / 1e3:.3f} | {total / found[name] / 1e3:.1f} |")
+        record("cuda", title, found)
         del tree, flat, pinned
 
 
 def main() -> None:
-    wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     sizes = [4, 256, 4 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20, 16 << 20]
-    sizes += [32 << 20, 64 << 20, 256 << 20, 1 << 30]
+    sizes += [32 << 20, 64 << 20, 256 << 20]
     tables: dict[str, Callable[[], None]] = {
-        "one": lambda: one(sizes[:-1] if QUICK else sizes, "One tensor, own and cut"),
+        "one": lambda: one(
+            sizes if SETTINGS["quick"] else [*sizes, 1 << 30], "One tensor, own and cut", "one"
+        ),
         "first": first_use,
         "busy": busy,
         "trees": trees_tables,
         "numpy": to_numpy,
         "cuda": cuda,
     }
-    for name, table in tables.items():
-        if not wanted or name in wanted:
-            table()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("tables", nargs="*", choices=[[], *tables], metavar="TABLE")
+    parser.add_argument("--quick", action="store_true", help="a few rounds only")
+    parser.add_argument("--json", metavar="FILE", help="write every time measured")
+    options = parser.parse_args()
+    SETTINGS["quick"] = options.quick
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {load:.1f}")
+    for name in options.tables or tables:
+        tables[name]()
+    if options.json:
+        Path(options.json).write_text(json.dumps(FIGURES, indent=2) + "\n")
 
 
 if __name__ == "__main__":
