@@ -156,6 +156,11 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--steps", metavar="A:B", help="Record only these optimizer steps, as a slice.")
 @click.option("--eager", is_flag=True, help="Let torch.compile run eagerly, so that it is heard.")
 @click.option("--memory", is_flag=True, help="Also say which line holds the memory.")
+@click.option(
+    "--prove",
+    is_flag=True,
+    help="Run the program again without the needless copies, and compare every result.",
+)
 @_report_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def run(
@@ -168,11 +173,14 @@ def run(
     *,
     eager: bool,
     memory: bool,
+    prove: bool,
     **report: Any,
 ) -> None:
     """Run SCRIPT unmodified under the recorder and report when it ends.
 
-    Everything after SCRIPT, MODULE or CODE belongs to the program.
+    Everything after SCRIPT, MODULE or CODE belongs to the program. --prove runs it at least three
+    times more, each in a process of its own and with its standard input closed; what it writes to
+    files it writes again.
     """
     program = _program(module, code, arguments)
     _check_writable(output, *(report[kind] for kind in ("json_file", "html_file", "sarif_file")))
@@ -186,7 +194,8 @@ def run(
 
     def finish(ending: Ending) -> int:
         # The program may have gone elsewhere; the files asked for are relative to the start.
-        return _finish(ending, output, {**report, "memory": memory}, stderr, stdout, folder)
+        options = {**report, "memory": memory, "prove": program if prove else None}
+        return _finish(ending, output, options, stderr, stdout, folder)
 
     try:
         session = Session(limit, steps=_slice(steps), eager=eager, memory=memory)
@@ -252,6 +261,8 @@ def _finish(
             continue
     recording = Recording(ending.trace, include=options["include"], omit=options["omit"])
     recording.with_memory |= options.get("memory", False)
+    if options["prove"] is not None:
+        _prove(recording, options["prove"], folder, stderr)
     status = ending.exit_code
     if output is not None:
         try:
@@ -261,6 +272,20 @@ def _finish(
             status = status or EXIT_USAGE
     failed = _write_reports(recording, options, stderr, stdout, folder)
     return status or failed or _verdict(recording, options["fail_on"])
+
+
+def _prove(recording: Recording, program: Program, folder: str, stderr: TextIO) -> None:
+    """Run the program again to prove what can be proven; say so when it cannot be run."""
+    from tether.proving import CannotProveError, prove, runner
+
+    try:
+        prove(
+            recording,
+            runner(program, folder),
+            lambda line: click.echo(f"tether: {line}", file=stderr),
+        )
+    except CannotProveError as error:
+        click.echo(f"tether: nothing was proven: {error}", file=stderr)
 
 
 def _write_reports(

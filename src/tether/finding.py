@@ -56,3 +56,4 @@ class Finding:
     count: int = 1  # how often it happened
     bytes: int | None = None
     tensors: tuple[int, ...] = field(default=(), compare=False)  # serials of the subject and also
+    proven: bool | None = None  # by running the program again; None: that was not tried

@@ -99,6 +99,20 @@ PROGRAMS = {
         x.add_(y)
         x.sum().backward()
     """,
+    "a view that may not follow is refused before memory is looked at": """
+        x = torch.ones(2, 3, requires_grad=True)
+        y = x.clone()
+        z = y.unbind()[0]
+        with torch.no_grad():
+            y.add_(1)
+        y += z
+    """,
+    "a number is an operand without dimensions": """
+        x = torch.ones(1, 3)
+        y = x.t() + 2
+        z = x.t().exp()
+        u = x.t() + x.t()
+    """,
     "a backward pass may read what an array wrote": """
         w = torch.ones(3, requires_grad=True)
         x = torch.ones(3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tether.facts import Trace
+from tether.facts import UNKNOWN, Trace
 from tether.live import modes
 from tether.live.naming import variables_of
 from tether.live.patches import Patches
@@ -92,6 +92,7 @@ class Session:
         self.mute()
         try:
             with torch._C.DisableTorchFunction():  # a user's subclass must not hear us look
+                recorder.contents.compare_all(UNKNOWN)  # what was written after the last call
                 recorder.naming.search(variables_of(namespace or {}))
                 recorder.gradients.at_end()
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything

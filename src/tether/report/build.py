@@ -43,6 +43,7 @@ _ROLES = {
     "saved": "saved for backward here",
     "mode": "gradients switched off here",
     "re-entry": "made a tensor again here",
+    "proof": "tried",
 }
 
 
@@ -56,6 +57,7 @@ class Findings:
     copies: Sequence[Copy] = ()
     sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
     selection: Selection | None = None  # whose lines are shown; None: the user's
+    defects: Sequence[Finding] = ()  # findings that running the program again refuted
 
     @cached_property
     def history(self) -> History:
@@ -101,6 +103,14 @@ def build(about: Findings) -> Document:
 # --------------------------------------------------------------------------------------- summary
 
 
+_ENDED = {
+    "finished": "",
+    "raised": "; the program raised",
+    "interrupted": "; interrupted",
+    "unfinished": "; partial: the program was killed, or is still running",
+}
+
+
 def _summary(about: Findings) -> list[Block]:
     trace = about.trace
     counts = Counter(one.severity for one in about.findings)
@@ -113,8 +123,7 @@ def _summary(about: Findings) -> list[Block]:
     else:
         phrases = [Phrase("nothing to report", "good")]
     calls = counted(trace.dropped + len(trace.events), "call")
-    ended = {"finished": "", "raised": "; the program raised", "interrupted": "; interrupted"}
-    tail = f" in {calls} recorded{ended[trace.outcome]}"
+    tail = f" in {calls} recorded{_ENDED[trace.outcome]}"
     blocks: list[Block] = [Paragraph((*phrases, Phrase(tail, "dim")))]
     if trace.dropped:
         text = f"Only the last {counted(len(trace.events), 'call')} were kept (--limit)."

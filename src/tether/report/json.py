@@ -36,6 +36,7 @@ def to_json(about: Findings) -> dict[str, Any]:
         "program": list(trace.program),
         "outcome": trace.outcome,
         "findings": [_finding(one, folder) for one in about.findings],
+        "defects": [_finding(one, folder) for one in about.defects],
         "gradients": [
             {"name": row.name, "status": row.status, "finding": row.finding}
             for row in about.gradients
@@ -87,9 +88,11 @@ def _finding(finding: Finding, folder: str) -> dict[str, Any]:
         and {
             "text": fix.text,
             "edits": [{**one._asdict(), "file": shown_path(one.file, folder)} for one in fix.edits],
+            "safe": fix.safe,
         },
         "count": finding.count,
         "bytes": finding.bytes,
+        "proven": finding.proven,
     }
 
 

@@ -23,7 +23,7 @@ from tether.report import sarif as as_sarif
 from tether.report import text as as_text
 from tether.report.build import Findings, build, distinct, in_order
 from tether.report.chains import Answer, why
-from tether.report.copies import Copy
+from tether.report.copies import Copy, Needed
 from tether.report.copies import copies as copies_of
 from tether.report.document import Block, Document
 from tether.report.filters import Selection, silence
@@ -42,8 +42,19 @@ def load(
 
     Raises `tether.recording.RecordingError`, in one line, for a file that is none or is damaged.
     """
-    trace = merge([load_trace(one) for one in (path, *more)])
+    trace = merge([_described(load_trace(one)) for one in (path, *more)])
     return Recording(trace, include=include, omit=omit, prepared=True)
+
+
+def _described(trace: Trace) -> Trace:
+    """Add what the source tells to a trace whose program was killed before that could be done.
+
+    Only from the text that the recording holds.
+    """
+    if trace.outcome == "unfinished":
+        annotate(trace, elsewhere=False)
+        trace.bridges += follow(trace, elsewhere=False)
+    return trace
 
 
 def prepare(trace: Trace) -> None:
@@ -75,6 +86,7 @@ class Recording:
         if not prepared:
             prepare(trace)
         self.trace = trace
+        self.defects: list[Finding] = []  # refuted by running the program again
         self.with_memory = bool(trace.attached)  # the report says which line holds the memory
 
     def _become(self, trace: Trace) -> None:
@@ -112,14 +124,41 @@ class Recording:
         """Every copy and conversion met, by line."""
         selection = self.selection
         needed = import_module("tether.verdicts.needs").needed_by_site(self._history)
+        needed = {**needed, **self._refuted()}
         return [row for row in copies_of(self.trace, needed) if selection.wants(row.site)]
+
+    def _refuted(self) -> dict[tuple[int, str], tuple[Needed, str]]:
+        """Return what is known of the copies that a run without them refuted."""
+        where = {(one.site[:5], one.operation): one.assumes[-1] for one in self.defects}
+        return {
+            (number, operation): ("unknown", why)
+            for (at, operation), why in where.items()
+            for number, site in enumerate(self.trace.sites)
+            if site[:5] == at
+        }
 
     @cached_property
     def about(self) -> Findings:
         """All of it, as the reports take it."""
         return Findings(
-            self.trace, self.findings, self.gradients, self.copies, selection=self.selection
+            self.trace,
+            self.findings,
+            self.gradients,
+            self.copies,
+            selection=self.selection,
+            defects=self.defects,
         )
+
+    def judged(self, findings: Sequence[Finding], defects: Sequence[Finding]) -> None:
+        """Take what running the program again made of the findings.
+
+        `defects` are those that it refuted: they are withdrawn, and reported as what they are.
+        """
+        for name in ("gradients", "copies", "about"):
+            with contextlib.suppress(AttributeError):
+                delattr(self, name)
+        self.defects = list(defects)
+        self.findings = in_order(list(findings))
 
     def document(self) -> Document:
         """Return the report before it is given a form."""

@@ -58,9 +58,17 @@ def _unary(operation: str, slug: str = "") -> Method:
 
 
 def _computed(
-    machine: Machine, call: tuple[str, str], x: Tensor, others: Sequence[Tensor], dtype: str
+    machine: Machine,
+    call: tuple[str, str],
+    x: Tensor,
+    others: Sequence[Tensor],
+    dtype: str,
+    *,
+    number: bool = False,
 ) -> Tensor:
-    layout = elementwise([one.layout for one in (x, *others)])
+    # A Python number is an operand without dimensions, as far as the layout goes.
+    extra = [Layout((), ())] if number else []
+    layout = elementwise([*(one.layout for one in (x, *others)), *extra])
     operation, slug = call
     return machine.derive(operation, slug, x, layout, others=others, dtype=dtype)
 
@@ -71,7 +79,7 @@ def _binary(operation: str, slugs: tuple[str, str]) -> Method:
     def method(machine: Machine, x: Tensor, arguments: Arguments, _: Keywords) -> Tensor:
         (other,) = arguments
         if isinstance(other, int | float):
-            return _computed(machine, (operation, slugs[0]), x, (), "")
+            return _computed(machine, (operation, slugs[0]), x, (), "", number=True)
         if not isinstance(other, Tensor):
             raise Unknown(f"the other operand of {operation} is not a tensor")
         wider = _promoted(x, other)

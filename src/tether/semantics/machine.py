@@ -192,7 +192,9 @@ class Machine:
 
         def run() -> tuple[Tensor, ...]:
             if self.grad:
-                graph.check_write(target if part is None else self._window(target, part), [*others])
+                written = target if part is None else self._window(target, part)
+                graph.check_write(written, [*others])
+                graph.edges([written, *others])  # which asks views whether they may follow
                 effect = self.effect(slug, target)
             else:
                 effect = self.rules[slug].cases[-1].effect  # without grad mode nothing is refused
@@ -354,6 +356,14 @@ class Machine:
                 export = self._exports.get(serial, UNKNOWN)
                 now = len(self.events)
                 self.unseen.append(Unseen(serial, since, now, export, self.site))
+
+    def unheard(self) -> list[Unseen]:
+        """Return the unheard writes, those included that nothing has read yet."""
+        now = len(self.events)
+        return self.unseen + [
+            Unseen(serial, since, now, self._exports.get(serial, UNKNOWN), UNKNOWN)
+            for serial, since in self._changed.items()
+        ]
 
     def _event(self, operation: str, *, results: Sequence[Tensor] = (), note: str = "") -> None:
         self._append(operation, (), tuple(map(operand, results)), (), note)

@@ -91,7 +91,7 @@ class Predictor:
         trace = Trace(outcome=self.outcome, events=list(machine.events), sites=list(self.sites))
         trace.raised, trace.gaps = list(self.raised), list(self.gaps)
         trace.gradients = list(self.gradients)
-        trace.bridges, trace.unseen = list(machine.bridges), list(machine.unseen)
+        trace.bridges, trace.unseen = list(machine.bridges), machine.unheard()
         born = _births(machine)
         trace.tensors = {
             tensor.serial: TensorFact(tensor.kind, born.get(tensor.serial, 0))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tether.facts import UNKNOWN
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
+from tether.history import History, shortened
 from tether.verdicts.base import Example, Expected, Verdict, place
-from tether.verdicts.needs import Key, Need, needs
+from tether.verdicts.needs import Key, Need, copied_text, needs
 
 PAGE = """
 # needless-copy
@@ -75,8 +75,8 @@ def _finding(history: History, key: Key, need: Need) -> Finding:
         (one for one in need.executions if history.names_of(one[2].tensor)), need.executions[0]
     )
     subject = site.target or history.name_of(copy.tensor).strip("`")
-    origin = history.name_of(source.tensor).strip("`")
-    of = f" of `{origin}`" if origin != subject else ""
+    origin = copied_text(need.operation, site.expression)
+    of = f" of `{shortened(origin)}`" if origin else ""
     times = "" if need.count == 1 else f" in all {need.count:,} runs of the line"
     assumes = ["no line of the program that did not run writes either of them"]
     if need.relaid and copy.requires_grad:

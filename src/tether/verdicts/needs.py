@@ -19,6 +19,7 @@ A site's answer is the gravest of its executions': one that needed the copy is e
 
 from __future__ import annotations
 
+import ast
 import math
 from bisect import bisect_right
 from collections import defaultdict
@@ -49,22 +50,26 @@ _OWN = {
     "register_post_accumulate_grad_hook": "has a hook of its own",
     "grad.__get__": "is asked for its own gradient",
     "grad.__set__": "takes part in a gradient that is set",
-    "set_": "is given other memory",
-    "data.__set__": "is given other memory",
-    "resize_": "is given another size",
-    "resize_as_": "is given another size",
     "detach_": "is cut from the graph in place",
-    "share_memory_": "is moved to shared memory",
     "swap_tensors": "is swapped with another tensor",
-    "Parameter": "becomes a Parameter",
     "backward": "is what backward starts from",
     "autograd.grad": "is differentiated by name",
     "__setstate__": "is filled anew",
 }
 """What is done to the object, so that its source must be another object."""
 
-_REPLACED = frozenset({"set_", "data.__set__", "resize_", "resize_as_", "share_memory_"})
-"""What changes the memory behind the object, and so whoever else uses that memory."""
+_REPLACED = {
+    "set_": "is given other memory",
+    "data.__set__": "is given other memory",
+    "resize_": "is given another size",
+    "resize_as_": "is given another size",
+    "share_memory_": "is moved to shared memory",
+    "Parameter": "becomes a Parameter of its own",
+}
+"""What is done to the memory behind the object, and so to whoever else uses it."""
+
+_MAKING = frozenset({"Parameter", "detach", "data.__get__", "requires_grad_", "__getitem__"})
+"""Calls that take part in making a tensor, before it is used."""
 
 _CLOSED = {
     "function": "inside an autograd.Function",
@@ -102,6 +107,15 @@ class Reason(NamedTuple):
     needed: Needed
     text: str  # a clause: "line 31 writes `x` while `identity` lives"
     at: int = UNKNOWN  # the event it rests on
+
+
+class _Write(NamedTuple):
+    """A write to a memory."""
+
+    at: int  # the event that wrote it; of an unheard write, the one before which it was noticed
+    written: Operand | None = None  # None: no telling which part of it
+    verb: str = "writes"
+    since: int = UNKNOWN  # the event after which an unheard write came
 
 
 @dataclass
@@ -200,6 +214,28 @@ def same_layout(a: Operand, b: Operand) -> bool:
     )
 
 
+def copied_text(operation: str, expression: str) -> str:
+    """Return the text of what a call copies, as far as the call is a plain one; else "".
+
+    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``.
+    """
+    try:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return ""
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
+        return ""
+    name = tree.func.attr if isinstance(tree.func, ast.Attribute) else tree.func.id
+    if name != operation.strip("_"):
+        return ""
+    argument = tree.args[0] if tree.args else None
+    module = isinstance(tree.func, ast.Name) or (
+        isinstance(tree.func.value, ast.Name) and tree.func.value.id in ("torch", "copy")
+    )
+    taken = argument if module or operation == "new_tensor" else tree.func.value  # type: ignore[union-attr]
+    return ast.unparse(taken) if taken is not None else ""
+
+
 class _Judge:
     """The judgement of one history, with the indexes that it needs."""
 
@@ -225,7 +261,8 @@ class _Judge:
             tensors.update((pair[0].tensor, pair[1].tensor))
             memories.update((self.flow.memory(pair[0]), self.flow.memory(pair[1])))
         self.reads: dict[int, list[int]] = defaultdict(list)  # tensor -> events that read it
-        self.writes: dict[int, list[tuple[int, Operand | None]]] = defaultdict(list)
+        self.writes: dict[int, list[_Write]] = defaultdict(list)
+        self.unheard: dict[int, list[_Write]] = defaultdict(list)
         self.freed: dict[int, float] = {}  # memory -> position when the last of it was gone
         self.exported: set[int] = set()
         self._index(tensors, memories)
@@ -260,7 +297,8 @@ class _Judge:
         if one == other:
             return
         self.joined[other] = one
-        self.writes[one] = sorted(self.writes[one] + self.writes[other], key=lambda found: found[0])
+        self.writes[one] = sorted(self.writes[one] + self.writes[other], key=lambda found: found.at)
+        self.unheard[one] += self.unheard[other]
         self.freed[one] = max(self.freed.get(one, math.inf), self.freed.get(other, math.inf))
         if other in self.exported:
             self.exported.add(one)
@@ -285,7 +323,7 @@ class _Judge:
             for operand in event.writes:
                 memory = flow.memory(operand)
                 if memory in memories:
-                    self.writes[memory].append((position, operand))
+                    self.writes[memory].append(_Write(position, operand))
             if event.operation == "grad.__get__":
                 gradients.update(flow.memory(one) for one in event.results)
                 continue
@@ -296,15 +334,18 @@ class _Judge:
                 self.exported.update(flow.memory(one) for one in event.reads)
         # A backward pass adds to gradients in place, a step writes its optimizer's state.
         for memory in memories & (gradients | (memories - made)):
-            self.writes[memory] += [(position, None) for position in accumulating]
+            self.writes[memory] += [_Write(at, verb="may write") for at in accumulating]
         numbers = {serial: flow.memory_of(serial) for serial in self.trace.storages}
         for unseen in self.trace.unseen:
             memory = numbers.get(unseen.storage, unseen.storage)
             if memory in memories:
                 before = history.position(unseen.before)
-                self.writes[memory].append((before, None))
+                since = history.position(unseen.after)
+                self.unheard[memory].append(
+                    _Write(before, None, "comes after an array wrote", since)
+                )
         for found in self.writes.values():
-            found.sort(key=lambda one: one[0])
+            found.sort(key=lambda one: one.at)
         for serial, fact in self.trace.storages.items():
             memory = numbers[serial]
             if memory in memories:
@@ -313,15 +354,16 @@ class _Judge:
                 if fact.memory != UNKNOWN:
                     self.exported.add(memory)
 
-    def _written(
-        self, operand: Operand, after: int, until: float
-    ) -> Iterator[tuple[int, Operand | None]]:
+    def _written(self, operand: Operand, after: int, until: float) -> Iterator[_Write]:
         """Yield the writes to the memory behind an operand, after one event and before a time."""
         found = self.writes.get(self._memory(operand), [])
-        for position, written in found[bisect_right(found, after, key=lambda one: one[0]) :]:
-            if position >= until:
-                return
-            yield position, written
+        for write in found[bisect_right(found, after, key=lambda one: one.at) :]:
+            if write.at >= until:
+                break
+            yield write
+        for write in self.unheard.get(self._memory(operand), []):
+            if write.at > after and write.since < until:
+                yield write
 
     # -- one execution ---------------------------------------------------------------------------
 
@@ -381,15 +423,14 @@ class _Judge:
 
     def _writes_of_source(self, position: int, source: Operand, copy: Operand) -> Reason | None:
         """Find a write to the source while the copy lived."""
-        until = self._lives_until(copy)
-        for at, written in self._written(source, position, until):
-            same = written is not None and written.storage == source.storage
-            if not same or written is None or may_overlap(written, source):
-                return Reason("yes", f"{self._line(at)} writes {self._name(source)}"
-                              f" while {self._name(copy)} lives", at)  # fmt: skip
-            if self._saves(copy, position, at):
-                return Reason("yes", f"{self._line(at)} writes beside {self._name(source)}, which"
-                              " the backward pass would refuse", at)  # fmt: skip
+        for write in self._written(source, position, self._lives_until(copy)):
+            written, line = write.written, self._line(write.at)
+            if written is None or written.storage != source.storage or may_overlap(written, source):
+                text = f"{line} {write.verb} {self._source(position, source)}"
+                return Reason("yes", f"{text} while {self._name(copy)} lives", write.at)
+            if self._saves(copy, position, write.at):
+                text = f"{line} writes beside {self._source(position, source)}"
+                return Reason("yes", f"{text}, which the backward pass would refuse", write.at)
         return None
 
     def _saves(self, copy: Operand, after: int, before: int) -> bool:
@@ -401,9 +442,10 @@ class _Judge:
 
     def _writes_of_copy(self, position: int, source: Operand, copy: Operand) -> Reason | None:
         """Find a write to the copy while the source lived."""
-        for at, _ in self._written(copy, position, self._lives_until(source)):
-            return Reason("yes", f"{self._line(at)} writes {self._name(copy)}"
-                          f" while {self._name(source)} lives", at)  # fmt: skip
+        for write in self._written(copy, position, self._lives_until(source)):
+            text = f"{self._line(write.at)} {write.verb} {self._name(copy)}"
+            lives = f"while {self._source(position, source)} lives"
+            return Reason("yes", f"{text} {lives}", write.at)
         return None
 
     def _object(self, position: int, source: Operand, copy: Operand) -> Reason | None:
@@ -417,8 +459,9 @@ class _Judge:
             if at <= position:
                 continue
             operation = self.history.events[at].operation
-            if operation in _REPLACED or (operation in _OWN and not alone):
-                return Reason("yes", f"at {self._line(at)} it {_OWN[operation]}", at)
+            own = _REPLACED.get(operation) or ("" if alone else _OWN.get(operation))
+            if own:
+                return Reason("yes", f"at {self._line(at)} it {own}", at)
             if operation == "save" and self._saved_apart(at, source, copy):
                 return Reason("yes", f"{self._line(at)} saves it as memory of its own", at)
         name = self.history.facts_of_name(copy.tensor)
@@ -488,16 +531,21 @@ class _Judge:
             return None
         if not self.whole:
             return Reason("unknown", "both are alive where the recording ends")
-        for at, _ in self._written(source, UNKNOWN, math.inf):
-            if at != position and not self._makes(at, source):
-                return Reason("unknown", f"{self._line(at)} writes {self._name(source)} at other"
-                              " times", at)  # fmt: skip
+        for write in self._written(source, UNKNOWN, math.inf):
+            if write.at != position and self._used_before(source, write.at):
+                text = f"{self._line(write.at)} writes {self._source(position, source)}"
+                return Reason("unknown", f"{text} at other times", write.at)
         return None
 
-    def _makes(self, at: int, source: Operand) -> bool:
-        """Whether a write filled what had just been made: an initialisation."""
-        made = self.history.made_at(source.tensor)
-        return made != UNKNOWN and at <= made + 1
+    def _used_before(self, source: Operand, at: int) -> bool:
+        """Whether a memory was read before an event: what was written until then filled it."""
+        for position in self.history.on_storage(source):
+            if position >= at:
+                return False
+            event = self.history.events[position]
+            if event.reads and not event.writes and event.operation not in _MAKING:
+                return True
+        return False
 
     def _order(self, position: int, source: Operand, copy: Operand) -> Reason | None:
         """Ask for sums of gradients: three parts or more, added in another order, round anew."""
@@ -509,17 +557,24 @@ class _Judge:
             for one in (source, copy)
         ]
         if min(parts) and sum(parts) > 2:
-            return Reason("unknown", f"without it the gradient of {self._name(source)} is added up"
-                          " in another order")  # fmt: skip
+            text = f"without it the gradient of {self._source(position, source)}"
+            return Reason("unknown", f"{text} is added up in another order")
         return None
 
     # -- words -----------------------------------------------------------------------------------
 
     def _line(self, position: int) -> str:
         if not 0 <= position < len(self.history.events):
-            return "something unheard"
+            return "the end of the recording"
         site = self.history.site_of(self.history.events[position])
         return f"line {site.line}" if site.line else "an unknown line"
+
+    def _source(self, position: int, source: Operand) -> str:
+        """Return what the copying line calls its source, else its name."""
+        event = self.history.events[position]
+        site = self.history.site_of(event)
+        text = copied_text(event.operation, site.expression) if self._own_line(event) else ""
+        return f"`{text}`" if text else self._name(source)
 
     def _name(self, operand: Operand) -> str:
         name = self.history.name_of(operand.tensor)

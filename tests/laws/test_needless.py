@@ -1,0 +1,117 @@
+"""No needless copy is refuted: random programs give the same values, bit for bit, without them.
+
+``TETHER_PROGRAMS`` sets how many programs are tried; ordinarily four hundred.
+"""
+
+import os
+import textwrap
+
+import torch
+from hypothesis import HealthCheck, assume, event, given, note, settings
+from hypothesis import strategies as st
+
+from tether.history import History
+from tether.live.session import Session
+from tether.live.trial import Change, TrialSession
+from tether.report.loading import prepare
+from tether.verdicts.needs import needs
+
+COUNT = int(os.environ.get("TETHER_PROGRAMS", "400"))
+
+COPIES = ["{a}.clone()", "{a}.clone()", "{a}.detach().clone()", "{a}.contiguous()",
+          "torch.tensor({a}.detach())", "copy.deepcopy({a}.detach())", "{a}.t().contiguous()",
+          "{a}.to(torch.float32, copy=True)", "torch.empty_like({a}).copy_({a})",
+          "{a}[torch.tensor([1, 0])].clone()", "torch.clone({a}[:1])", "{a}.t().clone()",
+          "{a}.expand(2, 2).clone()"]  # fmt: skip
+COMPUTED = ["{a} * 2", "{a} + {b}", "{a}.exp()", "{a} @ {b}", "{a}.t()", "{a}.detach()",
+            "{a}[:1].expand(2, 2)", "{a}.data", "{a}.relu()", "{a}.sin()", "{a}.amax(0)",
+            "{a}.view(-1).view(2, 2)"]  # fmt: skip
+WRITES = ["{a}.add_(1)", "{a}.mul_({b})", "{a}.copy_({b})", "{a}[0] = 3", "{a}.relu_()",
+          "{a}.data.zero_()", "{a}.detach().numpy()[...] += 1"]  # fmt: skip
+OTHER = ["del {a}", "kept.append({a})", "total = total + {a}.sum()", "total = total + {a}.sum()",
+         "state = {a}", "{a} = state", "arrays.append({a}.detach().numpy())",
+         "arrays[-1][...] = 5", "{a}.requires_grad_()", "read.append({a}.tolist())",
+         "{a}.sum().backward(retain_graph=True)", "read.append({a}.is_contiguous())",
+         "{a} = {b}"]  # fmt: skip
+
+
+@st.composite
+def programs(draw):
+    """Draw a function of a few statements, and a loop that calls it."""
+    names, lines = ["x", "y"], []
+    for number in range(draw(st.integers(2, 9))):
+        kind = draw(st.sampled_from([COPIES, COPIES, COMPUTED, WRITES, OTHER]))
+        text = draw(st.sampled_from(kind)).format(
+            a=draw(st.sampled_from(names)), b=draw(st.sampled_from(names))
+        )
+        if kind in (COPIES, COMPUTED):
+            names.append(f"v{number}")
+            text = f"v{number} = {text}"
+        if draw(st.integers(0, 5)) == 0:
+            text = f"with torch.no_grad(): {text}"
+        lines.append(text)
+    result = draw(st.sampled_from(names))
+    source = draw(st.sampled_from(["w", "w * 2", "data", "data.clone()"]))
+    body = textwrap.indent("\n".join(lines), "    ")
+    return (
+        "torch.manual_seed(0)\n"
+        "w = torch.randn(2, 2, requires_grad=True)\n"
+        "data = torch.randn(2, 2)\n"
+        "kept, arrays, read, state = [], [], [], torch.ones(2, 2)\n"
+        "def f(x, y):\n"
+        "    global state\n"
+        "    total = (x * w).sum()\n"
+        f"{body}\n"
+        f"    return total + {result}.sum()\n"
+        "for _ in range(2):\n"
+        f"    loss = f({source}, data)\n"
+        "    read.append(loss.item())\n"
+        "    if loss.requires_grad: loss.backward()\n"
+        "    with torch.no_grad(): w -= 0.1\n"
+        "read += [one.tolist() for one in [*kept, state, w, data]]\n"
+        "read += [one.tolist() for one in arrays]\n"
+        "read.append(None if w.grad is None else w.grad.tolist())\n"
+    )
+
+
+def run(program, session):
+    """Run a program under a session; return what it read, and the trace."""
+    import copy
+
+    names = {"__name__": "__main__", "torch": torch, "copy": copy}
+    session.start()
+    try:
+        exec(compile(program, "<needless>", "exec"), names)
+    finally:
+        trace = session.stop(names)
+    return names["read"], trace
+
+
+@settings(
+    max_examples=COUNT,
+    deadline=None,
+    derandomize="TETHER_PROGRAMS" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(programs())
+def test_a_needless_copy_can_go(program):
+    note(program)
+    try:
+        plain, trace = run(program, Session())
+    except (RuntimeError, UnboundLocalError, IndexError):
+        assume(False)
+    trace.program = ["program.py"]
+    prepare(trace)
+    history = History(trace)
+    changes = [
+        Change("drop", operation, history.site(site)[:5])
+        for (site, _, operation), need in needs(history).items()
+        if need.needed == "no" and not need.relaid
+    ]
+    assume(changes)
+    event(f"{len(changes)} needless")
+    session = TrialSession(changes)
+    without, _ = run(program, session)
+    note(repr(changes))
+    assert sum(session.seen().applied)
+    assert without == plain

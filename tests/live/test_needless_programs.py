@@ -1,0 +1,291 @@
+"""Was this copy needed? Programs that carry the answer, and a part of the reason, on the line."""
+
+import re
+import textwrap
+
+import pytest
+
+from programs import record_program
+
+PROGRAMS = {
+    "a residual connection": """
+        import torch
+        conv = torch.nn.Conv1d(3, 3, 1)
+        def block(x):
+            identity = x.clone()  #? no
+            return conv(x).relu() + identity
+        block(torch.randn(1, 3, 4)).sum().backward()
+    """,
+    "the input is written in place after": """
+        import torch
+        conv = torch.nn.Conv1d(3, 3, 1)
+        def block(x):
+            identity = x.clone()  #? yes line 6 writes `x` while `identity` lives
+            return conv(x.relu_()) + identity
+        block(torch.randn(1, 3, 4)).sum().backward()
+    """,
+    "the copy is written, its source lives": """
+        import torch
+        x = torch.randn(4)
+        y = x.clone()  #? yes line 5 writes `y` while `x` lives
+        y += 1
+        print(x, y)
+    """,
+    "the copy is written, its source is gone": """
+        import torch
+        def f(x):
+            y = (x * 2).clone()  #? no
+            y += 1
+            return y
+        f(torch.randn(4))
+    """,
+    "of a copy of a copy one may go": """
+        import torch
+        def f(x):
+            a = x.clone()  #? no
+            b = a.clone()  #? yes line 7 writes `b`
+            del a
+            b.add_(1)
+            return b.sum()
+        x = torch.ones(3)
+        print(f(x), x)
+    """,
+    "weights that train on": """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        best = None
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            best = model.weight.detach().clone()  #? yes line 9 writes
+    """,
+    "the last of the weights, kept": """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+        best = model.weight.detach().clone()  #? unknown line 7 writes
+    """,
+    "the gradient of a parameter, before the next backward": """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        (w * 2).sum().backward()
+        first = w.grad.clone()  #? yes line 6 may write
+        (w * 3).sum().backward()
+        print(first, w.grad)
+    """,
+    "a leaf of its own": """
+        import torch
+        x = torch.ones(3)
+        y = x.clone().requires_grad_()  #? yes its own requires_grad
+        (y * x).sum().backward()
+    """,
+    "a detached alias that nothing else holds is as good": """
+        import torch
+        x = torch.ones(3) * 2
+        y = x.detach().clone().requires_grad_()  #? no
+        (y * 2).sum().backward()
+    """,
+    "an optimizer trains the copy": """
+        import torch
+        x = torch.ones(3)
+        y = x.detach().clone().requires_grad_()  #? yes line 7 writes `y`
+        optimizer = torch.optim.SGD([y], lr=0.1)
+        y.sum().backward()
+        optimizer.step()
+    """,
+    "a hook on the copy": """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        x = w * 2
+        y = x.clone()  #? yes has a hook of its own
+        y.register_hook(lambda g: g * 2)
+        (x + y).sum().backward()
+    """,
+    "the gradient of the copy": """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        x = w * 2
+        y = x.clone()  #? yes retains its own gradient
+        y.retain_grad()
+        (x + y).sum().backward()
+    """,
+    "differentiated by name": """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        y = w.clone()  #? yes differentiated by name
+        torch.autograd.grad((w * y).sum(), y)
+    """,
+    "a small part of much": """
+        import torch
+        def first():
+            table = torch.randn(50_000)
+            return table[:10].clone()  #? yes lets 199,960 bytes beside it be freed
+        head = first()
+        print(head.sum())
+    """,
+    "an array on the copy is written": """
+        import torch
+        x = torch.ones(4)
+        y = x.clone()  #? yes an array wrote `y` while `x` lives
+        y.numpy()[...] = 7
+        print(x, y)
+    """,
+    "an array on the source is written while the copy lives": """
+        import torch
+        x = torch.ones(4)
+        a = x.numpy()
+        y = x.clone()  #? yes
+        a += 1
+        print(x, y)
+    """,
+    "an array is written last of all": """
+        import torch
+        x = torch.ones(4)
+        a = x.numpy()
+        y = x.clone()  #? yes the end of the recording comes after an array wrote `x`
+        a += 1
+    """,
+    "a layout for view": """
+        import torch
+        x = torch.randn(3, 4)
+        y = x.t().contiguous()  #? unknown view, may rely on its layout
+        print(y.view(-1))
+    """,
+    "a layout that a maximum does not need": """
+        import torch
+        x = torch.randn(3, 4)
+        print(x.t().contiguous().amax(1))  #? no
+    """,
+    "a state_dict on its way into another model": """
+        import copy, torch
+        one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        def hand_over():
+            weights = copy.deepcopy(one.state_dict())  #? no
+            other.load_state_dict(weights)
+        hand_over()
+    """,
+    "a model of its own": """
+        import copy, torch
+        one = torch.nn.Linear(2, 2)
+        other = copy.deepcopy(one)  #? yes becomes a Parameter of its own
+        print(other(torch.ones(2)))
+    """,
+    "gradients in another order": """
+        import torch
+        w = torch.ones(3, requires_grad=True)
+        def f():
+            x = w * 2
+            y = x.clone()  #? unknown added up in another order
+            return (x.sin() + x.cos() + y).sum()
+        f().backward()
+    """,
+    "a buffer of a module": """
+        import torch
+        class Counter(torch.nn.Module):
+            def __init__(self, start):
+                super().__init__()
+                self.register_buffer("count", start.clone())  #? unknown a module holds it
+        counter = Counter(torch.zeros(2))
+        print(counter.count)
+    """,
+    "a Parameter's copy kept by a module": """
+        import torch
+        class Layer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.ones(2))
+                with torch.no_grad():
+                    self.first = self.weight.clone()  #? unknown a Parameter would be registered
+            def forward(self):
+                return self.weight - self.first
+        layer = Layer()
+        print(layer())
+    """,
+    "inside an autograd.Function": """
+        import torch
+        class Same(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()  #? unknown inside an autograd.Function
+            @staticmethod
+            def backward(ctx, g):
+                return g
+        print(Same.apply(torch.ones(2)))
+    """,
+    "both in one file": """
+        import io, torch
+        x = torch.randn(3)
+        y = x.clone()  #? yes saves it as memory of its own
+        torch.save({"x": x, "y": y}, io.BytesIO())
+    """,
+    "one of several runs of the line needed it": """
+        import torch
+        def f(x, write):
+            y = x.clone()  #? yes line 6 writes `y`
+            if write:
+                y.add_(1)
+            return y.sum()
+        x = torch.ones(2)
+        f(x, False); f(x, True); f(x, False)
+        print(x)
+    """,
+    "the running statistics of a batch norm": """
+        import torch
+        norm = torch.nn.BatchNorm1d(2)
+        before = norm.running_mean.clone()  #? yes line 5 writes
+        norm(torch.randn(4, 2))
+        print(before, norm.running_mean)
+    """,
+    "the state of an optimizer": """
+        import torch
+        w = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.Adam([w])
+        def step():
+            w.sum().backward()
+            optimizer.step()
+        step()
+        before = optimizer.state[w]["exp_avg"].clone()  #? yes may write `optimizer.state[w]['exp_avg']`
+        step()
+        print(before)
+    """,
+    "a complex tensor": """
+        import torch
+        z = torch.ones(2, dtype=torch.complex64)
+        y = z.conj().clone()  #? unknown conjugated in name only
+        print(y)
+    """,
+    "what is alive when the program raises": """
+        import torch
+        x = torch.ones(2)
+        y = x.clone()  #? unknown both are alive where the recording ends
+        raise SystemError
+    """,
+}
+_MARK = re.compile(r"#\?\s*(yes|no|unknown)\s*(.*?)\s*$")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_is_known_whether_a_copy_was_needed(name, tmp_path):
+    text = textwrap.dedent(PROGRAMS[name])
+    rows = record_program(text, tmp_path).copies
+    expected = {
+        number: match.groups()
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := _MARK.search(line))
+    }
+    for line, (needed, reason) in expected.items():
+        found = [
+            (row.needed, row.reason)
+            for row in rows
+            if row.site.line == line and row.operation in ("clone", "contiguous", "__deepcopy__")
+        ]
+        assert found, f"no copy at line {line}"
+        for answer, why in found:
+            assert answer == needed, why
+            assert reason in why
