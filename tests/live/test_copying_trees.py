@@ -284,6 +284,8 @@ def test_a_tree_to_numpy_keeps_its_ties():
     assert w.tolist() == [0, 1, 2, 3]
     with pytest.raises(Refused, match="state_dict"):
         tether.copy(nn.Linear(1, 1), to="numpy")
+    with pytest.raises(Refused, match="host memory"):
+        tether.copy({"w": w}, to="numpy", device="meta")
 
 
 def test_a_refresh_checks_what_it_writes_into():

@@ -158,8 +158,9 @@ class Pending:
     `wait()` returns the copy once it is complete; `done()` says whether that would wait.
     """
 
-    def __init__(self, result: Any, events: tuple[Any, ...] = ()) -> None:
+    def __init__(self, result: Any, events: tuple[Any, ...] = (), source: Any = None) -> None:
         self._result = result
+        self._source = source  # held: its memory is read until the copy is complete
         self._events = events  # torch.cuda.Event of every stream that works on it
 
     def done(self) -> bool:
@@ -170,7 +171,7 @@ class Pending:
         """Wait for the copy and return it."""
         for event in self._events:
             event.synchronize()
-        self._events = ()
+        self._events, self._source = (), None
         return self._result
 
     def __repr__(self) -> str:
@@ -268,12 +269,15 @@ def _write(x: Any, intent: Intent, out: Any) -> Any:
     return out
 
 
-def _pending(x: Any, intent: Intent, out: Any) -> Any:
-    if not torch.cuda.is_available():
-        return Pending(x)
-    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return Pending(x, (event,))
+def _pending(x: Any, source: torch.Tensor, out: Any) -> Pending:
+    """Return a `Pending` that waits for the current stream of every device that took part."""
+    involved = (y for y in (x, source, out) if isinstance(y, torch.Tensor) and y.is_cuda)
+    events: list[Any] = []
+    for device in {y.device for y in involved}:
+        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(device))
+        events.append(event)
+    return Pending(x, tuple(events), source)
 
 
 _STEPS: dict[str, Callable[[Any, Intent, Any], Any]] = {
@@ -291,7 +295,6 @@ _STEPS: dict[str, Callable[[Any, Intent, Any], Any]] = {
     "readonly": _readonly,
     "dlpack": _dlpack,
     "write": _write,
-    "pending": _pending,
 }
 
 
@@ -299,5 +302,8 @@ def apply(plan: Plan, x: torch.Tensor, intent: Intent, out: Any = None) -> Any:
     """Carry out `plan` on `x` and return what its last step makes."""
     result: Any = x
     for step in plan.steps:
-        result = _STEPS[step.call](result, intent, out)
+        if step.call == "pending":
+            result = _pending(result, x, out)
+        else:
+            result = _STEPS[step.call](result, intent, out)
     return result

@@ -261,8 +261,8 @@ def _copy_tree(
         _refuse_for_out(intent)
         refreshing.refresh(obj, out, found, share_types)
         return applying.Pending(out) if intent.non_blocking else out
-    if intent.to == "numpy" and not found.flat:
-        _refuse_modules(obj, found)
+    if intent.to == "numpy":
+        _refuse_for_numpy(obj, found, intent)
     copies = _copied(found, intent)
     if found.flat:
         result = trees.rebuild_flat(obj, found, copies)
@@ -286,7 +286,11 @@ def _refuse_for_out(intent: Intent) -> None:
         )
 
 
-def _refuse_modules(obj: Any, found: trees.Found) -> None:
+def _refuse_for_numpy(obj: Any, found: trees.Found, intent: Intent) -> None:
+    if intent.device not in {"", "cpu"} and intent.memory == "own":
+        raise Refused("NumPy lives in host memory", 'use device="cpu" or leave device out')
+    if found.flat:
+        return
     if isinstance(obj, torch.nn.Module) or any(
         isinstance(x, torch.nn.Parameter) and not isinstance(obj, Mapping | list | tuple)
         for x in found.tensors
@@ -299,6 +303,8 @@ def _copied(found: trees.Found, intent: Intent) -> list[Any]:
     tensors = found.tensors
     plain = [x for x in tensors if applying.is_plain(x)]
     inner = intent._replace(to="torch", non_blocking=False, readonly=False)
+    if intent.to == "numpy" and intent.memory == "own":  # ties are kept on the way to the host
+        inner = inner._replace(device="cpu")
     if intent.memory == "share":
         raw = [applying.apply(_decided(x, inner, None), x, inner) for x in plain]
     elif intent.grad == "keep":
@@ -339,8 +345,6 @@ def _exported(new: torch.Tensor | None, x: torch.Tensor, intent: Intent) -> Any:
         return _copy_one(x, intent, None)
     if intent.memory == "own" and (new.is_conj() or new.is_neg()):
         new = new.resolve_conj().resolve_neg()
-    if intent.memory == "own" and new.device.type != "cpu":
-        new = new.cpu()
     onward = intent._replace(memory="share", grad="cut", device="", dtype="", pinned=False)
     onward = onward._replace(memory_format="preserve", non_blocking=False, dense=False)
     return applying.apply(_decided(new, onward, None), new, onward)

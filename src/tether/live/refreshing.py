@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.intent import Refused
-from tether.live import applying, pool, relating, storages, threads, trees
+from tether.live import applying, pool, relating, storages, threads, transfer, trees
 
 _shape_of = operator.attrgetter("shape")
 _cdata_of = operator.attrgetter("_cdata")
@@ -143,7 +143,7 @@ def _covering(tensors: list[torch.Tensor], indices: tuple[int, ...]) -> list[int
 def write(pairs: Pairs) -> None:
     """Copy each source into its copy: small ones in one call, large ones by themselves."""
     with torch.no_grad():
-        if pairs.small:
+        if pairs.small and pairs.sources and pairs.sources[0].is_cpu and pairs.copies[0].is_cpu:
             torch._foreach_copy_(pairs.copies, pairs.sources)
             return
         small = Pairs([], [])
@@ -155,4 +155,4 @@ def write(pairs: Pairs) -> None:
             else:
                 threads.paced(functools.partial(y.copy_, x), nbytes)
         if small.sources:
-            torch._foreach_copy_(small.copies, small.sources)
+            transfer.into(small.copies, small.sources)

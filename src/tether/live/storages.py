@@ -115,7 +115,7 @@ def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     if torch.autograd.forward_ad._current_level >= 0:
         tensors = [x.detach() for x in tensors]  # no_grad does not cut forward gradients
     if len(tensors) > 1 and tensors[0].is_cuda and len({x.device for x in tensors}) == 1:
-        return fused_clones(tensors)
+        return transfer.fused_clones(tensors)
     sizes = list(map(_nbytes_of, tensors))
     pooled_from = pool.SMALLEST if sum(sizes) >= pool.THRESHOLD else pool.THRESHOLD
     if max(sizes) < pool.SMALLEST:
@@ -131,18 +131,6 @@ def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     for index, clone in zip(small, clones, strict=True):
         made[index] = clone
     return made
-
-
-def fused_clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Clone tensors of one device, the bytes of all of them in as few launches as it takes."""
-    lazy = [x.is_conj() or x.is_neg() for x in tensors]
-    made = [
-        x.clone() if bits else torch.empty_like(x) for x, bits in zip(tensors, lazy, strict=True)
-    ]
-    rest = [index for index, bits in enumerate(lazy) if not bits]
-    if rest:
-        torch._foreach_copy_([made[i] for i in rest], [tensors[i] for i in rest])
-    return [x.data for x in made]  # the copy moved their version counters
 
 
 def _small_clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -236,6 +224,8 @@ def _copy_group(group: Group, intent: Intent) -> list[torch.Tensor]:
     moved = plans[0].device and plans[0].device != str(root.device)
     if target is None and not moved and not intent.pinned:
         copied = applying.own(whole)
+    elif transfer.worthwhile([whole], plans[0]):
+        (copied,) = transfer.moved([whole], [plans[0]])
     else:
         plan = plans[0]
         step = decide(plan, applying.subject_of(whole), None, applying.world())

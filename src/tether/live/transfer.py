@@ -1,19 +1,21 @@
 """Moves many tensors between host and a CUDA device: few transfers, pinned staging, safe waits.
 
 A transfer of its own for each small tensor costs some ten microseconds, most of it waiting. So
-small tensors are packed: one fused launch lays them into one buffer, one transfer moves it, one
-fused launch lays them out. On the host the buffer is pinned memory from the pool.
+small tensors are packed, those of one dtype one after another: a few launches lay them into one
+piece, one transfer moves it, a few launches lay them out. Large tensors come to the host in chunks
+through two pinned buffers: while one chunk is under way, the host empties the one before.
 """
 
 from __future__ import annotations
 
-import ctypes
+import collections
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from tether.intent import Intent
 from tether.live import pool
@@ -22,53 +24,88 @@ PACKED = 256 << 10
 """Tensors of at most so many bytes are packed with others; larger ones fill the bus alone."""
 
 ALIGNMENT = 64
-"""Bytes to which tensors are aligned within a packed buffer: enough for every vector load."""
+"""Bytes to which the pieces within a staging buffer are aligned: enough for every vector load."""
 
-STAGING = 64 << 20
-"""Bytes of one staging buffer at most: two of them keep the bus busy."""
+STAGING = 16 << 20
+"""Bytes of one staging buffer, and of what is packed at once: a third of a millisecond at 50 GB/s.
+
+Long beside a launch's 10 us, and small enough that two of them stay in a server's last cache.
+"""
+
+_FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
 
 
 def worthwhile(tensors: Sequence[torch.Tensor], intent: Intent) -> bool:
     """Whether `moved` applies: all on one device, to another one, and CUDA takes part."""
     sources = {x.device for x in tensors}
-    if not intent.device or len(sources) != 1:
+    if not intent.device or len(sources) != 1 or intent.pinned:
         return False
-    source, target = sources.pop(), torch.device(intent.device)
-    return source != target and "cuda" in {source.type, target.type} and not intent.pinned
+    return _crosses(sources.pop(), torch.device(intent.device))
+
+
+def _crosses(source: torch.device, target: torch.device) -> bool:
+    return source != target and {source.type, target.type} in ({"cuda"}, {"cuda", "cpu"})
 
 
 class Packing:
-    """Where tensors lie in one packed buffer."""
+    """Tensors of one device, each with an element at least, to be laid end to end by dtype."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self.tensors = list(tensors)
-        self.offsets: list[int] = []
-        end = 0
-        for x in tensors:
-            self.offsets.append(end)
-            end += -(-x.nbytes // ALIGNMENT) * ALIGNMENT
-        self.nbytes = end
+        self.tensors = tensors
+        self._by_dtype: dict[torch.dtype, list[int]] = collections.defaultdict(list)
+        for index, x in enumerate(tensors):
+            self._by_dtype[x.dtype].append(index)
 
-    def views(self, buffer: torch.Tensor) -> list[torch.Tensor]:
-        """Return each tensor's place in `buffer` (uint8, at least `nbytes` long), contiguous."""
+    def flats(self) -> list[torch.Tensor]:
+        """Return all elements, one tensor of one dimension for each dtype."""
         return [
-            buffer[offset : offset + x.nbytes].view(x.dtype).view(x.shape)
-            for x, offset in zip(self.tensors, self.offsets, strict=True)
+            _flatten_dense_tensors([self.tensors[index] for index in indices])
+            for indices in self._by_dtype.values()
         ]
 
-    def pack(self, buffer: torch.Tensor) -> None:
-        """Lay all tensors into `buffer`, which is on their device."""
-        torch._foreach_copy_(self.views(buffer), self.tensors)
+    def views(self, flats: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return each tensor's place in what `flats` gave, wherever that lies now, contiguous."""
+        found: list[torch.Tensor] = list(self.tensors)
+        for flat, indices in zip(flats, self._by_dtype.values(), strict=True):
+            parts = _unflatten_dense_tensors(flat, [self.tensors[index] for index in indices])
+            for index, part in zip(indices, parts, strict=True):
+                found[index] = part
+        return found
 
-    def unpack(self, buffer: torch.Tensor) -> list[torch.Tensor]:
-        """Return new tensors, each on memory of its own, with what lies in `buffer`."""
-        made = [torch.empty_like(x, device=buffer.device) for x in self.tensors]
-        torch._foreach_copy_(made, self.views(buffer))
-        return made
+
+def fused_clones(
+    tensors: Sequence[torch.Tensor], like: Sequence[torch.Tensor] | None = None
+) -> list[torch.Tensor]:
+    """Clone tensors of one device in as few launches as it takes.
+
+    Each lies as its fellow in `like` lies (as itself, if that is left out), wherever that is.
+    """
+    like = tensors if like is None else like
+    lazy = [x.is_conj() or x.is_neg() for x in tensors]
+    made = [
+        x.clone() if bits else torch.empty_like(model, device=x.device)
+        for x, model, bits in zip(tensors, like, lazy, strict=True)
+    ]
+    rest = [index for index, bits in enumerate(lazy) if not bits]
+    fused_copies([made[i] for i in rest], [tensors[i] for i in rest])
+    return [x.data for x in made]  # the copy moved their version counters
 
 
-_registered: dict[int, weakref.finalize[Any, Any]] = {}
-_register_lock = threading.Lock()
+def fused_copies(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    """Copy each source into its target, in one call for all that are copied alike.
+
+    PyTorch's fused kernels take a list only when all in it are of one dtype on one device and lie
+    as their targets do; one tensor that does not would send the whole list through single copies.
+    """
+    alike: dict[Any, tuple[list[torch.Tensor], list[torch.Tensor]]]
+    alike = collections.defaultdict(lambda: ([], []))
+    for y, x in zip(targets, sources, strict=True):
+        key = (x.device, y.device, x.dtype, y.dtype, x.stride() == y.stride()) if x.is_cuda else 0
+        ys, xs = alike[key]
+        ys.append(y)
+        xs.append(x)
+    for ys, xs in alike.values():
+        torch._foreach_copy_(ys, xs)
 
 
 def pinned_buffer(nbytes: int) -> torch.Tensor:
@@ -89,16 +126,29 @@ def pinned_buffer(nbytes: int) -> torch.Tensor:
 
 def staging(nbytes: int) -> torch.Tensor:
     """Return a host buffer for a transfer, pinned where that is possible."""
-    if nbytes < 1:
-        return torch.empty(0, dtype=torch.uint8)
     try:
         return (
             pinned_buffer(nbytes)
             if pool.enabled
             else torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
         )
-    except RuntimeError:
+    except (OSError, RuntimeError):
         return torch.empty(nbytes, dtype=torch.uint8)
+
+
+_kept_buffers = threading.local()
+
+
+def _buffers(nbytes: int) -> list[torch.Tensor]:
+    """Return this thread's two staging buffers: pinning costs more than a transfer.
+
+    Whoever uses them waits for the device before it returns, so that the next one finds them free.
+    """
+    known = getattr(_kept_buffers, "pair", None)
+    if known is None or known[0].numel() < nbytes:
+        _kept_buffers.pair = None  # free the old pair first
+        known = _kept_buffers.pair = [staging(max(nbytes, pool.HUGE_PAGE)) for _ in range(2)]
+    return list(known)
 
 
 def moved(tensors: Sequence[torch.Tensor], plans: Sequence[Intent]) -> list[torch.Tensor]:
@@ -106,102 +156,192 @@ def moved(tensors: Sequence[torch.Tensor], plans: Sequence[Intent]) -> list[torc
 
     On a device they are complete for every kernel that the current stream runs afterwards.
     """
+    from tether.live import applying
+
     target = torch.device(plans[0].device)
-    made: list[torch.Tensor | None] = [None] * len(tensors)
-    small: list[int] = []
-    with torch.no_grad():
-        for index, (x, plan) in enumerate(zip(tensors, plans, strict=True)):
-            packs = not plan.dtype and plan.memory_format == "preserve"
-            if packs and x.nbytes <= PACKED and not x.is_conj() and not x.is_neg():
-                small.append(index)
-        if len(small) > 1:
-            packed = _moved_packed([tensors[index].detach() for index in small], target)
-            for index, new in zip(small, packed, strict=True):
+    made: list[Any] = [None] * len(tensors)
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # bytes are moved, no subclass
+        bare = [x.detach() for x in tensors]
+        as_it_is = [not plan.dtype and plan.memory_format == "preserve" for plan in plans]
+        small = [i for i, x in enumerate(bare) if as_it_is[i] and _is_packable(x)]
+        for batch in _batches(bare, small):
+            models = [bare[i] for i in batch]
+            for index, new in zip(batch, _laid_out(_arrived(models, target), models), strict=True):
                 made[index] = new
-        rest = [index for index, new in enumerate(made) if new is None]
-        for index, new in zip(
-            rest, _moved_singly([tensors[i] for i in rest], [plans[i] for i in rest]), strict=True
-        ):
-            made[index] = new
-    return [x for x in made if x is not None]
-
-
-def _moved_packed(tensors: list[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
-    packing = Packing(tensors)
-    source = tensors[0].device
-    if source.type == "cpu":
-        host = staging(packing.nbytes)
-        packing.pack(host)
-        arrived = host.to(target, non_blocking=True)
-        result = packing.unpack(arrived)
-        torch.cuda.current_stream(target).synchronize()  # `host` may go back to the pool
-        return result
-    device = torch.empty(packing.nbytes, dtype=torch.uint8, device=source)
-    packing.pack(device)
-    if target.type == "cpu":
-        host = staging(packing.nbytes)
-        host.copy_(device, non_blocking=True)
-        torch.cuda.current_stream(source).synchronize()
-        return packing.unpack(host)
-    return packing.unpack(device.to(target))
-
-
-def _moved_singly(tensors: list[torch.Tensor], plans: list[Intent]) -> list[torch.Tensor]:
-    """Move large tensors one by one, through two pinned buffers in turn when going to the host."""
-    made = []
-    for x, plan in zip(tensors, plans, strict=True):
-        to_host = torch.device(plan.device).type == "cpu" and x.device.type == "cuda"
-        plain = not plan.dtype and plan.memory_format == "preserve" and x.is_contiguous()
-        if to_host and plain and not x.is_conj() and not x.is_neg() and pool.enabled:
-            made.append(_to_host(x.detach()))
-            continue
-        dtype = getattr(torch, plan.dtype) if plan.dtype else x.dtype
-        made.append(x.detach().to(torch.device(plan.device), dtype, copy=True))
+        large = [
+            i
+            for i, x in enumerate(bare)
+            if made[i] is None and as_it_is[i] and target.type == "cpu" and _is_staged(x)
+        ]
+        total = sum(bare[i].nbytes for i in large)
+        places = [_host_memory(bare[i], total) for i in large]
+        _staged([bare[i] for i in large], places)
+        for index, place in zip(large, places, strict=True):
+            made[index] = place.data  # the same tensor with a version counter that has not moved
+        for index, (x, plan) in enumerate(zip(bare, plans, strict=True)):
+            if made[index] is None:
+                dtype = getattr(torch, plan.dtype) if plan.dtype else x.dtype
+                order = applying.FORMATS[plan.memory_format]
+                made[index] = x.to(target, dtype, copy=True, memory_format=order)
     return made
 
 
-def _to_host(x: torch.Tensor) -> torch.Tensor:
-    """Return a host copy of a contiguous CUDA tensor, the transfer overlapped with the unloading.
+def into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    """Write each source into its target of the same shape and dtype, whatever their devices.
 
-    A side stream brings chunks into two pinned buffers in turn while the host empties the other.
+    All that the host reads afterwards is complete when this returns.
     """
+    ways: dict[Any, list[int]] = collections.defaultdict(list)
+    for index, (y, x) in enumerate(zip(targets, sources, strict=True)):
+        strided = x.layout is torch.strided and y.layout is torch.strided
+        ways[(x.device, y.device) if strided else None].append(index)
+    for way, indices in ways.items():
+        if way is None or not _crosses(*way):
+            fused_copies([targets[i] for i in indices], [sources[i] for i in indices])
+            continue
+        ys, xs = [targets[i].detach() for i in indices], [sources[i].detach() for i in indices]
+        _into_other_device(ys, xs, way[1])
+
+
+def _into_other_device(
+    targets: list[torch.Tensor], sources: list[torch.Tensor], device: torch.device
+) -> None:
+    """Write sources, all of one device, into targets, all on another."""
+    small = [i for i, x in enumerate(sources) if _is_packable(x)]
+    rest = set(range(len(sources))).difference(small)
+    for batch in _batches(sources, small):
+        arrived = _arrived([sources[i] for i in batch], device)
+        fused_copies([targets[i] for i in batch], arrived)
+    large = [
+        i
+        for i in sorted(rest)
+        if device.type == "cpu" and _is_staged(sources[i]) and targets[i].is_contiguous()
+    ]
+    _staged([sources[i] for i in large], [targets[i] for i in large])
+    for index in rest.difference(large):
+        targets[index].copy_(sources[index])
+
+
+def _is_packable(x: torch.Tensor) -> bool:
+    return 0 < x.nbytes <= PACKED and not x.is_conj() and not x.is_neg()
+
+
+def _is_staged(x: torch.Tensor) -> bool:
+    """Whether the bytes of `x` can be brought to the host as they lie, and there are any."""
+    return x.nbytes > 0 and x.is_contiguous() and not x.is_conj() and not x.is_neg()
+
+
+def _batches(tensors: Sequence[torch.Tensor], indices: list[int]) -> Iterator[list[int]]:
+    """Yield `indices` in runs whose tensors fit one staging buffer together."""
+    run: list[int] = []
+    held = 0
+    for index in indices:
+        nbytes = tensors[index].nbytes
+        if run and held + nbytes > STAGING:
+            yield run
+            run, held = [], 0
+        run.append(index)
+        held += nbytes
+    if run:
+        yield run
+
+
+def _arrived(tensors: Sequence[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
+    """Return the tensors packed and moved, contiguous; on the host until the next transfer only."""
+    packing = Packing(tensors)
+    return packing.views(_crossed(packing.flats(), target))
+
+
+def _crossed(flats: list[torch.Tensor], target: torch.device) -> list[torch.Tensor]:
+    """Return `flats`, contiguous tensors of one device, on the device `target`."""
+    source = flats[0].device
+    if source.type == target.type:
+        return [flat.to(target) for flat in flats]  # PyTorch makes both streams wait
+    hosts = _regions(flats)
+    if source.type == "cpu":
+        arrived = []
+        for flat, host in zip(flats, hosts, strict=True):
+            host.copy_(flat)
+            arrived.append(host.to(target, non_blocking=True))
+        torch.cuda.current_stream(target).synchronize()  # the buffers are used again
+        return arrived
+    for flat, host in zip(flats, hosts, strict=True):
+        host.copy_(flat, non_blocking=True)
+    torch.cuda.current_stream(source).synchronize()
+    return hosts
+
+
+def _regions(flats: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return a place for each of `flats` in a staging buffer of this thread."""
+    starts = []
+    end = 0
+    for flat in flats:
+        starts.append(end)
+        end += -(-flat.nbytes // ALIGNMENT) * ALIGNMENT
+    buffer = _buffers(end)[0]
+    return [
+        buffer[start : start + flat.nbytes].view(flat.dtype)
+        for flat, start in zip(flats, starts, strict=True)
+    ]
+
+
+def _laid_out(arrived: list[torch.Tensor], models: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what has arrived on memory of its own, each tensor's strides as its model has them."""
+    if _FOREACH_CLONE is None or arrived[0].is_cuda or not all(x.is_contiguous() for x in models):
+        return fused_clones(arrived, models)
+    return list(_FOREACH_CLONE(arrived))
+
+
+def _host_memory(x: torch.Tensor, total: int) -> torch.Tensor:
+    """Return an uninitialised contiguous host tensor for `x`, one of tensors of `total` bytes."""
     from tether.live import applying
 
-    if x.nbytes < pool.THRESHOLD:
-        result = torch.empty(x.shape, dtype=x.dtype, device="cpu")
-    else:
-        like = torch.empty(x.shape, dtype=x.dtype, device="meta")
-        result, _ = applying.pooled_like(like, torch.contiguous_format)
-    if x.nbytes == 0:
-        return result
-    source = x.reshape(-1).view(torch.uint8)
-    target = result.reshape(-1).view(torch.uint8)
-    stream: Any = torch.cuda.Stream(x.device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(x.device))
-    chunk = min(STAGING, x.nbytes)
-    buffers = _buffers(chunk)
+    smallest = pool.SMALLEST if total >= pool.THRESHOLD else pool.THRESHOLD
+    if x.nbytes < smallest or not pool.enabled:
+        return torch.empty(x.shape, dtype=x.dtype, device="cpu")
+    like = torch.empty(x.shape, dtype=x.dtype, device="meta")
+    try:
+        return applying.pooled_like(like, torch.contiguous_format)[0]
+    except OSError:  # no memory to map: let PyTorch try, and say so in its own words
+        pool.trim()
+        return torch.empty(x.shape, dtype=x.dtype, device="cpu")
+
+
+def _staged(sources: list[torch.Tensor], targets: list[torch.Tensor]) -> None:
+    """Copy contiguous tensors of one CUDA device into contiguous host tensors, in chunks.
+
+    A side stream brings the chunks into two pinned buffers in turn, and the host empties one while
+    the other is filled, also from the end of one tensor to the beginning of the next.
+    """
+    if not sources:
+        return
+    device = sources[0].device
+    chunks = list(_chunks(sources, targets))
+    buffers = _buffers(max(part.numel() for part, _ in chunks))
+    stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     events: list[Any] = [torch.cuda.Event() for _ in buffers]  # type: ignore[no-untyped-call]
-    starts = list(range(0, x.nbytes, chunk))
-    for number in range(len(starts) + 1):
-        if number < len(starts):
-            part = source[starts[number] : starts[number] + chunk]
-            with torch.cuda.stream(stream):
-                buffers[number % 2][: part.numel()].copy_(part, non_blocking=True)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        for number in range(len(chunks) + 1):
+            if number < len(chunks):  # its buffer was emptied in the round before
+                part = chunks[number][0]
+                with torch.cuda.stream(stream):
+                    buffers[number % 2][: part.numel()].copy_(part, non_blocking=True)
                 events[number % 2].record(stream)
-        if number:
-            events[(number - 1) % 2].synchronize()
-            place = target[starts[number - 1] : starts[number - 1] + chunk]
-            ctypes.memmove(place.data_ptr(), buffers[(number - 1) % 2].data_ptr(), place.numel())
-    x.record_stream(stream)
-    return result.data
+            if number:
+                place = chunks[number - 1][1]
+                events[(number - 1) % 2].synchronize()
+                place.copy_(buffers[(number - 1) % 2][: place.numel()])
+    finally:
+        # Interrupted, it must not leave a transfer under way: neither from memory that the source
+        # may give back nor into a buffer that is used again.
+        stream.synchronize()
 
 
-_kept_buffers = threading.local()
-
-
-def _buffers(nbytes: int) -> list[torch.Tensor]:
-    """Return this thread's two staging buffers: pinning costs more than a transfer."""
-    known = getattr(_kept_buffers, "pair", None)
-    if known is None or known[0].numel() < nbytes:
-        known = _kept_buffers.pair = [staging(nbytes), staging(nbytes)]
-    return list(known)
+def _chunks(
+    sources: list[torch.Tensor], targets: list[torch.Tensor]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the bytes of each pair of contiguous tensors in pieces of at most `STAGING`."""
+    for x, y in zip(sources, targets, strict=True):
+        here, there = x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8)
+        yield from zip(here.split(STAGING), there.split(STAGING), strict=True)
