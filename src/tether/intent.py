@@ -20,6 +20,9 @@ NUMPY_DTYPES = frozenset(
 )
 """What NumPy can hold without help."""
 
+RAGGED = frozenset({"nested", "jagged"})
+"""Layouts of tensors whose rows differ in length."""
+
 EXTENSION_DTYPES = {
     "bfloat16": "bfloat16",
     "float8_e4m3fn": "float8_e4m3fn",
@@ -52,7 +55,7 @@ class Subject(NamedTuple):
 
     device: str = "cpu"
     dtype: str = "float32"
-    layout: str = "strided"
+    layout: str = "strided"  # "nested" and "jagged" for tensors whose rows differ in length
     shape: tuple[int, ...] = ()
     requires_grad: bool = False
     conj: bool = False  # the conjugate bit is set: the bytes are not the values
@@ -61,6 +64,7 @@ class Subject(NamedTuple):
     pinned: bool = False
     inference: bool = False  # inference mode is on, or it was made in it
     plain: bool = True  # no subclass that intercepts dispatch
+    readonly: bool = False  # a NumPy array that refuses writes
 
 
 class Target(NamedTuple):
@@ -203,6 +207,11 @@ def _shared(intent: Intent, subject: Subject, world: World) -> Plan:
         raise Refused(f"the bytes do not lie in {intent.memory_format} order", own)
     if intent.dense and subject.layout != "strided":
         raise Refused(f"a {subject.layout} tensor stores no zeros to share", own)
+    if subject.readonly and not intent.readonly:
+        also = "readonly=True, or " if intent.to == "numpy" else ""
+        raise Refused(
+            "the array refuses writes, which its sharer would not", f"use {also}{own[4:]}"
+        )
     if intent.non_blocking:
         raise Refused("sharing copies nothing that could be waited for", "leave non_blocking out")
     steps: list[Step] = []
@@ -238,7 +247,14 @@ def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
         if device != "cpu" and intent.device:
             raise Refused("NumPy lives in host memory", 'use device="cpu" or leave device out')
         moves, device = subject.device != "cpu", "cpu"
+    if subject.device == "meta" and (moves or foreign):
+        raise Refused("a meta tensor has no values", "make one of its shape, as torch.empty_like")
     dense = subject.layout != "strided" and (intent.dense or foreign)
+    if dense and subject.layout in RAGGED:
+        raise Refused(
+            "the rows of a nested tensor differ in length",
+            "copy its unbind(), or torch.nested.to_padded_tensor(x, 0.0)",
+        )
     if dense and not intent.dense:
         raise Refused(f"{intent.to} has no {subject.layout} layout", "use dense=True")
     if dense:

@@ -75,7 +75,13 @@ def tensors(draw: st.DrawFn, device: str = "cpu") -> torch.Tensor:
        grad=st.sampled_from(["cut", "keep"]))  # fmt: skip
 def test_the_ties_are_the_intent(device, data, memory, grad):
     x = data.draw(tensors(device))
-    before, version = bits(x), x._version
+    fired: list[str] = []
+    if x.requires_grad:
+        x.register_hook(lambda _: fired.append("hook"))
+        if x.is_leaf:
+            x.grad = torch.zeros_like(x)
+    given = x.grad if x.is_leaf else None
+    before, version, maker = bits(x), x._version, x.grad_fn
     y = tether.copy(x, memory=memory, grad=grad)
     relation = tether.relate(y, x)
     if x.numel():
@@ -87,7 +93,12 @@ def test_the_ties_are_the_intent(device, data, memory, grad):
     assert same_values(y, x)
     assert type(y) is type(x)
     assert (bits(x), x._version) == (before, version)
-    assert not x.is_leaf or x.grad is None
+    assert fired == []
+    assert x.grad_fn is maker
+    assert not x.is_leaf or x.grad is given
+    if x.requires_grad:
+        torch.autograd.grad(x.view_as(x), x, torch.ones_like(x))
+        assert fired == ["hook"]
 
 
 @LAW

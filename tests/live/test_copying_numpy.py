@@ -73,3 +73,42 @@ def test_dlpack():
     owned = torch.from_dlpack(tether.copy(w, to="dlpack"))
     assert tether.relate(shared, w).bytes == 12
     assert tether.relate(owned, w).memory == "none"
+
+
+def test_arrays_that_no_tensor_can_lie_on():
+    array = np.arange(6.0)
+    for odd in (array[::-1], array.astype(">f8")):
+        assert tether.copy(odd).tolist() == odd.tolist()
+        assert tether.copy(odd, to="numpy").tolist() == odd.tolist()
+        assert tether.relate(tether.copy(odd), odd).memory == "none"
+        with pytest.raises(Refused, match="torch"):
+            tether.copy(odd, memory="share")
+        with pytest.raises(Refused, match="torch"):
+            tether.copy(torch.ones(6), out=odd)
+    assert tether.relate(array[::-1], array).memory == "same"
+    assert tether.relate(array[3::-1], torch.from_numpy(array)[2:]).bytes == 16
+
+
+def test_a_read_only_array_is_not_shared_with_what_could_write():
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    assert tether.copy(array).tolist() == [0, 1, 2]
+    with pytest.raises(Refused, match="refuses writes"):
+        tether.copy(array, memory="share")
+    with pytest.raises(Refused, match="readonly=True"):
+        tether.copy(array, memory="share", to="numpy")
+    shared = tether.copy(array, memory="share", to="numpy", readonly=True)
+    assert not shared.flags.writeable
+    assert tether.relate(shared, array).memory == "same"
+
+
+def test_what_has_no_array_says_why():
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    jagged = torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged)
+    for x in (nested, jagged):
+        with pytest.raises(Refused, match="unbind"):
+            tether.copy(x, to="numpy", dense=True)
+    with pytest.raises(Refused, match="no values"):
+        tether.copy(torch.ones(2, device="meta"), to="numpy")
+    with pytest.raises(Refused, match="no values"):
+        tether.copy(torch.ones(2, device="meta"), device="cpu")

@@ -288,6 +288,52 @@ def test_a_tree_to_numpy_keeps_its_ties():
         tether.copy({"w": w}, to="numpy", device="meta")
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"to": "numpy", "grad": "keep"}, "do not flow"),
+        ({"to": "numpy", "grad": "keep", "memory": "share"}, "do not flow"),
+        ({"readonly": True}, "only a NumPy array"),
+        ({"memory": "share", "non_blocking": True}, "waited for"),
+        ({"memory": "share", "dtype": "float64"}, "other values"),
+        ({"memory": "share", "device": "meta"}, "no memory in common"),
+        ({"to": "dlpack", "grad": "keep"}, "do not flow"),
+        ({"out": {"w": torch.ones(3)}}, "differs|shape|is .* now"),
+    ],
+)
+def test_a_tree_is_refused_what_a_tensor_is(options, why):
+    w = torch.ones(2, requires_grad=True)
+    with pytest.raises(Refused, match=why):
+        tether.copy({"w": w}, **options)
+    with pytest.raises(Refused, match=why):
+        tether.plan({"w": w}, **options)
+    with pytest.raises(Refused):
+        tether.copy(w, **{**options, **({"out": torch.ones(3)} if "out" in options else {})})
+
+
+def test_the_plan_of_a_refresh_says_that_it_writes():
+    plan = tether.plan({"w": torch.ones(2)}, out={"w": torch.zeros(2)})
+    assert [(name, each.calls) for name, each in plan.plans] == [("['w']", ("write",))]
+
+
+def test_a_tree_of_read_only_arrays():
+    w = torch.ones(2, requires_grad=True)
+    shared = tether.copy({"w": w}, to="numpy", memory="share", readonly=True)["w"]
+    assert not shared.flags.writeable
+    assert tether.relate(shared, w).memory == "same"
+
+
+def test_a_lazy_module_is_copied_before_it_has_weights():
+    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
+    copied = tether.copy(model)
+    assert isinstance(copied[0].weight, nn.UninitializedParameter)
+    assert copied[0].weight is not model[0].weight
+    copied(torch.ones(2, 5))
+    assert copied[0].weight.shape == (3, 5)
+    assert isinstance(model[0].weight, nn.UninitializedParameter)
+    assert tether.relate(copied[1].weight, model[1].weight).memory == "none"
+
+
 def test_a_refresh_checks_what_it_writes_into():
     model = Tied()
     copied = tether.copy(model)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from tether.intent import EXTENSION_DTYPES, Intent, Plan, Subject, Target, World
 from tether.live import numpy_bridge, pool, relating, threads
@@ -29,10 +30,11 @@ def dtype_name(dtype: torch.dtype) -> str:
 def is_plain(x: torch.Tensor) -> bool:
     """Whether `x` is strided elements on a storage: what can be copied by its geometry.
 
-    False for sparse, nested, quantized and wrapper tensors, and inside `torch.func` transforms.
+    False for sparse, nested, quantized, wrapper and uninitialized tensors, and inside of
+    `torch.func` transforms.
     """
     return (
-        (type(x) is torch.Tensor or type(x).__torch_dispatch__ is _NO_DISPATCH)
+        (type(x) is torch.Tensor or (type(x).__torch_dispatch__ is _NO_DISPATCH and not is_lazy(x)))
         and x.layout is torch.strided
         and not x.is_nested
         and not x.is_quantized
@@ -47,13 +49,17 @@ def has_tangent(x: torch.Tensor) -> bool:
     return forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None
 
 
-def subject_of(x: torch.Tensor) -> Subject:
-    """Return the facts about `x` on which a plan depends. Touches no memory."""
+def subject_of(x: torch.Tensor, readonly: bool = False) -> Subject:
+    """Return the facts about `x` on which a plan depends. Touches no memory.
+
+    `readonly` says that `x` lies on an array that refuses writes, which a tensor does not know.
+    """
     plain = is_plain(x)
+    strided = x.layout is torch.strided
     return Subject(
         device=str(x.device),
         dtype=dtype_name(x.dtype),
-        layout=str(x.layout).removeprefix("torch."),
+        layout="nested" if x.is_nested and strided else str(x.layout).removeprefix("torch."),
         shape=tuple(x.shape) if plain else (),
         requires_grad=x.requires_grad or has_tangent(x),
         conj=x.is_conj(),
@@ -62,6 +68,7 @@ def subject_of(x: torch.Tensor) -> Subject:
         pinned=x.device.type == "cpu" and plain and torch.cuda.is_available() and x.is_pinned(),
         inference=torch.is_inference_mode_enabled() or x.is_inference(),
         plain=plain,
+        readonly=readonly,
     )
 
 

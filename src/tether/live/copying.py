@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from tether.intent import Intent, Plan, Refused, check_words, decide
 from tether.live import applying, numpy_bridge, pool, refreshing, storages, threads, trees
@@ -191,33 +192,49 @@ def _check(intent: Intent, objects: str) -> None:
         raise ValueError(f"objects={objects!r} is not known; it is copy or share")
 
 
-def _decided(x: torch.Tensor, intent: Intent, out: Any) -> Plan:
+def _decided(x: torch.Tensor, intent: Intent, out: Any, readonly: bool = False) -> Plan:
     target = None if out is None else applying.target_of(out, x)
-    return decide(intent, applying.subject_of(x), target, applying.world())
+    return decide(intent, applying.subject_of(x, readonly), target, applying.world())
+
+
+def _decided_one(obj: Any, intent: Intent, out: Any) -> tuple[torch.Tensor, Plan]:
+    """Return the tensor that a lone tensor or array is copied as, and the plan for it."""
+    readonly = numpy_bridge.is_readonly(obj)
+    x = numpy_bridge.tensor_on(numpy_bridge.copyable(obj, intent.memory))
+    return x, _decided(x, intent, out, readonly)
+
+
+def _decided_in_tree(x: torch.Tensor, intent: Intent, out: Any = None) -> Plan:
+    in_tree = storages.plan_in_tree(x, intent)._replace(non_blocking=intent.non_blocking)
+    return _decided(x, in_tree, out)
 
 
 def _planned(obj: Any, intent: Intent, out: Any, share_types: tuple[type, ...]) -> Plan | TreePlan:
     if isinstance(obj, _Tensor) or numpy_bridge.is_array(obj):
-        return _decided(numpy_bridge.tensor_on(obj), intent, out)
+        return _decided_one(obj, intent, out)[1]
     found = trees.find(obj, share_types)
     names = trees.paths(obj)
     plain = [x for x in found.tensors if applying.is_plain(x)]
-    each = [storages.plan_in_tree(x, intent)._replace(out=False) for x in found.tensors]
+    targets: list[Any] = [None] * len(found.tensors)
+    if intent.out:
+        _refuse_for_out(intent)
+        refreshing.pair(obj, out, found, share_types)
+        targets = trees.find(out, share_types).tensors
     return TreePlan(
         tensors=len(found.tensors),
         groups=sum(not group.alone for group in storages.grouped(plain)),
         nbytes=sum(x.nbytes for x in plain),
         passed=tuple(sorted({type(item).__name__ for item in found.passed})),
         plans=tuple(
-            (names.get(id(x), "?"), _decided(x, intent_of_x, None))
-            for x, intent_of_x in zip(found.tensors, each, strict=True)
+            (names.get(id(x), "?"), _decided_in_tree(x, intent, target))
+            for x, target in zip(found.tensors, targets, strict=True)
         ),
     )
 
 
 def _copy_one(obj: Any, intent: Intent, out: Any) -> Any:
-    x = numpy_bridge.tensor_on(obj)
-    made = applying.apply(_decided(x, intent, out), x, intent, out)
+    x, decided = _decided_one(obj, intent, out)
+    made = applying.apply(decided, x, intent, out)
     plain = type(x) is _Tensor and not x.__dict__
     if intent.to != "torch" or intent.out or plain or not isinstance(made, _Tensor):
         return made
@@ -301,6 +318,10 @@ def _refuse_for_numpy(obj: Any, found: trees.Found, intent: Intent) -> None:
 def _copied(found: trees.Found, intent: Intent) -> list[Any]:
     """Return the copies of the tensors of a tree, in order, dressed as their originals."""
     tensors = found.tensors
+    if intent.to != "torch" or intent.readonly or intent.memory == "share":
+        for x in tensors:  # what cannot be is refused before anything is copied
+            if not is_lazy(x):
+                _decided_in_tree(x, intent)
     plain = [x for x in tensors if applying.is_plain(x)]
     inner = intent._replace(to="torch", non_blocking=False, readonly=False)
     if intent.to == "numpy" and intent.memory == "own":  # ties are kept on the way to the host
@@ -334,6 +355,11 @@ def _untied(tensors: list[torch.Tensor], plain: list[torch.Tensor]) -> list[torc
 
 def _copy_special(x: torch.Tensor, intent: Intent) -> torch.Tensor:
     """Copy a tensor of another layout or of a wrapper class, as PyTorch copies it."""
+    if is_lazy(x):  # it has no values yet, and nothing else would copy it
+        kind: Any = type(x)
+        dtype = getattr(torch, intent.dtype) if intent.dtype else x.dtype
+        lazy: torch.Tensor = kind(x.requires_grad, device=intent.device or x.device, dtype=dtype)
+        return lazy
     intent = storages.plan_in_tree(x, intent)
     new = applying.apply(_decided(x, intent, None), x, intent)
     return dressed(new, x, intent.grad)

@@ -182,7 +182,7 @@ def relate(a: Any, b: Any) -> Relation:
     `a`), ``descendant``, ``common``, ``same``, ``cut`` (one of them takes part in a graph and
     nothing flows between them), ``none``.
     """
-    one, two = numpy_bridge.tensor_on(a), numpy_bridge.tensor_on(b)
+    one, two = numpy_bridge.bytes_of(a), numpy_bridge.bytes_of(b)
     gradient = _gradient_between(one, two)
     with torch._C.DisableTorchFunctionSubclass():
         return _memory_between(one, two, gradient)
