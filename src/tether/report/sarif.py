@@ -1,16 +1,37 @@
-"""The findings as SARIF 2.1.0, for code hosts and editors."""
+"""The findings as SARIF 2.1.0, for code hosts and editors.
+
+Each verdict is a rule with its page as help; the ends of a finding are a code flow; an edit is a
+fix. What could not be seen is a notification of the run.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
 import tether
 from tether.facts import Site
-from tether.finding import Edit, Finding
-from tether.report.build import Findings
+from tether.finding import Edit, Evidence, Finding
+from tether.report.build import Findings, gap_counts
+from tether.report.copies import SHOWN
 from tether.report.filters import shown_path
+from tether.report.keys import fingerprint, key
+from tether.source.syntax import source_of
+from tether.verdicts import VERDICTS
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LONGEST = 2_000  # characters of one line that are quoted
+_MOST_LINES = 20  # of one expression that is quoted
+_DRIVE = re.compile(r"[A-Za-z]:/")
+_IDLE_PAGE = """\
+# unused-ignore
+
+## What it says
+The comment on this line silences a verdict, and no such finding was made on it in this run. Remove
+the comment, or correct the name in it."""
+_IDLE = ("unused-ignore", "note", "a comment silences a verdict where there is none", _IDLE_PAGE)
 
 
 def dumps(about: Findings) -> str:
@@ -24,23 +45,45 @@ def to_sarif(about: Findings) -> dict[str, Any]:
     Columns count characters of the text (`unicodeCodePoints`), paths are relative to the folder
     of the program where they lie under it.
     """
-    slugs = sorted({finding.slug for finding in about.findings})
-    folder = about.trace.folder
+    slugs = list(dict.fromkeys(finding.slug for finding in about.findings))
+    results = _Results(about, {slug: number for number, slug in enumerate(slugs)})
+    invocation: dict[str, Any] = {"executionSuccessful": True}
+    notes = [_notification(reason, count) for reason, count in gap_counts(about.trace)]
+    if notes:
+        invocation["toolExecutionNotifications"] = notes
     run = {
         "tool": {
             "driver": {
                 "name": "tether",
                 "version": tether.__version__,
-                "rules": [{"id": slug, "name": _title(slug)} for slug in slugs],
+                "semanticVersion": tether.__version__,
+                "rules": [_rule(slug) for slug in slugs],
             }
         },
         "columnKind": "unicodeCodePoints",
-        "results": [_result(one, slugs.index(one.slug), folder) for one in about.findings],
+        "invocations": [invocation],
+        "results": [results.result(one) for one in about.findings],
     }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+# ----------------------------------------------------------------------------------------- rules
+
+
+def _rule(slug: str) -> dict[str, Any]:
+    """Return a verdict as a rule: its summary, what it says, and its page as help."""
+    known = {one.slug: (one.slug, one.severity, one.summary, one.page.strip()) for one in VERDICTS}
+    if slug not in (*known, _IDLE[0]):
+        return {"id": slug, "name": _title(slug)}
+    _, severity, summary, page = known.get(slug, _IDLE)
     return {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [run],
+        "id": slug,
+        "name": _title(slug),
+        "shortDescription": {"text": _sentence(summary)},
+        "fullDescription": {"text": _says(page)},
+        "help": {"text": page, "markdown": page},
+        "defaultConfiguration": {"level": severity},  # SARIF's words are ours
+        "properties": {"tags": ["pytorch"], "precision": "high"},
     }
 
 
@@ -48,41 +91,134 @@ def _title(slug: str) -> str:
     return "".join(word.capitalize() for word in slug.split("-"))
 
 
-def _result(finding: Finding, rule: int, folder: str) -> dict[str, Any]:
-    places = [(one.site, one.text or one.role) for one in finding.evidence]
-    made: dict[str, Any] = {
-        "ruleId": finding.slug,
-        "ruleIndex": rule,
-        "level": finding.severity,  # SARIF's words are ours
-        "message": {"text": finding.message or finding.slug},
-        "locations": [_location(finding.site, folder)],
-        "occurrenceCount": max(1, finding.count),
-    }
-    if places:
-        flow = [{"location": _location(site, folder, text)} for site, text in places]
-        made["codeFlows"] = [{"threadFlows": [{"locations": flow}]}]
-    if finding.fix and finding.fix.edits:
-        made["fixes"] = [_fix(finding.fix.text, finding.fix.edits, folder)]
-    return made
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _uri(file: str, folder: str) -> str:
-    """Return a path as a URI; one that is not under the folder stays absolute."""
-    shown = shown_path(file, folder)
-    path = quote(shown, safe="/", errors="surrogateescape")
-    return f"file://{path}" if shown.startswith("/") else path
+def _says(page: str) -> str:
+    """Return the first paragraph under "What it says" of a verdict's page, or the whole page."""
+    found = re.search(r"^## What it says\n+(.+?)(?:\n\n|\n#|\Z)", page, re.DOTALL | re.MULTILINE)
+    return " ".join((found[1] if found else page).split())
 
 
-def _location(site: Site, folder: str, text: str = "") -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(site.file, folder)}}
-    if site.line > 0:
-        place["region"] = _region(site)
-    made: dict[str, Any] = {"physicalLocation": place}
-    if site.function:
-        made["logicalLocations"] = [{"fullyQualifiedName": site.function}]
-    if text:
-        made["message"] = {"text": text}
-    return made
+def _notification(reason: str, count: int) -> dict[str, Any]:
+    times = f" ({count:,} times)" if count > 1 else ""
+    return {"level": "note", "message": {"text": reason + times}}
+
+
+# --------------------------------------------------------------------------------------- results
+
+
+class _Results:
+    def __init__(self, about: Findings, rules: dict[str, int]) -> None:
+        self.about, self.rules = about, rules
+        self.folder = about.trace.folder
+
+    def result(self, finding: Finding) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "ruleId": finding.slug,
+            "ruleIndex": self.rules[finding.slug],
+            "level": finding.severity,
+            "message": {"text": finding.message or finding.slug},
+            "locations": [self._location(finding.site)],
+            "occurrenceCount": max(1, finding.count),
+            "partialFingerprints": {"site/v1": self._fingerprint(finding)},
+        }
+        ends = self._ends(finding)
+        if len(ends) > 1:
+            flow = [
+                {
+                    "location": self._location(end.site, end.text or end.role),
+                    "executionOrder": number,
+                    "importance": "essential",
+                }
+                for number, end in enumerate(ends, 1)
+            ]
+            made["codeFlows"] = [{"threadFlows": [{"locations": flow}]}]
+            made["relatedLocations"] = [
+                {"id": number, **self._location(end.site, end.text or end.role)}
+                for number, end in enumerate(ends, 1)
+                if end.site[:5] != finding.site[:5]
+            ]
+            if not made["relatedLocations"]:
+                del made["relatedLocations"]
+        if finding.fix and finding.fix.edits:
+            made["fixes"] = [self._fix(finding.fix.text, finding.fix.edits)]
+        bag = {
+            "subject": finding.subject,
+            "also": list(finding.also),
+            "assumes": list(finding.assumes),
+            "bytes": finding.bytes,
+            "fix": finding.fix.text if finding.fix else None,
+            "proven": finding.proven,
+        }
+        made["properties"] = {name: value for name, value in bag.items() if value not in (None, [])}
+        return made
+
+    def _ends(self, finding: Finding) -> list[Evidence]:
+        """Return the places of the story; the finding's own is always one of them."""
+        ends = list(finding.evidence)
+        if not any(one.site[:5] == finding.site[:5] for one in ends):
+            shown = SHOWN.get(finding.operation, finding.operation)
+            ends.insert(0, Evidence("", finding.site, f"{shown} here" if shown else finding.slug))
+        return ends
+
+    def _fingerprint(self, finding: Finding) -> str:
+        place = key(finding.site, finding.operation, self.folder)
+        return fingerprint(place, finding.slug, finding.subject)
+
+    def _uri(self, file: str) -> str:
+        """Return a path as a URI; one that is not under the folder stays absolute."""
+        shown = shown_path(file, self.folder)
+        drive = bool(_DRIVE.match(shown))
+        path = quote(shown, safe="/:" if drive else "/", errors="surrogateescape")
+        return f"file:///{path}" if drive else f"file://{path}" if path.startswith("/") else path
+
+    def _location(self, site: Site, text: str = "") -> dict[str, Any]:
+        place: dict[str, Any] = {"artifactLocation": {"uri": self._uri(site.file)}}
+        if site.line > 0 and site.file:
+            place["region"] = _region(site)
+            last = max(site.line, site.end_line)
+            lines = self._lines(site.file, site.line, last)
+            if lines.strip():
+                place["contextRegion"] = {
+                    "startLine": site.line,
+                    "endLine": last,
+                    "snippet": {"text": lines},
+                }
+        made: dict[str, Any] = {"physicalLocation": place} if site.file else {}
+        if site.function:
+            made["logicalLocations"] = [{"fullyQualifiedName": site.function, "kind": "function"}]
+        if text:
+            made["message"] = {"text": text}
+        return made
+
+    def _lines(self, file: str, first: int, last: int) -> str:
+        """Return whole lines of source, or "" where they are not known or too many to quote."""
+        text = self.about.sources.get(file) or self.about.trace.sources.get(file, "")
+        if not text or last - first >= _MOST_LINES:
+            return ""
+        source = source_of(file, text)
+        return "\n".join(source.line(at)[:_LONGEST] for at in range(first, last + 1))
+
+    def _fix(self, text: str, edits: tuple[Edit, ...]) -> dict[str, Any]:
+        by_file: dict[str, list[Edit]] = {}
+        for edit in edits:
+            by_file.setdefault(edit.file, []).append(edit)
+        return {
+            "description": {"text": text},
+            "artifactChanges": [
+                {
+                    "artifactLocation": {"uri": self._uri(file)},
+                    "replacements": [
+                        {"deletedRegion": _region(edit), "insertedContent": {"text": edit.text}}
+                        for edit in group
+                    ],
+                }
+                for file, group in by_file.items()
+            ],
+        }
 
 
 def _region(place: Site | Edit) -> dict[str, int]:
@@ -94,22 +230,3 @@ def _region(place: Site | Edit) -> dict[str, int]:
         if place.end_column > 0:
             region["endColumn"] = place.end_column
     return region
-
-
-def _fix(text: str, edits: tuple[Edit, ...], folder: str) -> dict[str, Any]:
-    by_file: dict[str, list[Edit]] = {}
-    for edit in edits:
-        by_file.setdefault(edit.file, []).append(edit)
-    return {
-        "description": {"text": text},
-        "artifactChanges": [
-            {
-                "artifactLocation": {"uri": _uri(file, folder)},
-                "replacements": [
-                    {"deletedRegion": _region(edit), "insertedContent": {"text": edit.text}}
-                    for edit in group
-                ],
-            }
-            for file, group in by_file.items()
-        ],
-    }
