@@ -125,6 +125,9 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--html", "html_file", metavar="FILE", help="Write one HTML page."),
             click.option("--no-source", is_flag=True, help="Leave source text out of the page."),
             click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF; - is stdout."),
+            click.option(
+                "--github", is_flag=True, help="Print the findings as GitHub Actions annotations."
+            ),
             click.option("--quiet", "-q", is_flag=True, help="No text report."),
             click.option(
                 "--fail-on",
@@ -313,6 +316,8 @@ def _write_reports(
             failed = EXIT_USAGE
     if not options["quiet"]:
         recording.print(stderr)
+    if options["github"]:
+        stderr.write(recording.github(os.environ.get("GITHUB_WORKSPACE") or folder))
     return failed
 
 

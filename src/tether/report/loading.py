@@ -17,6 +17,7 @@ from tether.history import History
 from tether.merging import merge
 from tether.recording import load as load_trace
 from tether.recording import save as save_trace
+from tether.report import github as as_github
 from tether.report import json as as_json
 from tether.report import page as as_page
 from tether.report import sarif as as_sarif
@@ -195,6 +196,10 @@ class Recording:
     def sarif(self) -> str:
         """Return the findings as SARIF 2.1.0."""
         return as_sarif.dumps(self.about)
+
+    def github(self, root: Paths = "") -> str:
+        """Return the findings as annotations of GitHub Actions; `root` is the checkout."""
+        return as_github.dumps(self.about, str(root))
 
     def report(
         self,
