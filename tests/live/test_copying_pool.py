@@ -247,6 +247,20 @@ def test_a_few_copies_are_enough_to_choose(monkeypatch):
     assert copies.make(1, nbytes=16 << 20) == ["alone"]  # as what was learnt next to it says
 
 
+def test_a_stall_is_answered_at_once_and_its_end_noticed(monkeypatch):
+    copies = Copies(monkeypatch, shared=1, alone=2)
+    copies.make(1000)
+    copies.costs["shared"] = 100  # a neighbour took a core
+    assert copies.make(100).count("shared") < 25
+    copies.costs["shared"] = 1
+    assert copies.make(400)[-100:].count("shared") > 90
+    small = 1 << 20
+    copies.costs = {"shared": 1, "alone": 2}
+    copies.make(1000, small)
+    copies.costs["shared"] = 100
+    assert copies.make(100, small).count("shared") < 35
+
+
 def test_one_thread_leaves_nothing_to_choose(monkeypatch):
     copies = Copies(monkeypatch, shared=10, alone=1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

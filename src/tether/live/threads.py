@@ -40,8 +40,16 @@ The number doubles each time: one early measurement may have been spoilt by page
 way is tried for the first time after one copy, so that a program that makes few has a choice.
 """
 
-UNWATCHED = 7
-"""Copies between two that are timed, once the other way has lost for long: timing has its price."""
+UNWATCHED, WATCHED = 7, 4 << 20
+"""Copies between two that are timed, once the other way has lost for long, and the bytes from which
+on every copy is timed: half a microsecond is a fortieth of a copy of 1 MB, and nothing later on."""
+
+STALLED = 2.0
+"""Times of what the other way takes from which on a way is thought to have changed altogether.
+
+A busy neighbour makes itself felt all at once: a copy on all threads waits 8 ms for the one that is
+not running. What was measured before says nothing any more, and the other way is tried at once.
+"""
 
 SAMPLES = 5
 """Copies whose median time stands for a way: a lost time slice says little about the next copy."""
@@ -88,13 +96,21 @@ class _Class:
         self.burst = 0  # copies that are still to be made the other way
         self.unwatched = 0  # copies that are not to be timed, since nothing has changed for long
 
-    def learn(self, spent: float, alone: bool) -> None:
-        """Take the time of one copy in, in seconds per byte, and choose the better way."""
+    def learn(self, spent: float, alone: bool, rest: int) -> None:
+        """Take the time of one copy in, in seconds per byte, and choose the better way.
+
+        When there is nothing to choose, `rest` copies need no timing.
+        """
+        if alone == self.led and self.mark and not self.burst:
+            if spent <= self.mark:  # as good as expected: nothing to decide
+                self.times[alone].append(spent)
+                if self.patience == RETRY:
+                    self.unwatched = rest
+                return
+            if spent > STALLED * self.mark:
+                self.times[alone].clear()
+                self.since, self.burst = 0, BURST
         self.times[alone].append(spent)
-        if alone == self.led and spent <= self.mark:  # as good as expected: nothing to decide
-            if self.patience == RETRY:
-                self.unwatched = UNWATCHED
-            return
         if self.burst or not all(self.times):
             return
         together, by_itself = map(_median, self.times)
@@ -152,7 +168,7 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
             known.patience = min(max(2 * known.patience, PATIENCE), RETRY)
     start = _clock()
     result = single_threaded(function) if alone else function()
-    known.learn((_clock() - start) / nbytes, alone)
+    known.learn((_clock() - start) / nbytes, alone, UNWATCHED if nbytes < WATCHED else 0)
     return result
 
 

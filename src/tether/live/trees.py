@@ -77,7 +77,9 @@ def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
     """Return the tensors inside `root`; objects of `passed_types` are not entered."""
     values = plain_values(root)
     if values is not None:
-        distinct = list(dict(zip(map(id, values), values, strict=True)).values())
+        distinct = list(values)
+        if len(set(map(id, distinct))) < len(distinct):
+            distinct = list(dict(zip(map(id, values), values, strict=True)).values())
         return Found(distinct, [], [], flat=True)
     seen: dict[int, Any] = {}
     tensors: list[torch.Tensor] = []
