@@ -27,6 +27,7 @@ _LAZY = {
     "rulebook": ("tether.rulebook_cli", "rulebook_command"),
     "bench": ("tether.bench_cli", "bench_command"),
     "memory": ("tether.memory_cli", "memory_command"),
+    "diff": ("tether.diff_cli", "diff_command"),
 }
 
 
@@ -164,6 +165,9 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Run the program again without the needless copies, and compare every result.",
 )
+@click.option("--fix", is_flag=True, help="Show the edits that are proven safe, as a diff.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix: the other edits as well.")
+@click.option("--write", is_flag=True, help="With --fix: make the edits, and run to confirm.")
 @_report_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def run(
@@ -177,6 +181,9 @@ def run(
     eager: bool,
     memory: bool,
     prove: bool,
+    fix: bool,
+    unsafe_fixes: bool,
+    write: bool,
     **report: Any,
 ) -> None:
     """Run SCRIPT unmodified under the recorder and report when it ends.
@@ -185,6 +192,8 @@ def run(
     times more, each in a process of its own and with its standard input closed; what it writes to
     files it writes again.
     """
+    if (write or unsafe_fixes) and not fix:
+        _fail("--write and --unsafe-fixes say how --fix is meant: add --fix")
     program = _program(module, code, arguments)
     _check_writable(output, *(report[kind] for kind in ("json_file", "html_file", "sarif_file")))
     try:
@@ -197,7 +206,8 @@ def run(
 
     def finish(ending: Ending) -> int:
         # The program may have gone elsewhere; the files asked for are relative to the start.
-        options = {**report, "memory": memory, "prove": program if prove else None}
+        options = {**report, "memory": memory, "prove": program if prove or fix else None}
+        options |= {"fix": fix, "unsafe": unsafe_fixes, "write": write}
         return _finish(ending, output, options, stderr, stdout, folder)
 
     try:
@@ -274,6 +284,8 @@ def _finish(
             click.echo(f"tether: the recording was not saved: {error}", file=stderr)
             status = status or EXIT_USAGE
     failed = _write_reports(recording, options, stderr, stdout, folder)
+    if options["fix"]:
+        failed = _fix(recording, options, folder, stderr) or failed
     return status or failed or _verdict(recording, options["fail_on"])
 
 
@@ -289,6 +301,41 @@ def _prove(recording: Recording, program: Program, folder: str, stderr: TextIO) 
         )
     except CannotProveError as error:
         click.echo(f"tether: nothing was proven: {error}", file=stderr)
+
+
+def _fix(recording: Recording, options: dict[str, Any], folder: str, stderr: TextIO) -> int:
+    """Show the edits, make them where that was asked for; return 2 when that failed."""
+    from tether.fixing import confirm, repairs
+    from tether.proving import CannotProveError, runner
+
+    def tell(line: str) -> None:
+        click.echo(f"tether: {line}", file=stderr)
+
+    found = repairs(recording, unsafe=options["unsafe"])
+    for line in found.refused:
+        tell(line)
+    if not found.changes:
+        more = f"; {found.unsafe} unsafe, see --unsafe-fixes" if found.unsafe else ""
+        tell(f"there is nothing to edit{more}")
+        return 0
+    click.echo(found.diff, file=stderr, nl=False)
+    if not options["write"]:
+        many = "1 finding" if found.findings == 1 else f"{found.findings} findings"
+        tell(f"{many} can be repaired so; --write makes these edits")
+        return 0
+    try:
+        changed = confirm(found, runner(options["prove"], folder), tell, unsafe=options["unsafe"])
+    except CannotProveError as error:
+        tell(f"nothing was written: {error}")
+        return EXIT_USAGE
+    if not changed:
+        tell("the edits were made; a run with them gave the same results, bit for bit")
+    elif options["unsafe"]:
+        tell(f"the edits were made; with them: {'; '.join(changed[:5])}")
+    else:
+        tell(f"the files are as they were: with the edits {'; '.join(changed[:5])}")
+        return EXIT_USAGE
+    return 0
 
 
 def _write_reports(

@@ -3,10 +3,10 @@
 A `needless-copy` finding says that nothing would change without the copy. `prove` runs the program
 twice unchanged and once with every such copy replaced by its source, each time in a process of its
 own, and holds everything that was handed out against the unchanged run, bit for bit (what that is,
-`tether.live.trial` says; the lines on stdout and the exit code too). What differs between the two
-unchanged runs is the program's own doing and is left out. When the changed run differs, the copies
-are halved until those that make the difference are found: their findings are withdrawn and kept as
-defects, which is what they are.
+`tether.live.trial` says; the lines on stdout and the exit code too). Lines that differ between the
+two unchanged runs (times, say) are the program's own doing and are left out; where values differ
+nothing can be proven. When the changed run differs, the copies are halved until those that make the
+difference are found: their findings are withdrawn and kept as defects, which is what they are.
 
 An `alias-write` finding asks for a copy: the program runs with it, and the finding tells what
 changes.
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,14 +54,6 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-@dataclass
-class _Noise:
-    """What two unchanged runs do not agree on."""
-
-    values: set[int] = field(default_factory=set)
-    lines: set[int] = field(default_factory=set)
-
-
 Run = Callable[[Sequence[list[Any]], float], Outcome]
 """Runs the program with some changes (rows of `tether.live.trial.Change`), within a time."""
 
@@ -78,7 +70,7 @@ def prove(recording: Recording, run: Run, tell: Callable[[str], None]) -> None:
         return
     tell("running the program twice as it is")
     plain, again = run([], 0), run([], 0)
-    noise = _noise(plain, again)
+    noise = noise_of(plain, again)
     limit = 60 + 10 * max(plain.seconds, again.seconds)
 
     def differs(numbers: Sequence[int]) -> tuple[list[str], Outcome]:
@@ -168,26 +160,29 @@ def _same(one: Site, other: Site) -> bool:
     return one[:5] == other[:5]
 
 
-def _noise(one: Outcome, other: Outcome) -> _Noise:
-    """Return where two unchanged runs differ.
+def noise_of(one: Outcome, other: Outcome) -> set[int]:
+    """Return which lines two unchanged runs print differently: times, say.
 
-    Raises `CannotProveError` where they differ so much that they cannot be held against each other.
+    Raises `CannotProveError` where their values differ: then nothing can be held against them.
     """
-    if [v[:2] for v in one.values] != [v[:2] for v in other.values]:
+    if one.error != other.error or one.exit_code != other.exit_code:
         raise CannotProveError(
-            "two unchanged runs handed out different values in number or order; set its seeds"
+            f"two unchanged runs ended differently ({other.error or 'no error'})"
         )
-    if (one.exit_code, len(one.lines)) != (other.exit_code, len(other.lines)):
-        raise CannotProveError("two unchanged runs printed different lines; set its seeds")
-    noise = _Noise()
-    noise.values = {
-        n for n, (a, b) in enumerate(zip(one.values, other.values, strict=True)) if a != b
-    }
-    noise.lines = {n for n, (a, b) in enumerate(zip(one.lines, other.lines, strict=True)) if a != b}
-    return noise
+    if len(one.values) != len(other.values):
+        raise CannotProveError("two unchanged runs handed out different numbers of values")
+    differing = sum(a != b for a, b in zip(one.values, other.values, strict=True))
+    if differing:
+        raise CannotProveError(
+            f"{differing:,} of {len(one.values):,} values differ between two unchanged runs;"
+            " set every seed (and torch.use_deterministic_algorithms)"
+        )
+    if len(one.lines) != len(other.lines):
+        raise CannotProveError("two unchanged runs printed different numbers of lines")
+    return {n for n, (a, b) in enumerate(zip(one.lines, other.lines, strict=True)) if a != b}
 
 
-def differences(plain: Outcome, changed: Outcome, noise: _Noise) -> list[str]:
+def differences(plain: Outcome, changed: Outcome, noise: set[int]) -> list[str]:
     """Return in words what a changed run handed out differently; nothing: the same, bit for bit."""
     found = []
     if changed.error != plain.error:
@@ -197,15 +192,15 @@ def differences(plain: Outcome, changed: Outcome, noise: _Noise) -> list[str]:
     if [v[:2] for v in plain.values] != [v[:2] for v in changed.values]:
         found.append("it hands out other values, in number or order")
     else:
-        for n, (one, other) in enumerate(zip(plain.values, changed.values, strict=True)):
-            if one[2] != other[2] and n not in noise.values:
+        for one, other in zip(plain.values, changed.values, strict=True):
+            if one[2] != other[2]:
                 where = f" at {one[1]}" if one[1] else ""
                 found.append(f"{one[0]}{where} is another value")
     if len(plain.lines) != len(changed.lines):
         found.append("it prints other lines")
     else:
         for n, (a, b) in enumerate(zip(plain.lines, changed.lines, strict=True)):
-            if a != b and n not in noise.lines:
+            if a != b and n not in noise:
                 found.append(f"it prints {_short(b)} instead of {_short(a)}")
     return list(dict.fromkeys(found))
 

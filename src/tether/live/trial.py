@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -295,6 +296,17 @@ def _shown(place: Position) -> str:
 # -- as a process ----------------------------------------------------------------------------------
 
 
+def _seed() -> None:
+    """Give a program that sets no seeds the same ones in every trial."""
+    random.seed(0)
+    torch.manual_seed(0)
+    try:
+        import numpy as np
+    except ImportError:
+        return
+    np.random.seed(0)
+
+
 def main(order: str) -> int:
     """Run the program of an order, and write what was seen beside it."""
     given = json.loads(Path(order).read_text("utf-8"))
@@ -304,6 +316,7 @@ def main(order: str) -> int:
         for one in given["changes"]
     ]
     session = TrialSession(changes)
+    _seed()
 
     def finish(ending: running.Ending) -> int:
         error = "" if ending.error is None else f"{type(ending.error).__name__}: {ending.error}"

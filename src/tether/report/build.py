@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,6 +26,7 @@ from tether.report.document import (
 )
 from tether.report.filters import Selection, shown_path
 from tether.report.gradients import Gradient
+from tether.source.edits import apply
 from tether.source.syntax import source_of
 
 MANY_PARAMETERS = 24  # above this the gradient table has a row for each module
@@ -162,6 +164,7 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
     more = [excerpt(one.site, one.text or _role(one.role, ""), about) for one in others[1:]]
     facts = [f"{finding.count} times"] if finding.count > 1 else []
     facts += [bytes_text(finding.bytes)] if finding.bytes else []
+    facts += ["proven"] if finding.proven else []
     fix = finding.fix
     return FindingBlock(
         number=number,
@@ -173,22 +176,29 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
         ends=tuple(ends),
         evidence=tuple(more),
         fix=fix.text if fix else "",
-        edits=tuple(_edited(edit, about) for edit in (fix.edits if fix else ())),
+        edits=tuple(_edited(fix.edits, about)) if fix else (),
         assumes=finding.assumes,
         facts=", ".join(facts),
     )
 
 
-def _edited(edit: Edit, about: Findings) -> str:
-    """Return the line as it is after an edit: ``train.py:14: return self.layer3(out2)``."""
-    where = f"{shown_path(edit.file, about.trace.folder)}:{edit.line}:"
-    first, last = (
-        _line(edit.file, number, about) for number in (edit.line, edit.end_line or edit.line)
-    )
-    if not first or not last:
-        return f"{where} {edit.text.strip()}"
-    line = first[: edit.column - 1] + edit.text + last[edit.end_column - 1 :]
-    return f"{where} {line.strip() or '(nothing: the line goes)'}"
+def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
+    """Yield each line as it is after the edits: ``train.py:14: return self.layer3(out2)``."""
+    for file in dict.fromkeys(edit.file for edit in edits):
+        shown = shown_path(file, about.trace.folder)
+        text = about.sources.get(file) or about.trace.sources.get(file, "")
+        if not text:
+            yield from (f"{shown}:{one.line}: {one.text.strip()}" for one in edits)
+            continue
+        before = text.splitlines()
+        after = apply(text, [one for one in edits if one.file == file]).splitlines()
+        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+        for what, first, last, start, end in matcher.get_opcodes():
+            if what == "delete":
+                yield f"{shown}:{first + 1}: (nothing: the line goes)"
+            elif what != "equal":
+                for number, line in enumerate(after[start:end]):
+                    yield f"{shown}:{min(first + number, max(last - 1, first)) + 1}: {line.strip()}"
 
 
 def _line(file: str, number: int, about: Findings) -> str:

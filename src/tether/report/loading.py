@@ -32,6 +32,8 @@ from tether.report.gradients import Gradient
 from tether.report.gradients import gradients as gradients_of
 from tether.source.annotate import annotate
 from tether.source.bridges import follow
+from tether.source.edits import mended
+from tether.source.syntax import source_of
 
 Paths = str | os.PathLike[str]
 
@@ -112,8 +114,15 @@ class Recording:
         """The verdicts, gravest first, without those that the source silences."""
         judged = import_module("tether.verdicts").judge(self._history)
         selection = self.selection
-        wanted = [one for one in judged if one.site.line < 1 or selection.wants(one.site)]
+        wanted = [
+            self._mended(one) for one in judged if one.site.line < 1 or selection.wants(one.site)
+        ]
         return in_order(silence(distinct(wanted), self.trace.sources))
+
+    def _mended(self, finding: Finding) -> Finding:
+        """Return a finding with the edits that would carry out its repair."""
+        text = self.trace.sources.get(finding.site.file)
+        return finding if text is None else mended(finding, source_of(finding.site.file, text))
 
     @cached_property
     def gradients(self) -> list[Gradient]:

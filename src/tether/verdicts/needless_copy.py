@@ -89,7 +89,7 @@ def _finding(history: History, key: Key, need: Need) -> Finding:
         operation=need.operation,
         message=(
             f"`{subject}` ({place(site)}) is a copy{of} that nothing needed{times}: neither is"
-            f" written while the other lives. It copies {_bytes(need.bytes)}."
+            f" written while the other lives."
         ),
         evidence=_story(history, position, source.tensor, copy.tensor, need),
         assumes=tuple(assumes),
@@ -105,7 +105,7 @@ def _story(
 ) -> tuple[Evidence, ...]:
     """Where it is made, where it is read, and where the source is read beside it."""
     made = history.site_of(history.events[position])
-    facts = [Evidence("made", made, f"{need.operation} copies {_bytes(need.bytes)} in this run")]
+    facts = [Evidence("made", made, f"{need.operation} copies here")]
     for tensor, who in ((copy, "the copy"), (source, "its source")):
         lines: dict[int, str] = {}
         for at in range(position + 1, min(position + 5_000, len(history.events))):
@@ -135,7 +135,7 @@ def _in_library(history: History, found: list[tuple[Key, Need]]) -> Finding:
     facts = []
     for (_, inner, operation), need in found[:8]:
         where = history.site(inner)
-        text = f"{operation} copies {_bytes(need.bytes)} in {need.count:,} runs"
+        text = f"{operation} copies {need.bytes:,} bytes in {need.count:,} runs"
         facts.append(Evidence("made", where, text))
     return Finding(
         slug="needless-copy",
@@ -145,20 +145,13 @@ def _in_library(history: History, found: list[tuple[Key, Need]]) -> Finding:
         operation=found[0][1].operation,
         message=(
             f"The library called at {place(site)} makes {count:,} copies that nothing needed, of"
-            f" {_bytes(total)} together."
+            f" {total:,} bytes together."
         ),
         evidence=tuple(facts),
         assumes=("no line that did not run writes either of them",),
         count=count,
         bytes=total,
     )
-
-
-def _bytes(number: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number} bytes"
 
 
 VERDICT = Verdict(

@@ -1,0 +1,336 @@
+"""Repairs as edits of the program's text: found from a finding, applied, shown as a diff.
+
+An edit replaces one stretch of the text by another and touches nothing else, so formatting and
+comments stay as they are. What is put in is made of the program's own text around it; every edit is
+tried on the text, and given only when the result is still Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import io
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tether.facts import Site
+from tether.finding import Edit, Finding
+from tether.source.syntax import Source, key_of
+
+_NAMES = {"__deepcopy__": "deepcopy", "data.__get__": "data", "__array__": "numpy"}
+_MODULES = frozenset({"torch", "copy", "np", "numpy", "F"})
+
+_LEAVE = {
+    "gradient-cut": frozenset({"detach", "data.__get__", "item", "tensor", "deepcopy"}),
+    "needless-copy": frozenset(
+        {"clone", "contiguous", "to", "cpu", "cuda", "tensor", "new_tensor", "__deepcopy__"}
+        | {"copy_", "float", "double", "half", "bfloat16", "long", "int", "type", "type_as"}
+    ),
+}
+"""Operations that a finding asks to leave out, by its slug."""
+
+_SHARING = frozenset(
+    {"detach", "data.__get__", "from_numpy", "as_tensor", "asarray", "expand", "expand_as"}
+    | {"unfold", "as_strided", "__getitem__", "contiguous", "to", "cpu", "float", "view"}
+    | {"reshape", "select", "narrow", "broadcast_to", "frombuffer", "from_dlpack"}
+)
+"""Operations after which ``.clone()`` gives the result memory of its own."""
+
+
+def mended(finding: Finding, source: Source) -> Finding:
+    """Return the finding with the edits that would carry its repair out, where there are any."""
+    if finding.fix is None or finding.fix.edits or source.tree is None:
+        return finding
+    edits = _edits(finding, source)
+    if not edits:
+        return finding
+    try:
+        ast.parse(apply(source.text, edits))
+    except (SyntaxError, ValueError, RecursionError):
+        return finding
+    return replace(finding, fix=replace(finding.fix, edits=edits))
+
+
+def _edits(finding: Finding, source: Source) -> tuple[Edit, ...]:
+    site, operation = finding.site, finding.operation
+    match finding.slug:
+        case "needless-copy" | "gradient-cut" if operation in _LEAVE[finding.slug]:
+            return _left_out(site, operation, source)
+        case "alias-write":
+            return _copied(site, operation, source)
+        case "storage-pinned":
+            return _after(site, ".clone()", source)
+        case "saved-overwritten":
+            written = next((one.site for one in finding.evidence if one.role == "written"), site)
+            return _out_of_place(written, source)
+        case "graph-retained":
+            return _detached(site, source)
+        case "unsynchronized-read":
+            return _without_keyword(site, "non_blocking", source)
+    return ()
+
+
+# -- leaving a call out ----------------------------------------------------------------------------
+
+
+def _left_out(site: Site, operation: str, source: Source) -> tuple[Edit, ...]:
+    """Replace a call by what it was given: ``x.clone()`` and ``torch.clone(x)`` by ``x``."""
+    node = source.node_at(site)
+    name = _NAMES.get(operation, operation)
+    if isinstance(node, ast.Attribute) and node.attr == name:
+        return _replaced(site, node, node.value, source)
+    if not isinstance(node, ast.Call):
+        return ()
+    func = node.func
+    called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    if called != name:
+        return ()
+    if operation == "to" and isinstance(func, ast.Attribute):
+        return _without_keyword(site, "copy", source)
+    of_module = isinstance(func, ast.Name) or (
+        isinstance(func, ast.Attribute)
+        and isinstance(func.value, ast.Name)
+        and func.value.id in _MODULES
+    )
+    given = node.args[0] if of_module or name in ("new_tensor", "copy_") else None
+    if given is None and isinstance(func, ast.Attribute):
+        given = func.value
+    if given is None or isinstance(given, ast.Starred):
+        return ()
+    # torch.tensor(x) is out of the graph, its argument need not be.
+    after = ".detach()" if operation in ("tensor", "new_tensor") else ""
+    return _replaced(site, node, given, source, after)
+
+
+def _replaced(
+    site: Site, node: ast.AST, kept: ast.expr, source: Source, after: str = ""
+) -> tuple[Edit, ...]:
+    """Replace an expression by a part of it, with the parentheses and comments that it has."""
+    key, inner = key_of(node), key_of(kept)
+    if key is None or inner is None:
+        return ()
+    text = _verbatim(inner, source)
+    around = _verbatim((*key[:2], *inner[:2]), source)
+    behind = _verbatim((*inner[2:], *key[2:]), source)
+    opened = len(around) - len(around.rstrip("( \n\t"))
+    depth = around[len(around) - opened :].count("(")
+    if depth and not _calls(kept, node):  # ``(a + b).clone()``: its parentheses stay
+        closing = _closing(behind, depth)
+        text = around[len(around) - opened :].lstrip() + text + behind[:closing]
+    elif isinstance(kept, _LOOSE) or ("\n" in text and not text.startswith("(")):
+        text = f"({text})"
+    return (_edit(site.file, key, text + after, source),)
+
+
+_LOOSE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.NamedExpr,
+          ast.Await, ast.Yield, ast.GeneratorExp, ast.Tuple)  # fmt: skip
+
+
+def _calls(kept: ast.expr, node: ast.AST) -> bool:
+    """Whether the part kept is an argument, so that the parenthesis before it is the call's."""
+    return isinstance(node, ast.Call) and kept in node.args
+
+
+def _closing(text: str, depth: int) -> int:
+    """Return where so many closing parentheses end in a text."""
+    for at, character in enumerate(text):
+        if character == ")":
+            depth -= 1
+            if not depth:
+                return at + 1
+    return 0
+
+
+# -- putting a copy in, and other repairs ----------------------------------------------------------
+
+
+def _copied(site: Site, operation: str, source: Source) -> tuple[Edit, ...]:
+    """Give what a call returns memory of its own."""
+    node = source.node_at(site)
+    text = source.text_of(node) if node is not None else ""
+    if isinstance(node, ast.Call) and text.endswith("state_dict()"):
+        key = key_of(node)
+        if key is None:
+            return ()
+        whole = _edit(site.file, key, f"copy.deepcopy({_verbatim(key, source)})", source)
+        return (*_import_of("copy", site.file, source), whole)
+    if operation in ("numpy", "__array__"):
+        return _after(site, ".copy()", source) if isinstance(node, ast.Call) else ()
+    return _after(site, ".clone()", source) if operation in _SHARING else ()
+
+
+def _after(site: Site, text: str, source: Source) -> tuple[Edit, ...]:
+    """Put a call behind an expression."""
+    node = source.node_at(site)
+    key = key_of(node) if node is not None else None
+    if key is None or not isinstance(node, (ast.Call, ast.Attribute, ast.Subscript, ast.Name)):
+        return ()
+    return (_edit(site.file, (*key[2:], *key[2:]), text, source),)
+
+
+def _out_of_place(site: Site, source: Source) -> tuple[Edit, ...]:
+    """Let a write in place make a new tensor: ``x += y`` becomes ``x = x + y``."""
+    node = source.node_at(site)
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, (ast.Name, ast.Attribute)):
+        return _assigned(site, node, source)
+    if not isinstance(node, ast.Call):
+        return ()
+    if any(one.arg == "inplace" for one in node.keywords):
+        return _without_keyword(site, "inplace", source)
+    func = node.func
+    if not isinstance(func, ast.Attribute) or not func.attr.endswith("_"):
+        return ()
+    dot = key_of(func)
+    if dot is None or func.attr.endswith("__"):
+        return ()
+    end = (dot[2], dot[3] - 1, dot[2], dot[3])  # the underscore
+    edits = [_edit(site.file, end, "", source)]
+    statement = source.parent(node)
+    target_key = key_of(func.value)
+    if isinstance(statement, ast.Expr) and target_key is not None:
+        if not isinstance(func.value, (ast.Name, ast.Attribute)):
+            return ()
+        key = key_of(statement)
+        if key is None:
+            return ()
+        edits.insert(0, _edit(site.file, (*key[:2], *key[:2]),
+                              f"{_verbatim(target_key, source)} = ", source))  # fmt: skip
+    return tuple(edits)
+
+
+def _assigned(site: Site, node: ast.AugAssign, source: Source) -> tuple[Edit, ...]:
+    """Turn ``x += y`` into ``x = x + y``."""
+    target, value = key_of(node.target), key_of(node.value)
+    if target is None or value is None:
+        return ()
+    name, between = _verbatim(target, source), _verbatim((*target[2:], *value[:2]), source)
+    sign, _, rest = between.partition("=")  # the rest is white space and perhaps parentheses
+    edits = [_edit(site.file, (*target[2:], *value[:2]), f" = {name}{sign}{rest}", source)]
+    if isinstance(node.value, _LOOSE) and "(" not in rest:
+        edits = [
+            _edit(site.file, (*target[2:], *value[:2]), f" = {name}{sign}{rest}(", source),
+            _edit(site.file, (*value[2:], *value[2:]), ")", source),
+        ]
+    return tuple(edits)
+
+
+def _detached(site: Site, source: Source) -> tuple[Edit, ...]:
+    """Let a running total take the value without its graph."""
+    node = source.node_at(site)
+    if not isinstance(node, ast.AugAssign):
+        return ()
+    key = key_of(node.value)
+    if key is None:
+        return ()
+    if isinstance(node.value, _LOOSE):
+        opening = _edit(site.file, (*key[:2], *key[:2]), "(", source)
+        return (opening, _edit(site.file, (*key[2:], *key[2:]), ").detach()", source))
+    return (_edit(site.file, (*key[2:], *key[2:]), ".detach()", source),)
+
+
+def _without_keyword(site: Site, name: str, source: Source) -> tuple[Edit, ...]:
+    """Leave one keyword argument of a call out."""
+    node = source.node_at(site)
+    if not isinstance(node, ast.Call):
+        return ()
+    arguments: list[ast.AST] = sorted(
+        [*node.args, *node.keywords], key=lambda one: key_of(one) or (0, 0, 0, 0)
+    )
+    for number, one in enumerate(arguments):
+        if not isinstance(one, ast.keyword) or one.arg != name:
+            continue
+        key = key_of(one)
+        before = key_of(arguments[number - 1]) if number else None
+        after = key_of(arguments[number + 1]) if number + 1 < len(arguments) else None
+        if key is None:
+            return ()
+        if before is not None:
+            key = (*before[2:], *key[2:])
+        elif after is not None:
+            key = (*key[:2], *after[:2])
+        return (_edit(site.file, key, "", source),)
+    return ()
+
+
+def _import_of(module: str, file: str, source: Source) -> tuple[Edit, ...]:
+    """Import a module above the first import that is there, unless it is imported already."""
+    tree = source.tree
+    assert tree is not None
+    imports = [one for one in tree.body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    for one in imports:
+        if isinstance(one, ast.Import) and any(
+            name.name == module and name.asname is None for name in one.names
+        ):
+            return ()
+    first = next((one for one in imports if getattr(one, "module", "") != "__future__"), None)
+    line = first.lineno if first is not None else 1
+    return (Edit(file, line, 1, line, 1, f"import {module}\n"),)
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def _verbatim(key: tuple[int, int, int, int], source: Source) -> str:
+    """Return the text between two places, line breaks and comments included."""
+    line, column, end_line, end_column = key
+    rows = [source.line(number).encode("utf-8", "replace") for number in range(line, end_line + 1)]
+    if len(rows) == 1:
+        return rows[0][column:end_column].decode("utf-8", "replace")
+    rows[0], rows[-1] = rows[0][column:], rows[-1][:end_column]
+    return b"\n".join(rows).decode("utf-8", "replace")
+
+
+def _edit(file: str, key: tuple[int, int, int, int], text: str, source: Source) -> Edit:
+    """Return an edit of a stretch given in byte columns."""
+    line, column, end_line, end_column = key
+    first = source.line(line).encode("utf-8", "replace")[:column].decode("utf-8", "replace")
+    last = source.line(end_line).encode("utf-8", "replace")[:end_column].decode("utf-8", "replace")
+    return Edit(file, line, len(first) + 1, end_line, len(last) + 1, text)
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits made; of two that overlap the later one is left out.
+
+    Line ends stay what they are.
+    """
+    lines = list(io.StringIO(text, newline=""))
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    ending = "\r\n" if "\r\n" in text else "\n"
+
+    def place(line: int, column: int) -> int:
+        return starts[min(line - 1, len(starts) - 1)] + column - 1
+
+    wanted = [
+        (place(one.line, one.column), place(one.end_line, one.end_column), one.text)
+        for one in dict.fromkeys(edits)
+    ]
+    parts, done = [], 0
+    for first, last, new in sorted(wanted, key=lambda one: one[:2]):
+        if first < done or first > last:
+            continue
+        parts += [text[done:first], new.replace("\n", ending)]
+        done = last
+    return "".join([*parts, text[done:]])
+
+
+def diff(path: str, before: str, after: str) -> str:
+    """Return a unified diff of one file, as ``patch`` takes it."""
+    return "".join(
+        difflib.unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            f"a/{path}",
+            f"b/{path}",
+        )
+    )
+
+
+def by_file(findings: Sequence[Finding], *, unsafe: bool) -> dict[str, list[Edit]]:
+    """Return the edits of findings by file; the unsafe ones only where they are asked for."""
+    found: dict[str, list[Edit]] = {}
+    for one in findings:
+        if one.fix is not None and (one.fix.safe or unsafe):
+            for edit in one.fix.edits:
+                found.setdefault(edit.file, []).append(edit)
+    return found
