@@ -1,5 +1,7 @@
 """The reports that the command line hands to other tools."""
 
+import json
+
 import pytest
 
 from test_cli import CUT, tether
@@ -33,3 +35,30 @@ def test_no_annotations_unless_asked_for(recorded):
     done = tether("report", "run.tether", folder=recorded, GITHUB_ACTIONS="true")
     assert "::" not in done.stdout + done.stderr
     assert "::warning " in tether("report", "--github", "run.tether", folder=recorded).stdout
+
+
+def test_diff_of_a_line_that_moved_and_of_a_repair(recorded, tmp_path):
+    old = str(recorded / "run.tether")
+    same = tether("diff", old, old, folder=tmp_path)
+    assert same.returncode == 0
+    assert "nothing changed" in same.stdout
+    repaired = "# one line more\n" + CUT.replace("w.detach()", "w")
+    (tmp_path / "train.py").write_text(repaired)
+    assert tether("run", "-q", "-o", "new.tether", "train.py", folder=tmp_path).returncode == 0
+    better = tether("diff", old, "new.tether", folder=tmp_path)
+    assert better.returncode == 0
+    assert "0 findings gained, 1 lost; 1 gradient changed" in better.stdout
+    assert "(w * b)" not in better.stdout  # the line moved, and is the same
+    worse = tether("diff", "--json", "-", "new.tether", old, folder=tmp_path)
+    assert worse.returncode == 1
+    made = json.loads(worse.stdout)
+    assert [one["slug"] for one in made["findings"]["gained"]] == ["gradient-cut"]
+    assert made["gradients"] == [{"name": "w", "before": "reached", "after": "none"}]
+
+
+def test_diff_of_what_is_no_recording_is_one_line_and_exit_2(recorded):
+    for arguments in (("run.tether", "nothing"), ("train.py", "run.tether"), ("run.tether",)):
+        done = tether("diff", *arguments, folder=recorded)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+    assert "Exits 1 when B has a finding" in tether("diff", "--help", folder=recorded).stdout

@@ -35,15 +35,15 @@ def to_json(about: Findings) -> dict[str, Any]:
         "torch": trace.torch,
         "program": list(trace.program),
         "outcome": trace.outcome,
-        "findings": [_finding(one, folder) for one in about.findings],
-        "defects": [_finding(one, folder) for one in about.defects],
+        "findings": [finding_values(one, folder) for one in about.findings],
+        "defects": [finding_values(one, folder) for one in about.defects],
         "gradients": [
             {"name": row.name, "status": row.status, "finding": row.finding}
             for row in about.gradients
         ],
         "copies": [
             {
-                "site": _site(row.site, folder),
+                "site": site_values(row.site, folder),
                 "operation": row.operation,
                 "memory": row.memory,
                 "gradient": row.gradient,
@@ -66,21 +66,22 @@ def dumps(about: Findings) -> str:
 
 def memory_lines(memory: Memory, folder: str) -> list[dict[str, Any]]:
     """Return what each line did to memory, as the report's JSON has it."""
-    return [{**asdict(row), "site": _site(row.site, folder)} for row in memory.lines]
+    return [{**asdict(row), "site": site_values(row.site, folder)} for row in memory.lines]
 
 
-def _finding(finding: Finding, folder: str) -> dict[str, Any]:
+def finding_values(finding: Finding, folder: str) -> dict[str, Any]:
+    """Return a finding, as the report's JSON has it."""
     fix = finding.fix
     return {
         "slug": finding.slug,
         "severity": finding.severity,
         "subject": finding.subject,
         "also": list(finding.also),
-        "site": _site(finding.site, folder),
+        "site": site_values(finding.site, folder),
         "operation": finding.operation,
         "message": finding.message,
         "evidence": [
-            {"role": one.role, "site": _site(one.site, folder), "text": one.text}
+            {"role": one.role, "site": site_values(one.site, folder), "text": one.text}
             for one in finding.evidence
         ],
         "assumes": list(finding.assumes),
@@ -96,7 +97,8 @@ def _finding(finding: Finding, folder: str) -> dict[str, Any]:
     }
 
 
-def _site(site: Site, folder: str) -> dict[str, Any]:
+def site_values(site: Site, folder: str) -> dict[str, Any]:
+    """Return a place, as the report's JSON has it."""
     return {
         "file": shown_path(site.file, folder),
         "line": site.line,
