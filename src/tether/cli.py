@@ -6,6 +6,7 @@ stderr or to the files asked for. Bad input gives one line that says what and wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -212,7 +213,7 @@ def run(
 
     try:
         session = Session(limit, steps=_slice(steps), eager=eager, memory=memory)
-        status = running.run(program, session, finish)
+        status = running.run(program, session, finish, journal=output)
     except running.CannotRunError as error:
         _fail(str(error))
     sys.exit(status)
@@ -243,9 +244,9 @@ def _slice(text: str | None) -> tuple[int, int | None] | None:
     return bounds
 
 
-def _check_writable(*files: str | None) -> None:
+def _check_writable(output: str | None, *files: str | None) -> None:
     """Refuse an impossible output before the program has run for hours."""
-    for file in files:
+    for file in (output, *files):
         if file is None or file == "-":
             continue
         folder = Path(file).absolute().parent
@@ -253,6 +254,10 @@ def _check_writable(*files: str | None) -> None:
             _fail(f"cannot write {file}: there is no folder {folder}")
         if Path(file).is_dir():
             _fail(f"cannot write {file}: it is a folder")
+        if file == output and Path(file).exists() and not Path(file).is_file():
+            _fail(f"cannot write {file}: a recording goes to a file of its own")
+        if not os.access(folder, os.W_OK):
+            _fail(f"cannot write {file}: the folder {folder} may not be written to")
 
 
 def _finish(
@@ -361,8 +366,10 @@ def _write_reports(
         except OSError as error:
             click.echo(f"tether: {file} was not written: {error.strerror}", file=stderr)
             failed = EXIT_USAGE
-    if not options["quiet"]:
-        recording.print(stderr)
+    if not options["quiet"] and stderr is not None:
+        # Where a report can be told to nobody, the program's exit code is still its own.
+        with contextlib.suppress(OSError, ValueError):
+            recording.print(stderr)
     if options["github"]:
         stderr.write(recording.github(os.environ.get("GITHUB_WORKSPACE") or folder))
     return failed

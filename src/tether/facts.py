@@ -233,7 +233,8 @@ class Gap(NamedTuple):
     at: int = UNKNOWN
 
 
-Outcome = Literal["finished", "raised", "interrupted"]
+Outcome = Literal["finished", "raised", "interrupted", "unfinished"]
+"""How the program ended; ``unfinished``: it was killed, or is still running."""
 
 
 @dataclass

@@ -27,7 +27,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
         first = traces[0]
         merged.program, merged.folder = list(first.program), first.folder
         merged.torch, merged.python = first.torch, first.python
-        worst = ("raised", "interrupted", "finished")
+        worst = ("raised", "unfinished", "interrupted", "finished")
         merged.outcome = min((trace.outcome for trace in traces), key=worst.index)
     merged.check()
     return merged

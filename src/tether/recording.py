@@ -2,10 +2,9 @@
 
 The file is one line of text that says what it is, a zlib stream, and the SHA-256 of that stream.
 Unpacked, the stream is lines of JSON: first a header (the scalars of the trace, and the fields of
-each table), then chunks ``["table", [row, ...]]`` in the order of `_TABLES`. Rows are lists in the
-order the header gives, so a file written before a field was added still opens: the field takes its
-default. Operands repeat a lot (what one call returns the next one reads), so each distinct one is
-stored once and events name it by number.
+each table), then chunks ``["table", [row, ...]]`` in the order of `tables.TABLES`. Operands repeat
+a lot (what one call returns the next one reads), so each distinct one is stored once and events
+name it by number. A file that begins as a `journal` is read as that: its program was killed.
 
 Nothing in a file is executed and nothing is believed: a recording may come from a stranger. Every
 value is checked for its type, unpacking stops at a bound, and `Trace.check` has the last word.
@@ -23,14 +22,32 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, get_type_hints
 
 import tether
-from tether import facts
+from tether import journal
 from tether.facts import Event, Operand, Trace
 from tether.merging import merge
+from tether.tables import (
+    KEYED,
+    LONG_ROWS,
+    MAX_SOURCE,
+    SCALARS,
+    TABLES,
+    Damage,
+    Layout,
+    RecordingError,
+    decoder,
+    fact_of,
+    integer,
+    layout_of,
+    list_of,
+    pair_of,
+    parse,
+    string,
+)
 
 __all__ = ["MAX_TEXT", "VERSION", "RecordingError", "load", "merge", "save"]
 
@@ -44,126 +61,12 @@ A million events of a training loop take some 100 MB of JSON and 10 MB on disk.
 """
 
 MAX_LINE = 64 << 20  # bytes in one line of JSON; `save` starts a new chunk after 1 MiB
-MAX_SOURCE = 8 << 20  # characters of one source file; escaped at worst sixfold, it fits a line
 
 _MAGIC = b"tether recording "
 _DIGEST = hashlib.sha256().digest_size
 _BLOCK = 1 << 16
 _CHUNK = 1 << 20
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-class RecordingError(Exception):
-    """A recording cannot be opened or written. The message is one line: what, and what to do."""
-
-
-class _Damage(Exception):  # noqa: N818 -- never leaves this module
-    """Something in the file is not what the format says; the text names it."""
-
-
-# ------------------------------------------------------------------------------------ the tables
-
-_TABLES: dict[str, type] = {
-    "sites": facts.Site,
-    "operands": Operand,
-    "events": Event,
-    "spans": facts.Span,
-    "tensors": facts.TensorFact,
-    "storages": facts.StorageFact,
-    "names": facts.Name,
-    "optimizers": facts.OptimizerFact,
-    "gradients": facts.Gradients,
-    "bridges": facts.Bridge,
-    "unseen": facts.Unseen,
-    "raised": facts.Raised,
-    "gaps": facts.Gap,
-    "attached": facts.Attached,
-    "allocators": facts.Allocator,
-}
-"""Every table and what one row of it is; `sources` (file, text) comes beside them."""
-
-_KEYED = ("tensors", "storages")  # dictionaries: the serial number goes before the row
-_LONG_ROWS = ("sources", "gradients", "optimizers")
-_SCALARS = ("program", "folder", "torch", "python", "outcome", "dropped")
-
-
-def _integer(value: object) -> int:
-    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
-        raise _Damage("a whole number was expected")
-    return value
-
-
-def _boolean(value: object) -> bool:
-    if type(value) is not bool:
-        raise _Damage("true or false was expected")
-    return value
-
-
-def _string(value: object) -> str:
-    if type(value) is not str:
-        raise _Damage("text was expected")
-    return value
-
-
-def _list(value: object) -> list[Any]:
-    if type(value) is not list:
-        raise _Damage("a list was expected")
-    return value
-
-
-def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
-    known = {option: option for option in options}
-
-    def decode(value: object) -> str:
-        if type(value) is not str or value not in known:
-            raise _Damage(f"one of {', '.join(options)} was expected")
-        return known[value]
-
-    return decode
-
-
-def _decoder(hint: Any) -> Callable[[object], Any]:
-    """Return a function from a JSON value to a value of the annotation `hint`."""
-    if hint is int:
-        return _integer
-    if hint is bool:
-        return _boolean
-    if hint is str:
-        return _string
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return _choice(arguments)
-    if origin in (tuple, list):
-        item, made = _decoder(arguments[0]), origin
-        return lambda value: made(map(item, _list(value)))
-    if origin is dict:  # as two lists, keys and values
-        key, item = map(_decoder, arguments)
-
-        def decode(value: object) -> dict[Any, Any]:
-            keys, values = _pair(value)
-            if len(_list(keys)) != len(_list(values)):
-                raise _Damage("two lists of one length were expected")
-            return dict(zip(map(key, keys), map(item, values), strict=True))
-
-        return decode
-    raise TypeError(f"no way to store a {hint!r}")
-
-
-def _pair(value: object) -> tuple[Any, Any]:
-    pair = _list(value)
-    if len(pair) != 2:
-        raise _Damage("a pair was expected")
-    return pair[0], pair[1]
-
-
-def _decoders(name: str) -> dict[str, Callable[[object], Any]]:
-    """Return for each field of a table's rows the function that reads it."""
-    hints = get_type_hints(_TABLES[name])
-    operands = tuple[Operand, ...]
-    return {
-        field: _decoder(tuple[int, ...] if hint == operands else hint)
-        for field, hint in hints.items()
-    }
 
 
 # ------------------------------------------------------------------------------------------ save
@@ -178,6 +81,8 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     try:
         if target.is_symlink():
             target = target.resolve()
+        if target.exists() and not target.is_file():
+            raise RecordingError(f"cannot write the recording {target}: it is not a file")
         handle, name = tempfile.mkstemp(prefix=target.name + ".", suffix=".tmp", dir=target.parent)
     except OSError as error:
         raise RecordingError(
@@ -225,18 +130,18 @@ def _write(trace: Trace, stream: BinaryIO) -> None:
 def _lines(trace: Trace) -> Iterator[str]:
     header = {
         "tether": tether.__version__,
-        "fields": {name: list(kind._fields) for name, kind in _TABLES.items()},  # type: ignore[attr-defined]
-        "trace": {name: getattr(trace, name) for name in _SCALARS},
+        "fields": {name: list(kind._fields) for name, kind in TABLES.items()},  # type: ignore[attr-defined]
+        "trace": {name: getattr(trace, name) for name in SCALARS},
     }
     yield _ENCODE(header)
     numbers: dict[Operand, int] = {}
     events = [_event_row(event, numbers) for event in trace.events]
-    for name in _TABLES:
+    for name in TABLES:
         if name == "operands":
             rows: Iterable[Any] = numbers
         elif name == "events":
             rows = events
-        elif name in _KEYED:
+        elif name in KEYED:
             rows = ((serial, *fact) for serial, fact in getattr(trace, name).items())
         elif name == "gradients":
             rows = (
@@ -267,7 +172,7 @@ def _chunks(name: str, rows: Iterable[Any]) -> Iterator[str]:
     Rows are encoded a few at a time: a call of the encoder costs as much as a short row. Those of
     tables with long rows go one by one, so that a line stays far below `MAX_LINE`.
     """
-    at_once = 1 if name in _LONG_ROWS else 16
+    at_once = 1 if name in LONG_ROWS else 16
     waiting: list[str] = []
     size = 0
     left = iter(rows)
@@ -295,6 +200,11 @@ def load(path: str | os.PathLike[str], max_text: int = MAX_TEXT) -> Trace:
         with Path(path).open("rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise RecordingError(f"{path} is not a file; give a recording of `tether run -o`")
+            if stream.read(len(journal.MAGIC)) == journal.MAGIC:
+                stream.seek(0)
+                with _without_collector():
+                    return journal.read(stream, path)
+            stream.seek(0)
             _check_magic(stream, path)
             _check_digest(stream, path)
             with _without_collector():
@@ -304,7 +214,7 @@ def load(path: str | os.PathLike[str], max_text: int = MAX_TEXT) -> Trace:
             f"cannot open {path}: {error.strerror or error}; "
             "make a recording with `tether run -o FILE SCRIPT`"
         ) from None
-    except (_Damage, ValueError, zlib.error, RecursionError) as error:
+    except (Damage, ValueError, zlib.error, RecursionError) as error:
         text = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         text = " ".join(text.split())[:200]
         raise RecordingError(f"{path} is damaged ({text}); record it again") from None
@@ -327,19 +237,19 @@ def _check_magic(stream: BinaryIO, path: str | os.PathLike[str]) -> None:
     number = start[len(_MAGIC) : -1]
     if not start.startswith(_MAGIC):
         if start and _MAGIC.startswith(start):
-            raise _Damage("it is cut off")
+            raise Damage("it is cut off")
         raise RecordingError(
             f"{path} is not a tether recording; make one with `tether run -o FILE SCRIPT`"
         )
     if not start.endswith(b"\n") or not number.isdigit():
-        raise _Damage("its first line is cut off")
+        raise Damage("its first line is cut off")
     if int(number) > VERSION:
         raise RecordingError(
             f"{path} was written by a newer tether (format {int(number)}, this one reads up to "
             f"{VERSION}); upgrade with `pip install --upgrade tether`"
         )
     if int(number) < 1:
-        raise _Damage("there is no such format")
+        raise Damage("there is no such format")
 
 
 def _check_digest(stream: BinaryIO, path: str | os.PathLike[str]) -> None:
@@ -347,7 +257,7 @@ def _check_digest(stream: BinaryIO, path: str | os.PathLike[str]) -> None:
     start = stream.tell()
     left = os.fstat(stream.fileno()).st_size - start - _DIGEST
     if left < 0:
-        raise _Damage("it is cut off")
+        raise Damage("it is cut off")
     digest = hashlib.sha256()
     while left > 0 and (block := stream.read(min(left, _BLOCK))):
         digest.update(block)
@@ -370,7 +280,7 @@ def _unpacked_lines(
         packed = unpacker.unconsumed_tail or stream.read(_BLOCK)
         block = unpacker.decompress(packed, _CHUNK)
         if not packed and not block:
-            raise _Damage("its data ends too early")
+            raise Damage("its data ends too early")
         total += len(block)
         if total > max_text:
             raise RecordingError(
@@ -384,98 +294,57 @@ def _unpacked_lines(
         parts.append(rest)
         length += len(rest)
         if length > MAX_LINE:
-            raise _Damage("a line of it is too long")
+            raise Damage("a line of it is too long")
     if any(parts):
-        raise _Damage("its last line has no end")
+        raise Damage("its last line has no end")
     if len(unpacker.unused_data) + len(stream.read(_DIGEST + 1)) != _DIGEST:
-        raise _Damage("something follows its data")
-
-
-def _parse(line: bytes) -> Any:
-    return json.loads(line.decode("utf-8", "surrogatepass"), parse_constant=_no_constant)
-
-
-def _no_constant(name: str) -> None:
-    raise _Damage(f"{name} is no number here")
-
-
-class _Layout(NamedTuple):
-    """How the rows of one table are written in this file."""
-
-    decoders: tuple[Callable[[object], Any], ...]  # in the order of the row
-    build: Callable[[list[Any]], Any]  # from decoded values to the fact
-
-
-def _layout(name: str, fields: object, path: str | os.PathLike[str]) -> _Layout:
-    kind: Any = _TABLES[name]
-    known = _decoders(name)
-    written = [_string(field) for field in _list(fields)]
-    unknown = [field for field in written if field not in known]
-    if unknown:
-        raise RecordingError(
-            f"{path} was written by a newer tether (it has {name}.{unknown[0][:40]}, which this "
-            "one does not know); upgrade with `pip install --upgrade tether`"
-        )
-    required = set(known) - set(kind._field_defaults)
-    if len(set(written)) != len(written) or not required <= set(written):
-        raise _Damage(f"the fields of {name} are wrong")
-    decoders = tuple(known[field] for field in written)
-    if written == list(known):
-        return _Layout(decoders, kind._make)
-    return _Layout(decoders, lambda row: kind(**dict(zip(written, row, strict=True))))
+        raise Damage("something follows its data")
 
 
 def _read(lines: Iterator[bytes], path: str | os.PathLike[str]) -> Trace:
-    header = _parse(next(lines, b"null"))
+    header = parse(next(lines, b"null"))
     if type(header) is not dict or not {"fields", "trace"} <= header.keys():
-        raise _Damage("its header is missing")
+        raise Damage("its header is missing")
     fields, scalars = header["fields"], header["trace"]
     if type(fields) is not dict or type(scalars) is not dict:
-        raise _Damage("its header is wrong")
-    if newer := fields.keys() - _TABLES.keys():
+        raise Damage("its header is wrong")
+    if newer := fields.keys() - TABLES.keys():
         raise RecordingError(
             f"{path} was written by a newer tether (it has a table {min(newer)[:40]}); "
             "upgrade with `pip install --upgrade tether`"
         )
-    layouts = {name: _layout(name, row, path) for name, row in fields.items()}
+    layouts = {name: layout_of(name, row, path) for name, row in fields.items()}
     trace = _start(scalars)
     operands: list[Operand] = []
     for line in lines:
-        name, rows = _pair(_parse(line))
+        name, rows = pair_of(parse(line))
         if name == "sources":
-            for row in _list(rows):
-                file, text = _pair(row)
-                trace.sources[_string(file)] = _string(text)
+            for row in list_of(rows):
+                file, text = pair_of(row)
+                trace.sources[string(file)] = string(text)
         elif type(name) is str and name in layouts:
-            _add(trace, name, _list(rows), layouts[name], operands)
+            _add(trace, name, list_of(rows), layouts[name], operands)
         else:
-            raise _Damage("it has a table that its header does not name")
+            raise Damage("it has a table that its header does not name")
     trace.check()
     return trace
 
 
 def _start(scalars: dict[str, object]) -> Trace:
     hints = get_type_hints(Trace)
-    return Trace(**{name: _decoder(hints[name])(scalars.get(name)) for name in _SCALARS})
+    return Trace(**{name: decoder(hints[name])(scalars.get(name)) for name in SCALARS})
 
 
-def _add(
-    trace: Trace, name: str, rows: list[Any], layout: _Layout, operands: list[Operand]
-) -> None:
+def _add(trace: Trace, name: str, rows: list[Any], layout: Layout, operands: list[Operand]) -> None:
     """Append the rows of one chunk to their table."""
-    width = len(layout.decoders) + (name in _KEYED)
     for row in rows:
-        if type(row) is not list or len(row) != width:
-            raise _Damage(f"a row of {name} has the wrong length")
-        key = _integer(row.pop(0)) if name in _KEYED else 0
-        fact = layout.build(
-            [decode(value) for decode, value in zip(layout.decoders, row, strict=True)]
-        )
+        key = integer(row.pop(0)) if name in KEYED and type(row) is list and row else 0
+        fact = fact_of(row, layout, name)
         if name == "operands":
             operands.append(fact)
         elif name == "events":
             trace.events.append(_with_operands(fact, operands))
-        elif name in _KEYED:
+        elif name in KEYED:
             getattr(trace, name)[key] = fact
         else:
             getattr(trace, name).append(fact)
@@ -488,6 +357,6 @@ def _with_operands(event: Any, operands: list[Operand]) -> Event:
     for place in _OPERAND_PLACES:
         numbers = values[place]
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(operands):
-            raise _Damage("an event names an operand that is not there")
+            raise Damage("an event names an operand that is not there")
         values[place] = tuple([operands[number] for number in numbers])
     return Event._make(values)

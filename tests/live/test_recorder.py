@@ -377,7 +377,7 @@ def test_a_limit_bounds_the_memory_of_a_recording_of_any_length():
             if number % 500 == 0:
                 kept.append(y)
         who, log = session.recorder.who, session.recorder.log
-        size = len(who._rows) + len(who._dead_tensors) + len(who._dead_storages) + len(log.numbers)
+        size = len(who.rows) + len(who.dead_tensors) + len(who.dead_storages) + len(log.numbers)
         trace = session.stop()
         trace.check()
         assert {one.reads[0].tensor for one in trace.events} == {trace.events[-1].reads[0].tensor}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tether import facts, recording
+from tether import facts, tables
 from tether.facts import Event, Operand, Site, Trace
 from tether.recording import RecordingError, load, merge, save
 
@@ -101,7 +101,7 @@ def test_the_example_has_every_table():
     trace = example()
     empty = [name for name, value in vars(trace).items() if not value]
     assert empty == []
-    stored = {*recording._TABLES, *recording._SCALARS, "sources"} - {"operands"}
+    stored = {*tables.TABLES, *tables.SCALARS, "sources"} - {"operands"}
     assert set(vars(trace)) == stored
 
 

@@ -8,6 +8,8 @@ look costs a device synchronisation.
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,14 +32,40 @@ class GradientLog:
         self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # serial -> the leaf
         self._alive: set[int] = set()  # serials whose gradient was once something
         self._last: dict[str, dict[int, GradientStatus]] = {}
+        self._owners: dict[int, int] = {}  # serial -> the thread that met it; 0: several did
+        self._trainers: set[int] = set()  # threads that have run a backward pass or a step
         self._looks = 0
         self._next_look = 1
 
     def seen(self, tensor: torch.Tensor, serial: int) -> None:
         """Take note of a leaf that requires grad, met as an argument or a result of a call."""
+        me = threading.get_ident()
+        if self._owners.setdefault(serial, me) != me:
+            self._owners[serial] = 0
         if serial not in self._leaves:
-            leaves = self._leaves
-            leaves[serial] = weakref.ref(tensor, lambda _: leaves.pop(serial, None))
+            leaves, owners = self._leaves, self._owners
+
+            def gone(_: object) -> None:
+                leaves.pop(serial, None)
+                owners.pop(serial, None)
+
+            leaves[serial] = weakref.ref(tensor, gone)
+
+    def trains(self) -> None:
+        """Take note that this thread works on gradients."""
+        self._trainers.add(threading.get_ident())
+
+    def safe(self, serial: int) -> bool:
+        """Whether this thread may look at the gradient of a leaf.
+
+        A look at a gradient that another thread is working on crashes the process: PyTorch does
+        not guard it. So where several threads train, each looks at the leaves that are its own.
+        """
+        me = threading.get_ident()
+        if self._owners.get(serial) == me:
+            return True
+        others = self._trainers - {me}
+        return not others or others.isdisjoint(sys._current_frames())
 
     def hold(self, tensor: torch.Tensor) -> int:
         """Follow the gradient of `tensor`; return its serial number."""
@@ -46,11 +74,19 @@ class GradientLog:
         return serial
 
     def after_backward(self, site: int) -> None:
-        """Record which leaves have a gradient now."""
+        """Record which leaves have a gradient now.
+
+        Those that only another thread may look at are taken to have one.
+        """
         status: dict[int, GradientStatus] = {}
         for serial, ref in list(self._leaves.items()):
             leaf = ref()
-            if leaf is not None and is_leaf(leaf):
+            if leaf is None or not is_leaf(leaf):
+                continue
+            if not self.safe(serial):
+                self._recorder.gap(_UNSEEN)
+                status[serial] = "unchecked"
+            else:
                 status[serial] = "none" if leaf.grad is None else "unchecked"
         self._add("backward", site, UNKNOWN, status)
         if self._recorder.holdings is not None:
@@ -71,6 +107,7 @@ class GradientLog:
 
     def at_step(self, site: int, optimizer: int, tensors: Iterable[torch.Tensor]) -> None:
         """Record the gradients that an optimizer is about to use."""
+        self.trains()
         self._looks += 1
         look = self._looks == self._next_look or self._looks <= 3
         if self._looks >= self._next_look:
@@ -79,8 +116,12 @@ class GradientLog:
 
     def at_end(self) -> None:
         """Record the gradients as the recording ends."""
-        leaves = [ref() for ref in list(self._leaves.values())]
-        alive = [leaf for leaf in leaves if leaf is not None and is_leaf(leaf)]
+        leaves = [(serial, ref()) for serial, ref in list(self._leaves.items())]
+        alive = [
+            leaf
+            for serial, leaf in leaves
+            if leaf is not None and is_leaf(leaf) and self.safe(serial)
+        ]
         self._add("end", UNKNOWN, UNKNOWN, self._statuses(alive, look=True))
 
     def _statuses(
@@ -109,6 +150,9 @@ class GradientLog:
             status = last  # thousands of equal steps share one table
         self._last[key] = status
         self.facts.append(Gradients(moment, self._recorder.now(), site, optimizer, status))
+
+
+_UNSEEN = "several threads train: each looks only at the gradients of the tensors it met"
 
 
 def _content(gradient: torch.Tensor) -> GradientStatus:

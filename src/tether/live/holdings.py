@@ -58,7 +58,9 @@ class Holdings:
         """Meet the gradients of these leaves, known by serial number."""
         for serial, ref in list(leaves.items()):
             leaf = ref()
-            gradient = leaf.grad if leaf is not None and is_leaf(leaf) else None
+            if leaf is None or not is_leaf(leaf) or not self._recorder.gradients.safe(serial):
+                continue
+            gradient = leaf.grad
             if gradient is not None:
                 self._meet(gradient, "gradient", serial, "grad", site)
 

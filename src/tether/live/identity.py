@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from tether.facts import UNKNOWN, Operand, StorageFact, TensorFact
+from tether.journal import operand
 from tether.live.log import EventLog
 
 Snapshot = tuple[int, int, int, bool, bool, int]
@@ -58,8 +59,8 @@ class _StorageRef(weakref.ref):  # type: ignore[type-arg]
 
 
 _pack_row = struct.Struct("8q").pack
-_pack_tensor = struct.Struct("4q").pack
-_pack_storage = struct.Struct("7q").pack
+pack_tensor = struct.Struct("4q").pack
+pack_storage = struct.Struct("7q").pack
 _STORAGE_SIZE = 7 * 8
 _LATEST = 4096
 """Snapshots that may not have found their event yet."""
@@ -78,20 +79,22 @@ class Identities:
         self._next_tensor = count().__next__
         self._next_storage = count().__next__
         self._next_row = count().__next__
+        self._next_name = count().__next__  # a counter, since two threads may be at it
         # Rows of eight numbers: row, tensor, storage, version, offset, shape and strides (numbers
         # of tuples), dtype (number of a name) with the flags. Arrays of numbers cost the
         # program's garbage collector nothing, however long the recording.
-        self._rows = bytearray()
-        self._tuples: dict[Any, int] = {}
-        self._names: dict[Any, int] = {}
+        self.rows = bytearray()
+        self.tuples: dict[Any, int] = {}
+        self.names: dict[Any, int] = {}
         self._cpu = self._number(torch.device("cpu"), "cpu")
         # The weak references whose objects are gone, until `bury` takes note of it: it is called
         # before the time moves on and before anything is looked up. A weak reference that calls
         # back into Python costs three times one that appends itself to a list.
         self.dead: list[Any] = []  # of _TensorRef and _StorageRef
         self._mourn = self.dead.append
-        self._dead_tensors = bytearray()  # serial, kind, born, died
-        self._dead_storages = bytearray()  # serial, bytes, device, born, freed, memory, start
+        self.dead_tensors = bytearray()  # serial, kind, born, died
+        self.dead_storages = bytearray()  # serial, bytes, device, born, freed, memory, start
+        self.cut = dict.fromkeys(("rows", "dead_tensors", "dead_storages"), 0)  # bytes forgotten
         self.categories: dict[type, int] = {
             torch.Tensor: PLAIN,
             torch.nn.Parameter: PLAIN,
@@ -157,7 +160,7 @@ class Identities:
         ref.key = key = id(tensor)
         ref.serial = self._next_tensor()
         kind = type(tensor)
-        number = self._names.get(kind)
+        number = self.names.get(kind)
         ref.kind = self._number(kind, kind.__name__) if number is None else number
         ref.born = self._log.count
         ref.wrapped = False
@@ -212,12 +215,12 @@ class Identities:
         # What `torch.Tensor` says of itself, at 50 to 90 ns an attribute: half of what a
         # recorded call costs. So each is asked once.
         shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
-        tuples = self._tuples
-        a, b, c = tuples.get(shape), tuples.get(strides), self._names.get(dtype)
+        tuples = self.tuples
+        a, b, c = tuples.get(shape), tuples.get(strides), self.names.get(dtype)
         if a is None:
-            a = tuples.setdefault(tuple(shape), len(tuples))
+            a = tuples.setdefault(tuple(shape), self._next_name())
         if b is None:
-            b = tuples.setdefault(strides, len(tuples))
+            b = tuples.setdefault(strides, self._next_name())
         if c is None:
             c = self._number(dtype, str(dtype).removeprefix("torch."))
         try:
@@ -225,7 +228,7 @@ class Identities:
         except RuntimeError:  # an inference tensor
             version = UNKNOWN
         serial, row = ref.serial, self._next_row()
-        self._rows += _pack_row(
+        self.rows += _pack_row(
             row, serial, known.serial, version, tensor.storage_offset(), a, b,
             c << 2 | requires_grad << 1 | leaf,
         )  # fmt: skip
@@ -249,9 +252,9 @@ class Identities:
             leaf = is_leaf(tensor) if requires_grad else True
             storage, version = self._components(tensor), _version(tensor)
             dtype = str(tensor.dtype).removeprefix("torch.")
-            nothing = self._tuples.setdefault((), len(self._tuples))
+            nothing = self.tuples.setdefault((), self._next_name())
             row = self._next_row()
-            self._rows += _pack_row(
+            self.rows += _pack_row(
                 row, ref.serial, storage, version, 0, nothing, nothing,
                 self._number(dtype, dtype) << 2 | requires_grad << 1 | leaf,
             )  # fmt: skip
@@ -272,7 +275,7 @@ class Identities:
 
     def _device(self, tensor: torch.Tensor) -> int:
         device = tensor.device
-        number = self._names.get(device)
+        number = self.names.get(device)
         return self._number(device, str(device)) if number is None else number
 
     def storage_of(self, tensor: torch.Tensor) -> _StorageRef | None:
@@ -303,11 +306,11 @@ class Identities:
                 if ref.__class__ is _TensorRef:
                     if key in tensors and tensors[key] is ref:
                         del tensors[key]
-                    self._dead_tensors += _pack_tensor(ref.serial, ref.kind, ref.born, now)
+                    self.dead_tensors += pack_tensor(ref.serial, ref.kind, ref.born, now)
                 else:
                     if key in storages and storages[key] is ref:
                         del storages[key]
-                    self._dead_storages += _pack_storage(
+                    self.dead_storages += pack_storage(
                         ref.serial, ref.nbytes, ref.device, ref.born, now, ref.memory, ref.start
                     )
         except IndexError:
@@ -320,59 +323,67 @@ class Identities:
         too. `storages`: forget the lives of storages as well.
         """
         wanted |= {ref.snapshot[5] for ref in list(self.tensors.values())}
-        size = len(self._rows) - 64 * _LATEST  # what other threads are adding stays as it is
+        size = len(self.rows) - 64 * _LATEST  # what other threads are adding stays as it is
         if size > 0:
-            old = bytes(self._rows[:size])
-            self._rows[:size] = b"".join(
-                [old[at : at + 64] for at, row in _every(old, 8, 0) if row in wanted]
-            )
-        self._dead_tensors[:] = _since(self._dead_tensors, 4, 3, since)
-        if storages:
-            self._dead_storages[:] = _since(self._dead_storages, 7, 4, since)
+            old = bytes(self.rows[:size])
+            kept = b"".join([old[at : at + 64] for at, row in _every(old, 8, 0) if row in wanted])
+            self.rows[:size] = kept
+            self.cut["rows"] += size - len(kept)
+        for name, width, field in (("dead_tensors", 4, 3), ("dead_storages", 7, 4)):
+            if name == "dead_tensors" or storages:
+                lives: bytearray = getattr(self, name)
+                gone = _before(lives, width, field, since)
+                del lives[:gone]
+                self.cut[name] += gone
 
     def storages_dead(self) -> int:
         """Count the storages buried so far."""
-        return len(self._dead_storages) // _STORAGE_SIZE
+        return len(self.dead_storages) // _STORAGE_SIZE
 
     def storages_dead_since(self, count: int) -> list[tuple[int, int]]:
         """Return (serial number, birth) of the storages buried after the first `count`."""
-        rows = memoryview(bytes(self._dead_storages[count * _STORAGE_SIZE :])).cast("q")
+        rows = memoryview(bytes(self.dead_storages[count * _STORAGE_SIZE :])).cast("q")
         return [(rows[i], rows[i + 3]) for i in range(0, len(rows), 7)]
 
     def _number(self, key: Any, name: str) -> int:
         """Return the number of a name (of a class, dtype or device); it gets one when it is new."""
-        number = self._names.setdefault(name, len(self._names))
-        self._names[key] = number
+        number = self.names.setdefault(name, self._next_name())
+        self.names[key] = number
         return number
 
     # -- facts -------------------------------------------------------------------------------
 
+    def texts(self) -> dict[int, str]:
+        """Return the names of classes, dtypes and devices, by their numbers."""
+        return {n: text for text, n in list(self.names.items()) if isinstance(text, str)}
+
+    def living_tensors(self) -> list[tuple[int, int, int]]:
+        """Return serial number, number of the class name and birth of each tensor alive."""
+        return [(one.serial, one.kind, one.born) for one in list(self.tensors.values())]
+
+    def living_storages(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Return serial, bytes, number of the device, birth, memory and start of each alive."""
+        return [
+            (one.serial, one.nbytes, one.device, one.born, one.memory, one.start)
+            for one in list(self.storages.values())
+        ]
+
     def operands(self, wanted: set[int]) -> dict[int, Operand]:
         """Return the snapshots in the `wanted` rows."""
-        tuples = {number: value for value, number in self._tuples.items()}
-        names = {number: value for value, number in self._names.items() if isinstance(value, str)}
-        rows = memoryview(bytes(self._rows)).cast("q")
+        tuples = {number: value for value, number in self.tuples.items()}
+        names = self.texts()
+        rows = memoryview(bytes(self.rows)).cast("q")
         return {
-            rows[i]: self._operand(rows[i + 1 : i + 8], tuples, names)
+            rows[i]: operand(rows[i + 1 : i + 8], tuples, names)
             for i in range(0, len(rows), 8)
             if rows[i] in wanted
         }
 
-    @staticmethod
-    def _operand(
-        row: memoryview[int], tuples: dict[int, tuple[int, ...]], names: dict[int, str]
-    ) -> Operand:
-        tensor, storage, version, offset, shape, strides, rest = row
-        return Operand(
-            tensor, storage, version, offset, tuples[shape], tuples[strides], names[rest >> 2],
-            bool(rest & 2), bool(rest & 1),
-        )  # fmt: skip
-
     def tensor_facts(self) -> dict[int, TensorFact]:
         """Return the life of every tensor met, by serial number."""
-        names = {number: value for value, number in self._names.items() if isinstance(value, str)}
+        names = self.texts()
         self.bury()
-        dead = memoryview(bytes(self._dead_tensors)).cast("q")
+        dead = memoryview(bytes(self.dead_tensors)).cast("q")
         facts = {
             dead[i]: TensorFact(names[dead[i + 1]], dead[i + 2], dead[i + 3])
             for i in range(0, len(dead), 4)
@@ -383,9 +394,9 @@ class Identities:
 
     def storage_facts(self) -> dict[int, StorageFact]:
         """Return the life of every storage met, by serial number."""
-        names = {number: value for value, number in self._names.items() if isinstance(value, str)}
+        names = self.texts()
         self.bury()
-        dead = memoryview(bytes(self._dead_storages)).cast("q")
+        dead = memoryview(bytes(self.dead_storages)).cast("q")
         facts = {
             dead[i]: StorageFact(dead[i + 1], names[dead[i + 2]], *dead[i + 3 : i + 7])
             for i in range(0, len(dead), 7)
@@ -403,11 +414,10 @@ def _every(data: bytes, width: int, field: int) -> Iterator[tuple[int, int]]:
     return zip(range(0, len(data), width * 8), numbers[field::width], strict=True)
 
 
-def _since(rows: bytearray, width: int, field: int, since: int) -> bytes:
-    """Return the rows whose `field`, which only grows, is `since` or more."""
+def _before(rows: bytearray, width: int, field: int, since: int) -> int:
+    """Return the bytes of the rows whose `field`, which only grows, is less than `since`."""
     data = bytes(rows)
-    first = next((at for at, when in _every(data, width, field) if when >= since), len(data))
-    return data[first:]
+    return next((at for at, when in _every(data, width, field) if when >= since), len(data))
 
 
 def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -8,15 +8,17 @@ of strings), where, in which mode, and the rows of the snapshots it read, return
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tether.facts import Event, Operand
+from tether.journal import HEAD, events
 
-_HEAD = 10  # numbers before the rows
-
-PACK: list[Callable[..., bytes]] = [struct.Struct(f"{_HEAD + n}i").pack for n in range(16)]
+PACK: list[Callable[..., bytes]] = [struct.Struct(f"{HEAD + n}i").pack for n in range(16)]
 """Packs an event with so many rows; 32 bits a number: two thousand million snapshots."""
+
+BEAT = 256  # events between two looks at the clock, where a journal is kept
 
 
 class EventLog:
@@ -27,16 +29,20 @@ class EventLog:
         self.count = 0  # events ever added
         self.dropped = 0
         self.numbers = bytearray()  # 32 bits each
-        self._strings: dict[str, int] = {"": 0}
-        self.full: float = float("inf")  # count at which the oldest are forgotten
+        self.cut = 0  # bytes that were at the start of `numbers` and are forgotten
+        self.strings: dict[str, int] = {"": 0}
+        self._next_string = itertools.count(1).__next__
+        self.full: float = float("inf")  # count at which `attend` is to be called
+        self._overfull: float = float("inf")  # count at which the oldest are forgotten
         self.on_forget: Callable[[], None] = lambda: None  # what hangs on events can go as well
+        self.on_beat: Callable[[], None] | None = None  # called every `BEAT` events
         if limit is not None:
-            self.full = limit + max(limit // 4, 1000)
+            self.full = self._overfull = limit + max(limit // 4, 1000)
 
     def number(self, text: str) -> int:
         """Return the number of a string: an operation's name, a note."""
-        found = self._strings.get(text)
-        return self._strings.setdefault(text, len(self._strings)) if found is None else found
+        found = self.strings.get(text)
+        return self.strings.setdefault(text, self._next_string()) if found is None else found
 
     def add(
         self,
@@ -54,7 +60,7 @@ class EventLog:
         """Append an event, its strings as numbers and its operands as rows; return its index."""
         a, b, c = len(reads), len(results), len(writes)
         total = a + b + c
-        pack = PACK[total] if total < len(PACK) else struct.Struct(f"{_HEAD + total}i").pack
+        pack = PACK[total] if total < len(PACK) else struct.Struct(f"{HEAD + total}i").pack
         data = pack(
             operation, site, mode, span, inner, thread, note, a, b, c, *reads, *results, *writes
         )
@@ -63,8 +69,21 @@ class EventLog:
         self.numbers += data
         self.count = index + 1
         if index >= self.full:
-            self.forget()
+            self.attend()
         return index
+
+    def beat(self, call: Callable[[], None] | None) -> None:
+        """Call `call` every `BEAT` events from now on; None: nothing."""
+        self.on_beat = call
+        self.full = min(self._overfull, self.count + BEAT) if call else self._overfull
+
+    def attend(self) -> None:
+        """Do what is due at this count of events."""
+        if self.on_beat is not None:
+            self.full = min(self._overfull, self.count + BEAT)
+            self.on_beat()
+        if self.count > self._overfull:
+            self.forget()
 
     def forget(self) -> None:
         """Drop the oldest events, so that `limit` are left."""
@@ -73,11 +92,15 @@ class EventLog:
         numbers = memoryview(self.numbers).cast("i")
         at = 0
         for _ in range(surplus):
-            at += _HEAD + sum(numbers[at + 7 : at + _HEAD])
+            at += HEAD + sum(numbers[at + 7 : at + HEAD])
         numbers.release()
         del self.numbers[: at * 4]
+        self.cut += at * 4
         self.dropped += surplus
-        self.full = self.count + max(self.limit // 4, 1000)
+        self._overfull = self.count + max(self.limit // 4, 1000)
+        self.full = self._overfull
+        if self.on_beat is not None:
+            self.full = min(self._overfull, self.count + BEAT)
         self.on_forget()
 
     def rows(self) -> set[int]:
@@ -86,22 +109,13 @@ class EventLog:
         with memoryview(self.numbers) as raw, raw.cast("i") as numbers:
             at, end = 0, len(numbers)
             while at < end:
-                first = at + _HEAD
+                first = at + HEAD
                 at = first + sum(numbers[at + 7 : first])
                 found.update(numbers[first:at])
         return found
 
     def events(self, operands: Mapping[int, Operand]) -> Iterator[Event]:
         """Turn the numbers back into facts."""
-        strings = {number: text for text, number in self._strings.items()}
-        numbers = memoryview(bytes(self.numbers)).cast("i")
-        at, end = 0, len(numbers)
-        while at < end:
-            operation, site, mode, span, inner, thread, note, a, b, c = numbers[at : at + _HEAD]
-            first = at + _HEAD
-            at = first + a + b + c
-            rows = [operands[row] for row in numbers[first:at]]
-            yield Event(
-                strings[operation], site, tuple(rows[:a]), tuple(rows[a : a + b]),
-                tuple(rows[a + b :]), mode, span, inner, thread, strings[note],
-            )  # fmt: skip
+        strings = {number: text for text, number in self.strings.items()}
+        with memoryview(bytes(self.numbers)) as raw, raw.cast("i") as numbers:
+            yield from events(numbers, operands, strings)

@@ -270,6 +270,7 @@ class Patches:
             # backward(create_graph=True) leaves gradients that hold the graph they came from.
             creates = accumulates and len(args) > 2 and bool(args[2])
             note, results = "create_graph" if creates else "", []
+            recorder.gradients.trains()
             try:
                 value = original(t_outputs, *args, **kwargs)
                 results = [one for one in value or () if isinstance(one, torch.Tensor)]
@@ -291,6 +292,7 @@ class Patches:
                     recorder.naming.maybe_search(here(2))
                     if accumulates:
                         recorder.gradients.after_backward(place[0])
+                    recorder.beat()
             if asked and len(value) == len(asked):
                 with muted(listener):
                     recorder.gradients.after_grad(place[0], asked, value)
@@ -464,6 +466,7 @@ class Patches:
             self._stepped(optimizer)
         except Exception as error:  # noqa: BLE001
             self._recorder.failed("optimizer step", error)
+        self._recorder.beat()
         self.on_step()
 
     def _stepped(self, optimizer: Optimizer) -> None:

@@ -39,6 +39,7 @@ from tether.live.contents import Contents
 from tether.live.gradients import GradientLog
 from tether.live.holdings import Holdings
 from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Identities, Snapshot
+from tether.live.journaling import Journal
 from tether.live.log import PACK, EventLog
 from tether.live.naming import Naming
 from tether.live.sites import Places
@@ -90,6 +91,7 @@ class Recorder:
         self.raised: list[Raised] = []
         self.gaps: dict[tuple[str, int], int] = {}
         self.bridges: list[Bridge] = []
+        self.bridges_cut = 0  # how many of them were forgotten
         self.optimizers: list[OptimizerFact] = []
         self.functions: dict[Any, functions.Function] = {}
         self.places = Places()
@@ -100,6 +102,7 @@ class Recorder:
         self.who.on_leaf = self.gradients.seen
         self.naming = Naming(self)
         self.holdings = Holdings(self) if memory else None
+        self.journal: Journal | None = None
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
 
@@ -108,7 +111,19 @@ class Recorder:
         since = self.log.dropped
         self.who.forget(self.log.rows(), since, storages=self.holdings is None)
         self.exports = {one: at for one, at in self.exports.items() if at >= since}
-        self.bridges = [one for one in self.bridges if one.exit >= since]
+        kept = [one for one in self.bridges if one.exit >= since]
+        self.bridges_cut += len(self.bridges) - len(kept)
+        self.bridges = kept
+
+    def keep_journal(self, path: str, program: list[str], folder: str) -> None:
+        """Save what is recorded at the absolute `path`, about once a second, from now on."""
+        self.journal = Journal(self, path, program, folder)
+        self.log.beat(self.journal.beat)
+
+    def beat(self) -> None:
+        """Take the chance of a moment that comes now and then: save, if it is time."""
+        if self.journal is not None:
+            self.journal.beat()
 
     def now(self) -> int:
         """Return the time: how many events have been recorded."""
@@ -187,6 +202,17 @@ class Recorder:
 
     # -- facts -------------------------------------------------------------------------------
 
+    def gap_facts(self, dropped: int) -> list[Gap]:
+        """Return the gaps noted so far, and one for the `dropped` events that were forgotten."""
+        gaps = [
+            Gap(reason if n == 1 else f"{reason} ({n} times)", site)
+            for (reason, site), n in list(self.gaps.items())
+        ]
+        if dropped:
+            limit = self.log.limit or 0
+            gaps.append(Gap(f"the first {dropped:,} calls were forgotten (--limit {limit:,})"))
+        return gaps
+
     def trace(self) -> Trace:
         """Turn the raw record into facts."""
         log = self.log
@@ -203,17 +229,10 @@ class Recorder:
         trace.bridges = [b for b in self.bridges if b.exit >= log.dropped]
         trace.unseen = list(self.contents.facts)
         trace.raised = list(self.raised)
-        trace.gaps = [
-            Gap(reason if n == 1 else f"{reason} ({n} times)", site)
-            for (reason, site), n in self.gaps.items()
-        ]
+        trace.gaps = self.gap_facts(log.dropped)
         if self.holdings is not None:
             trace.attached = list(self.holdings.facts)
             trace.allocators = self.holdings.allocators()
-        if log.dropped:
-            trace.gaps.append(
-                Gap(f"the first {log.dropped:,} calls were forgotten (--limit {log.limit:,})")
-            )
         return trace
 
 
@@ -338,7 +357,7 @@ class Listener(TorchFunctionMode):
                     log.numbers += data  # as in `EventLog.add`
                     log.count = index + 1
                     if index >= log.full:
-                        log.forget()
+                        log.attend()
                     return result
             with _without_subclasses():  # a user's subclass must not hear the recorder look
                 self._append(what, site, inner, tensors, reads, args, kwargs, result)

@@ -104,10 +104,16 @@ class _Terminated(BaseException):
     """SIGTERM arrived."""
 
 
-def run(program: Program, session: Session, finish: Callable[[Ending], int]) -> int:
+def run(
+    program: Program,
+    session: Session,
+    finish: Callable[[Ending], int],
+    journal: str | None = None,
+) -> int:
     """Run `program` under `session`, call `finish` when it has ended, return the exit code.
 
-    Raises `CannotRunError` when there is no such program; then nothing was started.
+    At the path `journal` the recording is saved now and then while the program runs. Raises
+    `CannotRunError` when there is no such program; then nothing was started.
     """
     one = _Run(program, session, finish)
     code, one.folder = _prepare(program, one.main)
@@ -121,6 +127,8 @@ def run(program: Program, session: Session, finish: Callable[[Ending], int]) -> 
     os._exit = flushing_exit  # type: ignore[assignment]
     sys.modules["__main__"] = one.main
     exit_code, error = 0, None
+    if journal is not None:
+        session.keep_journal(os.path.realpath(journal), program.command, one.folder)
     session.start()
     try:
         exec(code, one.main.__dict__)  # noqa: S102 -- this is what running a program means

@@ -53,6 +53,13 @@ class Session:
     def _listen(self, thread: int) -> Listener:
         return Listener(self.recorder, thread)
 
+    def keep_journal(self, path: str, program: list[str], folder: str) -> None:
+        """Save what is recorded of `program` at the absolute `path`, about once a second.
+
+        Whatever kills the process, that file opens as a recording that says it is partial.
+        """
+        self.recorder.keep_journal(path, program, folder)
+
     def start(self) -> None:
         """Begin to hear this thread and all that start from now on."""
         self._patches.on_step = self._stepped
@@ -74,6 +81,8 @@ class Session:
             modes.remove(self._listener())
             self._patches.restore()
             self.recorder.active = False
+            if self.recorder.journal is not None:
+                self.recorder.journal.flush()
 
     def _stepped(self) -> None:
         """Count an optimizer step: recording may begin or end with it."""

@@ -149,11 +149,11 @@ class Places:
         self.codes.clear()
         self._all.clear()
 
-    def resolve(self) -> list[Site]:
-        """Turn every place into its file, line and columns."""
+    def resolve(self, first: int = 0) -> list[Site]:
+        """Turn every place from number `first` on into its file, line and columns."""
         tables: dict[int, list[Any]] = {}
         sites = []
-        for place in self._all:
+        for place in self._all[first:]:
             if isinstance(place, Site):
                 sites.append(place)
                 continue

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tether.facts import Trace
 from tether.finding import Finding
@@ -18,6 +18,7 @@ from tether.merging import merge
 from tether.recording import load as load_trace
 from tether.recording import save as save_trace
 from tether.report import github as as_github
+from tether.report import inline as as_inline
 from tether.report import json as as_json
 from tether.report import page as as_page
 from tether.report import sarif as as_sarif
@@ -89,6 +90,7 @@ class Recording:
         if not prepared:
             prepare(trace)
         self.trace = trace
+        self.ended = True  # False while it is being made
         self.defects: list[Finding] = []  # refuted by running the program again
         self.with_memory = bool(trace.attached)  # the report says which line holds the memory
 
@@ -227,6 +229,19 @@ class Recording:
     def save(self, path: Paths) -> None:
         """Write the recording to a file that `tether.load` opens."""
         save_trace(self.trace, path)
+
+    def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
+        """Return what a notebook shows for it: the page, or the text where no page is shown."""
+        if not self.ended:
+            return {"text/plain": "<tether recording, not ended yet>"}
+        document = self.document()
+        return {
+            "text/plain": as_text.render(document),
+            "text/html": as_inline.html(document, self.html()),
+        }
+
+    def _repr_html_(self) -> str:
+        return self._repr_mimebundle_().get("text/html", "")
 
     def __repr__(self) -> str:
         events = self.trace.dropped + len(self.trace.events)

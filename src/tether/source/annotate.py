@@ -23,17 +23,17 @@ WRAPPERS = frozenset({"Parameter", "Buffer", "Variable"})
 """Calls that give a tensor a role: in ``self.h0 = nn.Parameter(torch.zeros(3))`` both make h0."""
 
 
-def annotate(trace: Trace) -> None:
+def annotate(trace: Trace, *, elsewhere: bool = True) -> None:
     """Fill `Site.expression` and `Site.target` of every site, and `Trace.sources`.
 
     Where there is no text (a frozen module, code from `exec` that nobody registered) both stay
     empty. The text of the user's files is kept with the trace, so that a report can be made
-    after they have changed.
+    after they have changed. Without `elsewhere` only the text that the trace has is used.
     """
     texts = dict(trace.sources)
     for number, site in enumerate(trace.sites):
         if site.file not in texts:
-            texts[site.file] = read(site.file)
+            texts[site.file] = read(site.file) if elsewhere else ""
         text = texts[site.file]
         if not text:
             continue

@@ -40,14 +40,15 @@ WINDOW = 1024
 """Executions of one exit that one entry is joined to: of a longer sum the last terms."""
 
 
-def follow(trace: Trace) -> list[Bridge]:
+def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
     """Return the likely bridges of a trace: (exit, entry) events, never certain.
 
     An entry is joined to the executions of an exit since this entry was last passed (to the last
     one before it when there was none), on the same thread. Bridges that are known already are
-    left out, and so are entries that are certain of where their memory came from.
+    left out, and so are entries that are certain of where their memory came from. Without
+    `elsewhere` only the text that the trace has is used.
     """
-    reached = _reached(trace)
+    reached = _reached(trace, elsewhere=elsewhere)
     if not reached:
         return []
     known = {(bridge.exit, bridge.entry) for bridge in trace.bridges}
@@ -98,7 +99,7 @@ def _is_entry(event: Event) -> bool:
 _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.For, ast.AsyncFor)
 
 
-def _reached(trace: Trace) -> dict[int, dict[int, str]]:
+def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
     """Return for each entry site the exit sites whose value can reach it, and by which name."""
     exit_sites = {event.site for event in trace.events if _is_exit(event)} - {-1}
     entry_sites = {event.site for event in trace.events if _is_entry(event)} - {-1}
@@ -110,7 +111,7 @@ def _reached(trace: Trace) -> dict[int, dict[int, str]]:
     for number, site in enumerate(trace.sites):
         if not site.user:
             continue
-        text = trace.sources.get(site.file) or read(site.file)
+        text = trace.sources.get(site.file) or (read(site.file) if elsewhere else "")
         source = source_of(site.file, text)
         if not text or source.tree is None:
             continue

@@ -1,0 +1,351 @@
+"""A killed program leaves a recording: all but the last second, and it says so."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from tether import journal, recording
+from tether.facts import Trace
+from tether.live import journaling
+from tether.live.session import Session
+from tether.recording import RecordingError, load
+
+ROUNDS = int(os.environ.get("TETHER_FUZZ", "3000")) // 6
+
+
+def work(rounds=30):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    kept = []
+    for number in range(rounds):
+        x = torch.randn(5, 4)
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        a = x.numpy()
+        kept.append(torch.from_numpy(a)[number % 4 :])
+        try:
+            x @ x
+        except RuntimeError:
+            continue
+    return model, kept
+
+
+def recorded(path, monkeypatch, run=work, every=0.0, **options):
+    """The facts of one session, and those that its journal has."""
+    monkeypatch.setattr(journaling, "EVERY", every)
+    session = Session(**options)
+    session.keep_journal(str(path), ["train.py"], "/home/me")
+    session.start()
+    held = run()
+    session.mute()
+    trace = session.recorder.trace()
+    del held
+    return trace, load(path)
+
+
+def same_facts(trace, saved):
+    for name in ("sites", "events", "spans", "tensors", "storages", "names", "optimizers",
+                 "gradients", "bridges", "unseen", "raised", "attached", "dropped"):  # fmt: skip
+        assert getattr(saved, name) == getattr(trace, name), name
+    assert saved.gaps[1:] == trace.gaps
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_journal_has_every_fact(tmp_path, monkeypatch, memory):
+    trace, saved = recorded(tmp_path / "run.tether", monkeypatch, memory=memory)
+    same_facts(trace, saved)
+    assert saved.outcome == "unfinished"
+    assert saved.gaps[0].reason == journal.PARTIAL
+    assert (saved.program, saved.folder) == (["train.py"], "/home/me")
+    assert saved.torch == torch.__version__
+    assert len(saved.events) > 400
+    assert __file__ in saved.sources
+
+
+def test_one_batch_or_many_are_the_same_file_to_the_reader(tmp_path, monkeypatch):
+    trace, saved = recorded(tmp_path / "run.tether", monkeypatch, every=1e9)
+    same_facts(trace, saved)
+
+
+@pytest.mark.parametrize("compact", [0, 1 << 30])
+def test_under_a_limit_what_was_forgotten_may_be_there_or_not(tmp_path, monkeypatch, compact):
+    monkeypatch.setattr(journaling, "_COMPACT", compact)
+    trace, saved = recorded(
+        tmp_path / "run.tether", monkeypatch, lambda: work(400), every=0.0, limit=500
+    )
+    assert trace.dropped > 4000
+    assert (saved.dropped > 1000) == (compact == 0)
+    assert saved.dropped + len(saved.events) == trace.dropped + len(trace.events)
+    assert saved.events[-len(trace.events) :] == trace.events
+    assert saved.gradients == trace.gradients
+    assert any("forgotten" in gap.reason for gap in saved.gaps) == (compact == 0)
+
+
+def test_threads_at_it_together(tmp_path, monkeypatch):
+    def several():
+        threads = [threading.Thread(target=work, args=(40,)) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    trace, saved = recorded(tmp_path / "run.tether", monkeypatch, several)
+    assert saved.events == trace.events
+    assert saved.tensors == trace.tensors
+    assert len({event.thread for event in saved.events}) == 4
+
+
+def test_a_batch_that_is_broken_off_is_written_again(tmp_path, monkeypatch):
+    write, calls = journaling._write_all, []
+
+    def stumbles(handle, data):
+        calls.append(len(data))
+        if len(calls) == 3:
+            write(handle, data[: len(data) // 2])
+            raise KeyboardInterrupt
+        write(handle, data)
+
+    monkeypatch.setattr(journaling, "_write_all", stumbles)
+
+    def run():
+        kept = []
+        for _ in range(3):
+            try:
+                kept.append(work())
+            except KeyboardInterrupt:
+                calls.append(0)
+        return kept
+
+    trace, saved = recorded(tmp_path / "run.tether", monkeypatch, run)
+    assert calls.count(0) == 1
+    same_facts(trace, saved)
+
+
+def cut(path, data):
+    path.write_bytes(data)
+    try:
+        return load(path)
+    except RecordingError as error:
+        said = str(error)
+    assert "\n" not in said
+    return said
+
+
+def test_cut_off_anywhere_it_opens_up_to_there(tmp_path, monkeypatch):
+    path = tmp_path / "run.tether"
+    _, whole = recorded(path, monkeypatch, lambda: work(3))
+    data, path = path.read_bytes(), tmp_path / "cut.tether"
+    seen = set()
+    for length in range(0, len(data), 37):
+        answer = cut(path, data[:length])
+        if isinstance(answer, Trace):
+            seen.add(len(answer.events))
+            assert answer.events == whole.events[: len(answer.events)]
+        else:
+            assert not seen, "once it opens, more of it opens too"
+    assert len(seen) > 3
+
+
+def test_hostile_journals_are_refused_or_sound(tmp_path, monkeypatch):
+    path = tmp_path / "run.tether"
+    recorded(path, monkeypatch, lambda: work(2), every=1e9)
+    first, _, rest = path.read_bytes().partition(b"\n")
+    payload, source = rest[8:], random.Random(7)
+    path, refused = tmp_path / "hostile.tether", 0
+    for number in range(ROUNDS):
+        hurt = bytearray(payload)
+        for _ in range(source.choice((1, 2, 6))):
+            at = source.randrange(len(hurt))
+            if number % 3:
+                hurt[at] = source.randrange(256)
+            else:
+                del hurt[at : at + source.choice((1, 8, 64))]
+        check = journal.zlib.crc32(bytes(hurt)) if number % 5 else 0
+        answer = cut(path, first + b"\n" + journal._FRAME.pack(len(hurt), check) + bytes(hurt))
+        refused += isinstance(answer, str)
+        if isinstance(answer, Trace):
+            answer.check()
+    assert ROUNDS * 0.3 < refused < ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"tether journal 2\n", "newer tether"),
+        (b"tether journal x\n", "damaged"),
+        (b"tether journal 1\n", "before anything was written"),
+        (b"tether journal 1\n" + journal._FRAME.pack(1 << 31, 0), "too long"),
+        (b"tether journal 1\n" + journal.frame({}, [b""] * 6), "beginning is missing"),
+        (b"tether journal 1\n" + journal.frame({}, [b"12"] + [b""] * 5), "wrong length"),
+    ],
+)
+def test_foreign_files(tmp_path, content, says):
+    assert says in cut(tmp_path / "some.tether", content)
+
+
+# -- as a user meets it ----------------------------------------------------------------------------
+
+LOOP = """\
+import torch, time, sys, os
+w = torch.ones(3, requires_grad=True); b = torch.zeros(3, requires_grad=True)
+opt = torch.optim.SGD([w, b], lr=0.1)
+log = open("steps", "w", buffering=1)
+for step in range(100000):
+    opt.zero_grad(); loss = (w.detach() * b).sum(); loss.backward(); opt.step()
+    print(step, time.time(), file=log)
+    time.sleep(0.002)
+    {inside}
+"""
+
+
+def tether(*arguments, folder, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "tether", *arguments], cwd=folder, capture_output=True, text=True,
+        timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+def killed_after(seconds, folder, inside="pass"):
+    """Run the loop, kill it, and return how many steps it had done a second and a half before."""
+    (folder / "train.py").write_text(LOOP.format(inside=inside))
+    command = [sys.executable, "-m", "tether", "run", "-o", "run.tether", "train.py"]
+    process = subprocess.Popen(command, cwd=folder)
+    for _ in range(300):
+        time.sleep(0.1)
+        if (folder / "steps").exists() and (folder / "steps").stat().st_size:
+            break
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    died = time.time()
+    rows = [line.split() for line in (folder / "steps").read_text().splitlines()[:-1]]
+    return sum(float(at) < died - 1.5 for _, at in rows)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
+def test_kill_9_leaves_all_but_the_last_second(tmp_path):
+    steps = killed_after(3.5, tmp_path)
+    assert steps > 100
+    done = tether("report", "run.tether", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "partial: the program was killed, or is still running" in " ".join(done.stdout.split())
+    assert "gradient-cut" in done.stdout
+    assert "w.detach()" in done.stdout  # from the text that the recording holds
+    saved = load(tmp_path / "run.tether")
+    assert sum(event.operation == "step" for event in saved.events) >= steps
+    assert [one.name for one in tmp_path.glob("run*")] == ["run.tether"]
+    why = tether("why", "w", "run.tether", folder=tmp_path)
+    assert "w.detach()" in why.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
+def test_a_program_that_closes_every_file_and_goes_away(tmp_path):
+    (tmp_path / "away").mkdir()
+    inside = (
+        'if step == 20: old = log; os.closerange(3, 100); log = open("steps", "a", buffering=1); '
+        'os.remove(__file__); os.chdir("away")'
+    )
+    steps = killed_after(3, tmp_path, inside)
+    saved = load(tmp_path / "run.tether")
+    assert sum(event.operation == "step" for event in saved.events) >= steps > 50
+    assert "w.detach()" in saved.sources[str(tmp_path / "train.py")]
+
+
+def test_the_finished_recording_takes_the_place_of_the_journal(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch, time\nend = time.time() + 1.6\n"
+        "while time.time() < end: torch.ones(3).neg()\n"
+    )
+    done = tether("run", "-q", "-o", "run.tether", "train.py", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    saved = load(tmp_path / "run.tether")
+    assert saved.outcome == "finished"
+    assert not saved.gaps
+    assert (tmp_path / "run.tether").read_bytes().startswith(recording._MAGIC)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["run.tether", "train.py"]
+
+
+FULL = """\
+import resource, torch, time
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))
+w = torch.ones(3, requires_grad=True); b = torch.ones(3, requires_grad=True)
+opt, end = torch.optim.SGD([w, b], lr=0.1), time.time() + 2.5
+while time.time() < end:
+    opt.zero_grad(); loss = (w.detach() * b).sum(); loss.backward(); opt.step()
+print("done")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_a_full_disk(tmp_path, size):
+    """Nothing fits, or the first second does: the program runs on and is reported all the same."""
+    (tmp_path / "train.py").write_text(FULL.format(size=size))
+    done = tether("run", "-o", "run.tether", "train.py", folder=tmp_path)
+    assert done.stdout == "done\n"
+    assert done.returncode in (0, 2)  # 2: what there is of it was too large to be saved at the end
+    assert "gradient-cut" in done.stderr
+    assert "from here on nothing was saved while the program ran: File too large" in " ".join(
+        done.stderr.split()
+    )
+    if done.returncode == 2:
+        assert "the recording was not saved" in done.stderr
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_disk_behind_a_stream(tmp_path, stream):
+    """The exit code is what it would have been."""
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2).neg())\n")
+    codes = []
+    for command in (["train.py"], ["-m", "tether", "run", "train.py"]):
+        with open("/dev/full", "w") as full:
+            streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+            done = subprocess.run(
+                [sys.executable, *command], cwd=tmp_path, check=False, timeout=120, **streams
+            )
+            codes.append(done.returncode)
+    assert codes[0] == codes[1]
+
+
+def test_what_cannot_be_written_is_refused_before_the_program_runs(tmp_path):
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2).neg().sum().item())\n")
+    os.mkfifo(tmp_path / "pipe")
+    done = tether("run", "-o", "pipe", "train.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "pipe" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    """Refused at once, or, where only the attempt tells, the program runs and is reported."""
+    (tmp_path / "train.py").write_text("import torch\nprint(torch.ones(2).neg().sum().item())\n")
+    done = tether("run", "-o", "/proc/run.tether", "train.py", folder=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "/proc" in done.stderr
+    assert (done.stdout == "-2.0\n") == ("calls recorded" in " ".join(done.stderr.split()))
+
+
+def test_a_pipe_is_no_journal(tmp_path, monkeypatch):
+    monkeypatch.setattr(journaling, "EVERY", 0.0)
+    os.mkfifo(tmp_path / "pipe")
+    session = Session()
+    session.keep_journal(str(tmp_path / "pipe"), [], "")
+    session.start()
+    work(2)
+    trace = session.stop()
+    assert any("nothing was saved" in gap.reason for gap in trace.gaps)
+    assert not os.path.isfile(tmp_path / "pipe")
+    assert len(os.listdir(tmp_path)) == 1
