@@ -48,6 +48,7 @@ class Outcome(NamedTuple):
 
     values: list[list[str]]  # of what, line, sum
     applied: list[int]
+    spent: list[float]  # seconds in the calls that were timed
     exit_code: int
     error: str
     lines: list[str]
@@ -69,8 +70,10 @@ def prove(recording: Recording, run: Run, tell: Callable[[str], None]) -> None:
     if not drops and not inserts:
         return
     tell("running the program twice as it is")
-    plain, again = run([], 0), run([], 0)
+    timed = [["time", *change[1:]] for changes in drops.values() for change in changes]
+    plain, again = run(timed, 0), run([], 0)
     noise = noise_of(plain, again)
+    spent = _spent(plain, drops)
     limit = 60 + 10 * max(plain.seconds, again.seconds)
 
     def differs(numbers: Sequence[int]) -> tuple[list[str], Outcome]:
@@ -91,7 +94,15 @@ def prove(recording: Recording, run: Run, tell: Callable[[str], None]) -> None:
         if n in drops and proven:
             grave = (one.bytes or 0) >= FLOOR
             fix = replace(one.fix, safe=True) if one.fix is not None else None
-            one = replace(one, proven=True, severity="warning" if grave else "note", fix=fix)  # noqa: PLW2901
+            text = "without it every value is the same, bit for bit"
+            text += f"; it took {spent[n] * 1e3:.3g} ms of this run" if spent.get(n) else ""
+            one = replace(  # noqa: PLW2901
+                one,
+                proven=True,
+                severity="warning" if grave else "note",
+                fix=fix,
+                evidence=(*one.evidence, Evidence("proof", one.site, text)),
+            )
         elif n in inserts:
             tell(f"running it with the copy that {one.subject} asks for")
             change = ["insert", one.operation, list(one.site[:5]), None]
@@ -99,6 +110,15 @@ def prove(recording: Recording, run: Run, tell: Callable[[str], None]) -> None:
             one = _with_effect(one, differences(plain, found, noise), found)  # noqa: PLW2901
         kept.append(one)
     recording.judged(kept, defects)
+
+
+def _spent(plain: Outcome, drops: dict[int, list[list[Any]]]) -> dict[int, float]:
+    """Return the seconds that each finding's copies took."""
+    found, at = {}, 0
+    for n, changes in drops.items():
+        found[n] = sum(plain.spent[at : at + len(changes)])
+        at += len(changes)
+    return found
 
 
 def _search(
@@ -257,9 +277,8 @@ def runner(program: Program, folder: str) -> Run:
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                return Outcome(
-                    [], [0] * len(changes), -1, f"nothing after {limit:.0f} s", [], limit
-                )
+                late = f"nothing after {limit:.0f} s"
+                return Outcome([], [0] * len(changes), [], -1, late, [], limit)
             seconds = time.perf_counter() - began
             lines = ended.stdout.decode("utf-8", "backslashreplace").splitlines()
             try:
@@ -269,6 +288,6 @@ def runner(program: Program, folder: str) -> Run:
                 raise CannotProveError(
                     f"running it again failed: {last[0] if last else 'no result'}"
                 ) from None
-            return Outcome(seen[0], seen[1], seen[2], seen[3], lines, seconds)
+            return Outcome(seen[0], seen[1], seen[2], seen[3], seen[4], lines, seconds)
 
     return run

@@ -168,6 +168,13 @@ def test_residual_connection():
     assert not gradient_findings(recording)
     clones = [row for row in recording.copies if row.operation == "clone"]
     assert [(row.memory, row.gradient, row.count) for row in clones] == [("owns", "keeps", 3)] * 2
+    careful, rewriting = clones
+    assert careful.needed == "no"
+    assert rewriting.needed == "yes"
+    written = line_of(name, "x += self.conv(identity)")
+    assert rewriting.reason == f"line {written} writes `x` while `identity` lives"
+    (finding,) = recording.findings
+    assert (finding.slug, finding.subject, finding.bytes) == ("needless-copy", "identity", 49152)
 
 
 def test_inside_a_residual_block():

@@ -1,6 +1,7 @@
 """Proof by running again, and the repairs that follow: on real programs, as a user runs them."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -50,6 +51,8 @@ def test_a_needless_copy_is_proven_and_left_out(tmp_path):
     assert found["proven"] is True
     assert found["severity"] == "warning"  # 384 KiB in this run
     assert found["fix"]["safe"] is True
+    proof = found["evidence"][-1]
+    assert re.search(r"same, bit for bit; it took [\d.e-]+ ms of this run", proof["text"])
     assert "gave the same results, bit for bit" in ended.stderr
     assert path.read_text() == before.replace("x.clone()  #", "x  #")
 
@@ -112,8 +115,8 @@ def test_options_that_say_nothing_alone(tmp_path, options):
 
 
 def outcome(*sums, applied=(), lines=("0",), code=0, error=""):
-    return Outcome([["item", "p.py:1", one] for one in sums], list(applied), code, error,
-                   list(lines), 0.1)  # fmt: skip
+    values = [["item", "p.py:1", one] for one in sums]
+    return Outcome(values, list(applied), [0.002] * len(applied), code, error, list(lines), 0.1)
 
 
 def test_a_refuted_verdict_is_withdrawn_and_told_as_a_defect(tmp_path):
@@ -132,7 +135,8 @@ def test_a_refuted_verdict_is_withdrawn_and_told_as_a_defect(tmp_path):
     assert [one.site.line for one in recording.findings] == [4, 5, 6]
 
     def run(changes, _limit):
-        wrong = any(change[2][1] == 5 for change in changes)  # without the copy of line 5
+        # without the copy of line 5
+        wrong = any(change[0] == "drop" and change[2][1] == 5 for change in changes)
         return outcome("b" if wrong else "a", applied=[1] * len(changes))
 
     told = []

@@ -22,6 +22,7 @@ import json
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ Position = tuple[str, int, int, int, int]
 class Change(NamedTuple):
     """One place where a call is made in another way."""
 
-    kind: str  # "drop": the source instead of its copy; "insert": a copy of what is returned
+    kind: str  # "drop": the source instead of its copy; "insert": a copy of what is returned;
+    # "time": as it is, and timed
     operation: str  # as in `facts.Event`; "" for any that returns what shares memory
     site: Position  # the user's line
     inner: Position | None = None  # the library's line that made the call; None: any
@@ -66,6 +68,7 @@ class Seen(NamedTuple):
 
     values: list[Value]
     applied: list[int]  # for each change, how often it was made
+    spent: list[float]  # for each that is timed, seconds in its calls, on the processor's clock
     exit_code: int
     error: str
 
@@ -93,6 +96,7 @@ class Trial(Listener):
         self.changes = changes
         self.values = values
         self.applied = [0] * len(changes)
+        self.spent = [0.0] * len(changes)
         self._operations = {one.operation for one in changes}
         self._any = "" in self._operations
         self._known: dict[Any, list[int]] = {}  # (operation, places) -> the changes made there
@@ -123,8 +127,12 @@ class Trial(Listener):
             self.applied[made[0]] += 1
             with _mute():
                 return instead(name, args, kwargs)
+        began = time.perf_counter()
         result = func(*args, **kwargs)
-        if made:
+        if made and self.changes[made[0]].kind == "time":
+            self.applied[made[0]] += 1
+            self.spent[made[0]] += time.perf_counter() - began
+        elif made:
             with _mute():
                 copied = _copied(result)
             if copied is not result:
@@ -226,7 +234,8 @@ class TrialSession(Session):
     def seen(self, exit_code: int = 0, error: str = "") -> Seen:
         """Return everything that was handed out, once the session has stopped."""
         applied = [sum(one.applied[n] for one in self.trials) for n in range(len(self.changes))]
-        return Seen(self.values.found, applied, exit_code, error)
+        spent = [sum(one.spent[n] for one in self.trials) for n in range(len(self.changes))]
+        return Seen(self.values.found, applied, spent, exit_code, error)
 
 
 # -- a call in its cheap form ----------------------------------------------------------------------

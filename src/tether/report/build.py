@@ -24,7 +24,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.filters import Selection, shown_path
+from tether.report.filters import Selection, shown_line
 from tether.report.gradients import Gradient
 from tether.source.edits import apply
 from tether.source.syntax import source_of
@@ -161,7 +161,8 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
     role = own[0].role if own else ""
     ends = [excerpt(finding.site, _role(role, own[0].text if own else ""), about)]
     ends += (excerpt(one.site, _role(one.role, one.text), about) for one in others[:1])
-    more = [excerpt(one.site, one.text or _role(one.role, ""), about) for one in others[1:]]
+    tried = [one for one in own[1:] if one.role == "proof"]
+    more = [excerpt(one.site, _role(one.role, one.text), about) for one in (*others[1:], *tried)]
     facts = [f"{finding.count} times"] if finding.count > 1 else []
     facts += [bytes_text(finding.bytes)] if finding.bytes else []
     facts += ["proven"] if finding.proven else []
@@ -185,20 +186,24 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
 def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
     """Yield each line as it is after the edits: ``train.py:14: return self.layer3(out2)``."""
     for file in dict.fromkeys(edit.file for edit in edits):
-        shown = shown_path(file, about.trace.folder)
+
+        def shown(line: int, file: str = file) -> str:
+            return shown_line(file, line, about.trace.folder)
+
         text = about.sources.get(file) or about.trace.sources.get(file, "")
         if not text:
-            yield from (f"{shown}:{one.line}: {one.text.strip()}" for one in edits)
+            yield from (f"{shown(one.line)}: {one.text.strip()}" for one in edits)
             continue
         before = text.splitlines()
         after = apply(text, [one for one in edits if one.file == file]).splitlines()
         matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
         for what, first, last, start, end in matcher.get_opcodes():
             if what == "delete":
-                yield f"{shown}:{first + 1}: (nothing: the line goes)"
+                yield f"{shown(first + 1)}: (nothing: the line goes)"
             elif what != "equal":
                 for number, line in enumerate(after[start:end]):
-                    yield f"{shown}:{min(first + number, max(last - 1, first)) + 1}: {line.strip()}"
+                    at = min(first + number, max(last - 1, first)) + 1
+                    yield f"{shown(at)}: {line.strip()}"
 
 
 def _line(file: str, number: int, about: Findings) -> str:
@@ -224,7 +229,7 @@ def excerpt(site: Site, role: str, about: Findings) -> Excerpt:
 def place(site: Site, folder: str) -> str:
     """Return ``train.py:14 in TestModel.forward``."""
     inside = f" in {site.function}" if site.function not in ("", "<module>") else ""
-    return f"{shown_path(site.file, folder)}:{site.line}{inside}"
+    return f"{shown_line(site.file, site.line, folder)}{inside}"
 
 
 # ------------------------------------------------------------------------------------- gradients
@@ -319,10 +324,7 @@ def _copies(about: Findings) -> list[Block]:
         Column("times", "right"),
         Column("copied", "right"),
     )
-    needs = any(row.needed != "unknown" for row in own)
-    if needs:
-        columns = (*columns, Column("needed"))
-    cells = [_copy_cells(row, about, needs) for row in own]
+    cells = [_copy_cells(row, about) for row in own]
     total = sum(row.bytes for row in about.copies)
     count = sum(row.count for row in about.copies)
     made = counted(count, "copy or conversion", "copies and conversions")
@@ -330,14 +332,30 @@ def _copies(about: Findings) -> list[Block]:
     blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
     if own:
         blocks.append(_cut_table(columns, cells, "lines"))
+        blocks += _needs(own, about)
     if inside:
         blocks += _inside_libraries(inside, about)
     return blocks
 
 
-def _copy_cells(row: Copy, about: Findings, needs: bool) -> tuple[Phrase, ...]:
-    cells = (
-        Phrase(f"{shown_path(row.site.file, about.trace.folder)}:{row.site.line}", "place"),
+def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
+    """Say of each line that copies whether the copy was needed, and why."""
+    columns = (Column("line"), Column("needed"), Column("because", give=True))
+    cells = [
+        (
+            Phrase(shown_line(row.site.file, row.site.line, about.trace.folder), "place"),
+            Phrase(row.needed, "warning" if row.needed == "no" else "plain"),
+            Phrase(row.reason or "nothing was written while both lived"),
+        )
+        for row in rows
+        if row.reason or row.needed == "no"
+    ]
+    return [_cut_table(columns, cells, "lines")] if cells else []
+
+
+def _copy_cells(row: Copy, about: Findings) -> tuple[Phrase, ...]:
+    return (
+        Phrase(shown_line(row.site.file, row.site.line, about.trace.folder), "place"),
         Phrase(row.site.expression or row.site.target, "code"),
         Phrase(SHOWN.get(row.operation, row.operation)),
         Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
@@ -345,7 +363,6 @@ def _copy_cells(row: Copy, about: Findings, needs: bool) -> tuple[Phrase, ...]:
         Phrase(f"{row.count:,}"),
         Phrase(bytes_text(row.bytes) if row.memory != "shares" else "-"),
     )
-    return (*cells, Phrase("" if row.needed == "unknown" else row.needed)) if needs else cells
 
 
 def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
@@ -360,7 +377,7 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
             names[SHOWN.get(row.operation, row.operation)] += row.count
         cells.append(
             (
-                Phrase(f"{shown_path(site.file, about.trace.folder)}:{site.line}", "place"),
+                Phrase(shown_line(site.file, site.line, about.trace.folder), "place"),
                 Phrase(site.expression, "code"),
                 Phrase(", ".join(f"{count:,} {name}" for name, count in names.most_common(4))),
                 Phrase(bytes_text(sum(row.bytes for row in made))),

@@ -28,6 +28,15 @@ def shown_path(file: str, folder: str) -> str:
     return file
 
 
+_CELL = re.compile(r"cell \d+")
+
+
+def shown_line(file: str, line: int, folder: str) -> str:
+    """Return a line as reports show it: ``train.py:14``, ``cell 3, line 5`` in a notebook."""
+    between = ", line " if _CELL.fullmatch(file) else ":"
+    return f"{shown_path(file, folder)}{between}{line}"
+
+
 @dataclass(frozen=True)
 class Selection:
     """Whose lines are reported: the user's files, or those the globs choose.
