@@ -150,6 +150,15 @@ PROGRAMS = {
         y = x.clone()  #? yes the end of the recording comes after an array wrote `x`
         a += 1
     """,
+    "a transfer that nobody waited for": """
+        import torch
+        buffer = torch.zeros(4)
+        def send(x):
+            buffer.copy_(x)
+            y = buffer.clone()  #? unknown the transfer of line 7 may read it for longer
+            return y.to(torch.float64, non_blocking=True)
+        print(send(torch.ones(4)), send(torch.zeros(4)))
+    """,
     "a layout for view": """
         import torch
         x = torch.randn(3, 4)

@@ -402,6 +402,9 @@ class _Judge:
             for at in self.reads[tensor]:
                 if at > position and self.history.events[at].thread != event.thread:
                     return Reason("unknown", "another thread reads it", at)
+                if at > position and self.history.events[at].note == "non_blocking":
+                    text = f"the transfer of {self._line(at)} may read it for longer"
+                    return Reason("unknown", text, at)
         return None
 
     def _unwatched(self, operand: Operand) -> bool:
