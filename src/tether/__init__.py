@@ -40,5 +40,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Do what ``%load_ext tether`` asks for: add ``%%tether`` to the shell."""
+    importlib.import_module("tether.notebook").load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tether.facts import Raised, Trace
+from tether.live.cells import name_cells, of_the_user
 from tether.live.naming import variables_of_frames
 from tether.live.session import Session
 from tether.live.sites import here
@@ -23,6 +25,8 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
 
     def __init__(self, limit: int | None = None) -> None:
         super().__init__(Trace())
+        self.ended = False
+        self.cells: dict[str, str] = {}  # what a notebook's files are called, beside its own names
         self._session = Session(limit)
 
     def __enter__(self) -> Self:
@@ -35,11 +39,19 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.finish(variables_of_frames(here(2)), error)
+
+    def finish(
+        self, variables: Iterable[tuple[str, Any]], error: BaseException | None = None
+    ) -> None:
+        """Stop recording. Tensors are named by `variables`; `error` is what ended the block."""
         self._session.mute()
-        self._session.recorder.naming.search(variables_of_frames(here(2)))
+        self._session.recorder.naming.search(of_the_user(variables))
         trace = self._session.stop()
         if error is not None:
             trace.outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "raised"
             at = trace.dropped + len(trace.events)
             trace.raised.append(Raised(at, type(error).__name__, str(error), -1, fatal=True))
         self._become(trace)
+        name_cells(self.trace, self.cells)
+        self.ended = True

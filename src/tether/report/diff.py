@@ -26,7 +26,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.filters import shown_path
+from tether.report.filters import shown_line
 from tether.report.json import finding_values, site_values
 
 SCHEMA = 1
@@ -163,7 +163,7 @@ def _where(pair: Pair, found: Differences) -> tuple[Phrase, Phrase, Phrase]:
     about = found.after if pair.after else found.before
     site = pair.one.site
     return (
-        Phrase(f"{shown_path(site.file, about.trace.folder)}:{site.line}", "place"),
+        Phrase(shown_line(site.file, site.line, about.trace.folder), "place"),
         Phrase(site.expression or site.target, "code"),
         Phrase(SHOWN.get(pair.one.operation, pair.one.operation)),
     )

@@ -15,7 +15,7 @@ from tether.memory import KINDS, Block, Line, Memory
 from tether.report.build import bytes_text
 from tether.report.document import Block as Part
 from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
-from tether.report.filters import shown_path
+from tether.report.filters import shown_line
 from tether.report.json import memory_lines
 from tether.report.plots import COLORS, CannotPlot, _figure_class, _metadata, check
 
@@ -145,7 +145,7 @@ def _not_seen(memory: Memory, device: str) -> str:
 
 
 def _place(site: Site, folder: str) -> str:
-    return f"{shown_path(site.file, folder)}:{site.line}" if site.line else "not heard"
+    return shown_line(site.file, site.line, folder) if site.line else "not heard"
 
 
 def _say(text: str, kind: Any = "plain") -> Paragraph:

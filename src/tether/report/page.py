@@ -25,7 +25,7 @@ from tether.report import html
 from tether.report.annotated import KINDS, File, Line, Mark, Span, annotated, mark_text
 from tether.report.build import Findings, build, bytes_text, finding_block
 from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading
-from tether.report.filters import shown_path
+from tether.report.filters import shown_line, shown_path
 from tether.report.lanes import drawings
 from tether.report.routes import Route, Stop, routes
 from tether.report.text import visible
@@ -193,7 +193,7 @@ class _Page:
         return ""
 
     def _short(self, site: Site) -> str:
-        return f"{shown_path(site.file, self.about.trace.folder)}:{site.line}"
+        return shown_line(site.file, site.line, self.about.trace.folder)
 
     def _verdict(self, number: int, finding: Finding) -> _Verdict:
         block = finding_block(number, finding, self.about)

@@ -70,6 +70,7 @@ def render(document: Document, width: int = 80, *, colour: bool = False) -> str:
         file=out,
         width=width,
         force_terminal=colour,
+        force_jupyter=False,  # or it displays each line in the notebook by itself
         color_system="standard" if colour else None,
         no_color=not colour,
         highlight=False,
