@@ -262,6 +262,42 @@ exec(compile("y = torch.ones(3) * 2\\nshow(y)", "<nowhere>", "exec"))
 exec("z = y.relu()\\nz += 1\\nshow(z)"); eval("show(torch.ones(2).neg())")
 f = (lambda: x.mul(2)); f.__code__ = f.__code__.replace(co_linetable=b"", co_filename="gone.py"); show(f())
 """,
+    "functions and methods replaced by louder ones are called as often as ever": """
+import torch.nn.functional as F
+def loud(owner, name):
+    real = getattr(owner, name)
+    def mine(*a, **k):
+        print(name); return real(*a, **k)
+    setattr(owner, name, mine)
+for n in ("clone","backward","sum","size","relu","__add__","__getitem__","requires_grad_","detach","split","norm","add_","__mul__","__repr__","item","__array__", "numpy","to"): loud(torch.Tensor, n)
+for n in ("softmax","linear","cross_entropy","max_pool1d", "dropout"): loud(F, n)
+loud(torch,"clone"); loud(torch,"stack"); loud(torch, "einsum"); loud(torch.nn.init, "uniform_")
+real_grad = torch.Tensor.grad
+torch.Tensor.grad = property(lambda s: (print("grad get"), real_grad.__get__(s))[1], lambda s, v: (print("grad set"), real_grad.__set__(s, v))[1])
+class Callable:
+    def __init__(s, f): s.f=f
+    def __call__(s,*a,**k): print("obj"); return s.f(*a,**k)
+torch.Tensor.exp = Callable(torch.Tensor.exp)
+x=torch.ones(3, requires_grad=True)
+y=(x.clone()+1)*2; y[0].sum().backward(); show(x.grad); x.grad=None
+print(x.size(), torch.clone(x), x.detach().relu().add_(1), x.detach().requires_grad_().split(2), x.norm().item(), x.detach().numpy(), x.to(torch.float64))
+print(F.softmax(x,0), F.linear(x,torch.ones(2,3)), F.cross_entropy(x[None], torch.tensor([1])), torch.stack([x,x]), torch.einsum("i->",x), F.max_pool1d(torch.ones(1,1,4),2))
+print(torch.nn.Linear(2,2)(torch.ones(1,2)).shape, torch.Tensor.exp(x), x.tanh())
+""",
+    "replaced and put back, and a library's own protocol": """
+real = torch.Tensor.clone
+for _ in range(2):
+    torch.Tensor.clone = lambda self: (print("mine"), real(self))[1]
+    show(torch.ones(2).clone()); torch.Tensor.clone = real; show(torch.ones(2).clone())
+def theirs(x):
+    print("theirs")
+    if torch.overrides.has_torch_function((x,)): return torch.overrides.handle_torch_function(theirs, (x,), x)
+    return x * 2
+show(theirs(torch.ones(2)))
+backward = torch.Tensor.backward
+torch.Tensor.backward = lambda self, *a, **k: (print("backward"), backward(self, *a, **k))[1]
+x = torch.ones(2, requires_grad=True); (x * 2).sum().backward(); x.sum().backward(); show(x.grad)
+""",
     "random streams": """
 import random, numpy
 g = torch.Generator().manual_seed(4)

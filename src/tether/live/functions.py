@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from tether.live.replaced import is_foreign
+
 # Attributes whose reading or writing is an event; every other getter tells nothing about ties.
 _GETTERS = {"data", "grad", "T", "mT", "H", "mH", "real", "imag", "_grad"}
 _SETTERS = {"data", "grad", "requires_grad", "real", "imag", "_grad"}
@@ -51,12 +53,18 @@ SPECIAL = ENTRIES | {"set_grad_enabled", "grad.__get__", "grad.__set__", "batch_
 class Function:
     """One torch function as the recorder treats it."""
 
-    __slots__ = ("changes_identity", "exits", "name", "number", "plain", "silent", "writes")
+    __slots__ = (
+        "aside", "changes_identity", "exits", "foreign", "name", "number", "originals", "plain",
+        "silent", "writes",
+    )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
         self.name = name
         self.number = -1  # of the name, in the log of one recording
         self.silent = silent
+        self.foreign = False  # the program's: it may stand in the place of one of PyTorch's
+        self.aside = silent  # silent or foreign: seldom, and not to be recorded as it stands
+        self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = name in EXITS
         self.changes_identity = name in RETYPES
         # Nothing but reads, results and moved versions to tell of it.
@@ -72,6 +80,13 @@ class Function:
 
 def learn(func: Any) -> Function:
     """Classify a function as handed to ``__torch_function__``."""
+    what = _classified(func)
+    if is_foreign(func):
+        what.foreign = what.aside = True
+    return what
+
+
+def _classified(func: Any) -> Function:
     name = getattr(func, "__name__", None) or type(func).__name__
     if name in ("__get__", "__set__", "__delete__"):
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")

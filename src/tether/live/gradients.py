@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,11 @@ from tether.live.identity import is_leaf
 
 if TYPE_CHECKING:
     from tether.live.recorder import Recorder
+
+gradient_of: Callable[[torch.Tensor], torch.Tensor | None] = vars(torch._C.TensorBase)[
+    "grad"
+].__get__
+"""Reads a tensor's gradient, whatever the program made of `torch.Tensor.grad`."""
 
 
 class GradientLog:
@@ -87,7 +92,7 @@ class GradientLog:
                 self._recorder.gap(_UNSEEN)
                 status[serial] = "unchecked"
             else:
-                status[serial] = "none" if leaf.grad is None else "unchecked"
+                status[serial] = "none" if gradient_of(leaf) is None else "unchecked"
         self._add("backward", site, UNKNOWN, status)
         if self._recorder.holdings is not None:
             self._recorder.holdings.after_backward(site, self._leaves)
@@ -130,7 +135,7 @@ class GradientLog:
         status: dict[int, GradientStatus] = {}
         for tensor in tensors:
             serial = self._recorder.who.serial(tensor)
-            gradient = tensor.grad
+            gradient = gradient_of(tensor)
             if gradient is None:
                 status[serial] = "none"
             elif serial in self._alive or not look:

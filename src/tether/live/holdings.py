@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from tether.facts import Allocator, Attached
+from tether.live.gradients import gradient_of
 from tether.live.identity import is_leaf
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Holdings:
             leaf = ref()
             if leaf is None or not is_leaf(leaf) or not self._recorder.gradients.safe(serial):
                 continue
-            gradient = leaf.grad
+            gradient = gradient_of(leaf)
             if gradient is not None:
                 self._meet(gradient, "gradient", serial, "grad", site)
 

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from tether.facts import UNKNOWN, OptimizerFact
 from tether.live.compiled import Compiled
+from tether.live.gradients import gradient_of
 from tether.live.modes import listener_here, muted, off_the_stack, push, remove
 from tether.live.sites import here
 
@@ -529,7 +530,7 @@ class Patches:
                     held = [one for group in owner.param_groups for one in group["params"]]
                 else:
                     held = list(owner.parameters())
-                filled = [one for one in held if one.is_leaf and one.grad is not None]
+                filled = [one for one in held if one.is_leaf and gradient_of(one) is not None]
             with off_the_stack(listener):
                 result = original(owner, *args, **kwargs)
             with muted(listener):

@@ -42,6 +42,7 @@ from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Iden
 from tether.live.journaling import Journal
 from tether.live.log import PACK, EventLog
 from tether.live.naming import Naming
+from tether.live.replaced import original
 from tether.live.sites import Places
 
 STRICT = "TETHER_STRICT"
@@ -135,6 +136,17 @@ class Recorder:
         what.number = self.log.number(what.name)
         self.functions[func] = what
         return what
+
+    def meant(
+        self, func: Any, what: functions.Function, frame: types.FrameType
+    ) -> tuple[Any, functions.Function]:
+        """Return the function that a call of a foreign one means, asked for from `frame`."""
+        above = frame.f_back if frame.f_code is _handle else None
+        key = above.f_code if above is not None else None
+        real = what.originals.get(key)
+        if real is None:
+            real = what.originals[key] = original(func, frame)
+        return real, what if real is func else self.functions.get(real) or self.learn(real)
 
     def add(
         self,
@@ -262,8 +274,11 @@ class Listener(TorchFunctionMode):
         what = recorder.functions.get(func)
         if what is None:
             what = recorder.learn(func)
-        if what.silent or not recorder.active:
-            return func(*args, **kwargs)
+        if what.aside or not recorder.active:
+            if what.foreign:
+                func, what = recorder.meant(func, what, _getframe(1))
+            if what.silent or not recorder.active:
+                return func(*args, **kwargs)
         # Where from: the caller, past PyTorch's own dispatch of functions written in Python.
         frame = _getframe(1)
         code = frame.f_code
