@@ -139,9 +139,10 @@ net.layer3.weight  reached
 copies and conversions
 6 copies and conversions, 12 B copied
 
-line        expression    operation  memory  gradient  times  copied
-train.py:7  out.detach()  detach     shares  cuts          3       -
-train.py:9  loss.item()   item       owns    cuts          3    12 B
+line  expression    operation  memory  gradient  times  copied
+train.py
+   7  out.detach()  detach     shares  cuts          3       -
+   9  loss.item()   item       owns    cuts          3    12 B
 
 what could not be seen
 - a compiled region is not heard (2 times)

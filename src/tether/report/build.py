@@ -24,7 +24,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.filters import Selection, shown_line
+from tether.report.filters import Selection, shown_line, shown_path
 from tether.report.gradients import Gradient
 from tether.source.edits import apply
 from tether.source.syntax import source_of
@@ -315,8 +315,7 @@ def _copies(about: Findings) -> list[Block]:
     inside = [row for row in about.copies if row.library]
     if not own and not inside:
         return []
-    columns: tuple[Column, ...] = (
-        Column("line"),
+    columns = (
         Column("expression", give=True),
         Column("operation"),
         Column("memory"),
@@ -324,14 +323,14 @@ def _copies(about: Findings) -> list[Block]:
         Column("times", "right"),
         Column("copied", "right"),
     )
-    cells = [_copy_cells(row, about) for row in own]
+    cells = [(row.site, _copy_cells(row)) for row in own]
     total = sum(row.bytes for row in about.copies)
     count = sum(row.count for row in about.copies)
     made = counted(count, "copy or conversion", "copies and conversions")
     text = f"{made}, {bytes_text(total)} copied"
     blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
     if own:
-        blocks.append(_cut_table(columns, cells, "lines"))
+        blocks.append(by_line(columns, cells, about))
         blocks += _needs(own, about)
     if inside:
         blocks += _inside_libraries(inside, about)
@@ -340,22 +339,23 @@ def _copies(about: Findings) -> list[Block]:
 
 def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
     """Say of each line that copies whether the copy was needed, and why."""
-    columns = (Column("line"), Column("needed"), Column("because", give=True))
+    columns = (Column("needed"), Column("because", give=True, wrap=True))
     cells = [
         (
-            Phrase(shown_line(row.site.file, row.site.line, about.trace.folder), "place"),
-            Phrase(row.needed, "warning" if row.needed == "no" else "plain"),
-            Phrase(row.reason or "nothing was written while both lived"),
+            row.site,
+            (
+                Phrase(row.needed, "warning" if row.needed == "no" else "plain"),
+                Phrase(row.reason or "nothing was written while both lived"),
+            ),
         )
         for row in rows
         if row.reason or row.needed == "no"
     ]
-    return [_cut_table(columns, cells, "lines")] if cells else []
+    return [by_line(columns, cells, about)] if cells else []
 
 
-def _copy_cells(row: Copy, about: Findings) -> tuple[Phrase, ...]:
+def _copy_cells(row: Copy) -> tuple[Phrase, ...]:
     return (
-        Phrase(shown_line(row.site.file, row.site.line, about.trace.folder), "place"),
         Phrase(row.site.expression or row.site.target, "code"),
         Phrase(SHOWN.get(row.operation, row.operation)),
         Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
@@ -375,21 +375,32 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
         names = Counter[str]()
         for row in made:
             names[SHOWN.get(row.operation, row.operation)] += row.count
-        cells.append(
-            (
-                Phrase(shown_line(site.file, site.line, about.trace.folder), "place"),
-                Phrase(site.expression, "code"),
-                Phrase(", ".join(f"{count:,} {name}" for name, count in names.most_common(4))),
-                Phrase(bytes_text(sum(row.bytes for row in made))),
-            )
+        said = (
+            Phrase(site.expression, "code"),
+            Phrase(", ".join(f"{count:,} {name}" for name, count in names.most_common(4))),
+            Phrase(bytes_text(sum(row.bytes for row in made))),
         )
+        cells.append((site, said))
     columns = (
-        Column("line"),
         Column("expression", give=True),
-        Column("inside the libraries it calls", give=True),
+        Column("inside the libraries it calls", give=True, wrap=True),
         Column("copied", "right"),
     )
-    return [_cut_table(columns, cells, "lines")]
+    return [by_line(columns, cells, about)]
+
+
+def by_line(
+    columns: tuple[Column, ...], rows: Sequence[tuple[Site, tuple[Phrase, ...]]], about: Findings
+) -> Table:
+    """Return a table of what is known of lines: grouped by file, each row with its line before."""
+    rows = sorted(rows, key=lambda row: (row[0].file, row[0].line, row[0].column))
+    groups = []
+    for number, (site, _) in enumerate(rows[:MANY_ROWS]):
+        if number == 0 or site.file != rows[number - 1][0].file:
+            groups.append((number, shown_path(site.file, about.trace.folder)))
+    cells = [(Phrase(f"  {site.line}", "place"), *said) for site, said in rows]
+    table = _cut_table((Column("line", "right"), *columns), cells, "lines")
+    return replace(table, groups=tuple(groups))
 
 
 def _cut_table(

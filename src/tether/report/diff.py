@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tether
+from tether.facts import Site
 from tether.report.build import (
     Findings,
+    by_line,
     bytes_text,
     counted,
     finding_block,
@@ -26,7 +28,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.filters import shown_line
+from tether.report.filters import shown_path
 from tether.report.json import finding_values, site_values
 
 SCHEMA = 1
@@ -110,12 +112,12 @@ def _lost(found: Differences) -> list[Block]:
 
 
 def _ties(found: Differences) -> list[Block]:
-    rows = [
-        (*_where(pair, found), _tie_phrase(pair.before), _tie_phrase(pair.after))
-        for pair in found.ties
-    ]
-    columns = (*_PLACE, Column("was"), Column("is"))
-    blocks = _table("ties", columns, rows)
+    rows = []
+    for pair in found.ties:
+        site, what = _where(pair, found)
+        rows.append((site, (*what, _tie_phrase(pair.before), _tie_phrase(pair.after))))
+    columns = (*_WHAT, Column("was"), Column("is"))
+    blocks = _lines("ties", columns, rows, found)
     pairs: list[tuple[str, list[tuple[str, str]], Kind]] = [
         ("share memory now", found.tied, "plain"),
         ("share memory no more", found.parted, "warning"),
@@ -156,17 +158,17 @@ def _gradients(found: Differences) -> list[Block]:
     return _table("gradients", columns, rows)
 
 
-_PLACE = (Column("line"), Column("expression", give=True), Column("operation"))
+_WHAT = (Column("expression", give=True), Column("operation"))
 
 
-def _where(pair: Pair, found: Differences) -> tuple[Phrase, Phrase, Phrase]:
+def _where(pair: Pair, found: Differences) -> tuple[Site, tuple[Phrase, Phrase]]:
+    """Return the line, its file as shown (each recording has its own folder), and what it says."""
     about = found.after if pair.after else found.before
     site = pair.one.site
-    return (
-        Phrase(shown_line(site.file, site.line, about.trace.folder), "place"),
-        Phrase(site.expression or site.target, "code"),
-        Phrase(SHOWN.get(pair.one.operation, pair.one.operation)),
-    )
+    expression = Phrase(site.expression or site.target, "code")
+    operation = Phrase(SHOWN.get(pair.one.operation, pair.one.operation))
+    shown = shown_path(site.file, about.trace.folder)
+    return site._replace(file=shown), (expression, operation)
 
 
 def _copies(found: Differences) -> list[Block]:
@@ -174,16 +176,16 @@ def _copies(found: Differences) -> list[Block]:
     for pair in found.copies:
         was, now = pair.before or pair.one, pair.after or pair.one
         mark: tuple[str, Kind] = ("new", "warning") if pair.after else ("gone", "good")
-        rows.append(
-            (
-                *_where(pair, found),
-                Phrase("") if pair.before and pair.after else Phrase(*mark),
-                Phrase(_change(was.count, now.count, "{:,}".format)),
-                Phrase(_change(was.bytes, now.bytes, bytes_text)),
-            )
+        site, what = _where(pair, found)
+        said = (
+            *what,
+            Phrase("") if pair.before and pair.after else Phrase(*mark),
+            Phrase(_change(was.count, now.count, "{:,}".format)),
+            Phrase(_change(was.bytes, now.bytes, bytes_text)),
         )
-    columns = (*_PLACE, Column(""), Column("times", "right"), Column("copied", "right"))
-    return _table("copies and conversions", columns, rows)
+        rows.append((site, said))
+    columns = (*_WHAT, Column(""), Column("times", "right"), Column("copied", "right"))
+    return _lines("copies and conversions", columns, rows, found)
 
 
 def _change(was: int, now: int, text: Callable[[int], str]) -> str:
@@ -223,6 +225,15 @@ _TOTALS = {
     "copied": "bytes copied",
     "peak": "most tensor memory held",
 }
+
+
+def _lines(
+    title: str,
+    columns: tuple[Column, ...],
+    rows: Sequence[tuple[Site, tuple[Phrase, ...]]],
+    found: Differences,
+) -> list[Block]:
+    return [Heading(title), by_line(columns, rows, found.after)] if rows else []
 
 
 def _table(

@@ -73,16 +73,21 @@ class Column:
     title: str
     align: Literal["left", "right"] = "left"
     give: bool = False
+    wrap: bool = False  # it is prose: a long cell takes several lines and loses no word
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. `omitted` says how many more there are, and `rest` where to see them."""
+    """Rows of cells. `omitted` says how many more there are, and `rest` where to see them.
+
+    `groups` are headings of the rows: (number of the first row under it, its words).
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Phrase, ...], ...]
     omitted: int = 0
     rest: str = ""
+    groups: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

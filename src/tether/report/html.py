@@ -123,14 +123,14 @@ def _table(table: Table) -> Iterator[str]:
         f'<th scope="col"{kind}>{safe(one.title)}</th>'
         for kind, one in zip(classes, table.columns, strict=True)
     )
-    rows = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{kind}>{_phrase(cell)}</td>" for kind, cell in zip(classes, row, strict=True)
-        )
-        + "</tr>"
-        for row in table.rows
-    )
+    groups = dict(table.groups)
+    lines = []
+    for number, row in enumerate(table.rows):
+        if number in groups:
+            head = f'<th colspan="{len(classes)}" scope="rowgroup" class="place">'
+            lines.append(f"<tr>{head}{safe(groups[number])}</th></tr>")
+        lines.append(_row(row, classes))
+    rows = "\n".join(lines)
     yield f"<table><thead><tr>{titles}</tr></thead><tbody>\n{rows}\n</tbody></table>"
     if table.omitted:
         yield f'<p class="dim">... and {table.omitted:,} {safe(table.rest)}</p>'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import shutil
 import unicodedata
@@ -80,6 +81,7 @@ def render(document: Document, width: int = 80, *, colour: bool = False) -> str:
         _environ={},
     )
     for line in _lines(document, width):
+        line.rstrip()
         line.rstrip()
         console.print(line, soft_wrap=True)
     return out.getvalue()
@@ -235,10 +237,31 @@ def _table(table: Table, width: int) -> Iterator[Text]:
     gap = _GAP if width >= _TIGHT else 1
     widths = _widths(table, cells, width - gap * (len(table.columns) - 1))
     yield _row([one.title for one in table.columns], ["dim"] * len(widths), table, widths, gap)
-    for row, texts in zip(table.rows, cells, strict=True):
-        yield _row(texts, [_STYLES[one.kind] for one in row], table, widths, gap)
+    groups = dict(table.groups)
+    for number, (row, texts) in enumerate(zip(table.rows, cells, strict=True)):
+        if number in groups:
+            yield Text(_from_right(visible(groups[number]), width), "blue")
+        styles = [_STYLES[one.kind] for one in row]
+        for line in _split(texts, table, widths):
+            yield _row(line, styles, table, widths, gap)
     if table.omitted:
         yield Text(f"... and {table.omitted:,} {table.rest}", "dim")
+
+
+def _split(texts: Sequence[str], table: Table, widths: Sequence[int]) -> Iterator[Sequence[str]]:
+    """Yield the lines of a row: one, or more where prose is wider than its column."""
+    columns = [
+        _folded(text, wide) if column.wrap else [text]
+        for text, column, wide in zip(texts, table.columns, widths, strict=True)
+    ]
+    yield from itertools.zip_longest(*columns, fillvalue="")
+
+
+def _folded(text: str, width: int) -> list[str]:
+    if cell_len(text) <= width:
+        return [text]
+    lines = Text(text).wrap(Console(width=width), width, overflow="fold")
+    return [line.plain.rstrip() for line in lines]
 
 
 def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[int]:
