@@ -270,6 +270,7 @@ def _finish(
 ) -> int:
     """Save and report an ended run; return the exit code."""
     from tether.recording import RecordingError
+    from tether.report import progress
     from tether.report.loading import Recording
 
     for stream in (sys.stdout, sys.stderr):
@@ -277,8 +278,10 @@ def _finish(
             stream.flush()
         except Exception:  # noqa: BLE001, S112 -- the program may have closed it
             continue
-    recording = Recording(ending.trace, include=options["include"], omit=options["omit"])
-    recording.with_memory |= options.get("memory", False)
+    with progress.shown(stderr):
+        recording = Recording(ending.trace, include=options["include"], omit=options["omit"])
+        recording.with_memory |= options.get("memory", False)
+        recording.analyse()
     if options["prove"] is not None:
         _prove(recording, options["prove"], folder, stderr)
     status = ending.exit_code
@@ -347,6 +350,8 @@ def _write_reports(
     recording: Recording, options: dict[str, Any], stderr: TextIO, stdout: TextIO, folder: str
 ) -> int:
     """Write every report asked for; return 2 when one could not be written."""
+    from tether.report import progress
+
     failed = 0
     writers: dict[str, Callable[[], str]] = {
         "json_file": recording.json,
@@ -357,12 +362,15 @@ def _write_reports(
         file = options[option]
         if file is None:
             continue
+        with progress.shown(stderr):
+            progress.stage(f"making {file}")
+            text = make() + "\n"
         try:
             if file == "-":
-                stdout.write(make() + "\n")
+                stdout.write(text)
                 stdout.flush()
             else:
-                Path(folder, file).write_text(make() + "\n", encoding="utf-8")
+                Path(folder, file).write_text(text, encoding="utf-8")
         except OSError as error:
             click.echo(f"tether: {file} was not written: {error.strerror}", file=stderr)
             failed = EXIT_USAGE
@@ -399,7 +407,11 @@ def _load(files: tuple[str, ...], **options: Any) -> Recording:
 @click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
 def report(recordings: tuple[str, ...], **options: Any) -> None:
     """Report a saved RECORDING again; several (one per rank) are merged."""
-    recording = _load(recordings, include=options["include"], omit=options["omit"])
+    from tether.report import progress
+
+    with progress.shown(sys.stderr):
+        recording = _load(recordings, include=options["include"], omit=options["omit"])
+        recording.analyse()
     failed = _write_reports(recording, options, sys.stdout, sys.stdout, os.getcwd())
     sys.exit(failed or _verdict(recording, options["fail_on"]))
 

@@ -39,15 +39,17 @@ def diff_command(
     not, 0 when it has none, 2 when a file is no recording.
     """
     from tether.recording import RecordingError
-    from tether.report import diff, text
+    from tether.report import diff, progress, text
     from tether.report.differences import Differences
     from tether.report.loading import load
 
-    try:
-        first, second = (load(one, include=include, omit=omit).about for one in (before, after))
-    except RecordingError as error:
-        _fail(str(error))
-    found = Differences(first, second)
+    with progress.shown(sys.stderr):
+        try:
+            first, second = (load(one, include=include, omit=omit).about for one in (before, after))
+        except RecordingError as error:
+            _fail(str(error))
+        found = Differences(first, second)
+        document = diff.build(found, before, after)
     if json_file == "-":
         click.echo(diff.dumps(found))
     elif json_file is not None:
@@ -56,5 +58,5 @@ def diff_command(
         except OSError as error:
             _fail(f"cannot write {json_file}: {error.strerror}")
     if not quiet and json_file != "-":
-        text.write(diff.build(found, before, after), sys.stdout)
+        text.write(document, sys.stdout)
     sys.exit(EXIT_GAINED if found.gained else 0)

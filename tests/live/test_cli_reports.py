@@ -1,6 +1,10 @@
 """The reports that the command line hands to other tools."""
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +66,34 @@ def test_diff_of_what_is_no_recording_is_one_line_and_exit_2(recorded):
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
     assert "Exits 1 when B has a finding" in tether("diff", "--help", folder=recorded).stdout
+
+
+def test_a_slow_analysis_is_told_on_the_terminal_only(recorded):
+    """In a terminal of its own, where the first look comes at once."""
+    pty = pytest.importorskip("pty")
+    code = (
+        "import time, tether.report.progress as p; p.AFTER = p.EVERY = 0.001\n"
+        "import tether.verdicts as v; judge = v.judge\n"
+        "v.judge = lambda *a: (time.sleep(0.3), judge(*a))[1]\n"
+        "from tether.cli import main; main(['report', 'run.tether'])"
+    )
+    own, other = pty.openpty()
+    with os.fdopen(own, "rb", buffering=0) as terminal:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=recorded,
+            stdout=subprocess.PIPE,
+            stderr=other,
+            timeout=120,
+            check=True,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        os.close(other)
+        told = b""
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+            while piece := terminal.read(4096):
+                told += piece
+    assert b"tether: judging: " in told or b"tether: reading the recording" in told
+    assert told.endswith(b"\r\x1b[K")
+    assert b"\x1b" not in done.stdout
+    assert b"gradient-cut" in done.stdout

@@ -21,6 +21,7 @@ from tether.report import github as as_github
 from tether.report import inline as as_inline
 from tether.report import json as as_json
 from tether.report import page as as_page
+from tether.report import progress
 from tether.report import sarif as as_sarif
 from tether.report import text as as_text
 from tether.report.build import Findings, build, distinct, in_order
@@ -114,7 +115,9 @@ class Recording:
     @cached_property
     def findings(self) -> list[Finding]:
         """The verdicts, gravest first, without those that the source silences."""
-        judged = import_module("tether.verdicts").judge(self._history)
+        verdicts = import_module("tether.verdicts")
+        with_slugs = ((f"judging: {one.slug}", one) for one in verdicts.VERDICTS)
+        judged = verdicts.judge(self._history, progress.each(with_slugs))
         selection = self.selection
         wanted = [
             self._mended(one) for one in judged if one.site.line < 1 or selection.wants(one.site)
@@ -134,6 +137,7 @@ class Recording:
     @cached_property
     def copies(self) -> list[Copy]:
         """Every copy and conversion met, by line."""
+        progress.stage("looking at the copies")
         selection = self.selection
         needed = import_module("tether.verdicts.needs").needed_by_site(self._history)
         needed = {**needed, **self._refuted()}
@@ -160,6 +164,11 @@ class Recording:
             selection=self.selection,
             defects=self.defects,
         )
+
+    def analyse(self) -> None:
+        """Work out now what the reports need, which is otherwise done when one asks."""
+        self.findings  # noqa: B018
+        self.copies  # noqa: B018
 
     def judged(self, findings: Sequence[Finding], defects: Sequence[Finding]) -> None:
         """Take what running the program again made of the findings.
@@ -194,7 +203,10 @@ class Recording:
 
     def print(self, stream: TextIO | None = None, width: int | None = None) -> None:
         """Write the report as text (to standard error unless told otherwise)."""
-        as_text.write(self.document(), stream or sys.stderr, width)
+        stream = stream or sys.stderr
+        with progress.shown(stream):
+            document = self.document()
+        as_text.write(document, stream, width)
 
     def json(self) -> str:
         """Return the report as JSON, schema version 1."""
