@@ -125,7 +125,9 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
         (
             click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout."),
             click.option("--html", "html_file", metavar="FILE", help="Write one HTML page."),
-            click.option("--no-source", is_flag=True, help="Leave source text out of the page."),
+            click.option(
+                "--no-source", is_flag=True, help="Leave source text out of HTML, JSON and SARIF."
+            ),
             click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF; - is stdout."),
             click.option(
                 "--github", is_flag=True, help="Print the findings as GitHub Actions annotations."
@@ -353,9 +355,9 @@ def _write_reports(
     from tether.report import progress
 
     failed = 0
-    writers: dict[str, Callable[[], str]] = {
+    writers: dict[str, Callable[..., str]] = {
         "json_file": recording.json,
-        "html_file": lambda: recording.html(source=not options.get("no_source")),
+        "html_file": recording.html,
         "sarif_file": recording.sarif,
     }
     for option, make in writers.items():
@@ -364,7 +366,7 @@ def _write_reports(
             continue
         with progress.shown(stderr):
             progress.stage(f"making {file}")
-            text = make() + "\n"
+            text = make(source=not options["no_source"]) + "\n"
         try:
             if file == "-":
                 stdout.write(text)

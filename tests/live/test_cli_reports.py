@@ -97,3 +97,13 @@ def test_a_slow_analysis_is_told_on_the_terminal_only(recorded):
     assert told.endswith(b"\r\x1b[K")
     assert b"\x1b" not in done.stdout
     assert b"gradient-cut" in done.stdout
+
+
+def test_reports_without_source(recorded):
+    arguments = ("report", "-q", "--no-source", "--json", "-", "run.tether")
+    shared = tether(*arguments, folder=recorded).stdout
+    assert [one["subject"] for one in json.loads(shared)["findings"]] == ["w"]
+    assert "w.detach()" not in shared
+    assert (
+        "w.detach()" in tether("report", "-q", "--json", "-", "run.tether", folder=recorded).stdout
+    )

@@ -32,6 +32,7 @@ from tether.report.document import Block, Document
 from tether.report.filters import Selection, silence
 from tether.report.gradients import Gradient
 from tether.report.gradients import gradients as gradients_of
+from tether.report.hiding import without_source
 from tether.source.annotate import annotate
 from tether.source.bridges import follow
 from tether.source.edits import mended
@@ -187,11 +188,13 @@ class Recording:
         document.blocks += self._memory()
         return document
 
-    def _memory(self) -> list[Block]:
+    def _memory(self, about: Findings | None = None) -> list[Block]:
         """Return what the report says of memory, where that was asked for."""
         if not self.with_memory:
             return []
-        found: list[Block] = import_module("tether.report.memory").blocks(self.about.history)
+        found: list[Block] = import_module("tether.report.memory").blocks(
+            (about or self.about).history
+        )
         return found
 
     def why(self, name: str) -> Answer:
@@ -208,17 +211,22 @@ class Recording:
             document = self.document()
         as_text.write(document, stream, width)
 
-    def json(self) -> str:
+    def json(self, *, source: bool = True) -> str:
         """Return the report as JSON, schema version 1."""
-        return as_json.dumps(self.about).rstrip("\n")
+        return as_json.dumps(self._shared(source=source)).rstrip("\n")
 
     def html(self, *, source: bool = True) -> str:
-        """Return the report as one HTML page; `source` off leaves the program's text out."""
-        return as_page.render(self.about, self._memory(), source=source)
+        """Return the report as one HTML page."""
+        about = self._shared(source=source)
+        return as_page.render(about, self._memory(about), source=source)
 
-    def sarif(self) -> str:
+    def sarif(self, *, source: bool = True) -> str:
         """Return the findings as SARIF 2.1.0."""
-        return as_sarif.dumps(self.about)
+        return as_sarif.dumps(self._shared(source=source))
+
+    def _shared(self, *, source: bool) -> Findings:
+        """Return what a report for others is made of: `source` off leaves out the text."""
+        return self.about if source else without_source(self.about)
 
     def github(self, root: Paths = "") -> str:
         """Return the findings as annotations of GitHub Actions; `root` is the checkout."""
@@ -230,13 +238,17 @@ class Recording:
         html: Paths | None = None,
         json: Paths | None = None,
         sarif: Paths | None = None,
+        source: bool = True,
     ) -> None:
-        """Write the report to the files asked for, or as text to standard error."""
+        """Write the report to the files asked for, or as text to standard error.
+
+        With `source` off the files hold no line and no expression of the program.
+        """
         if not (html or json or sarif):
             self.print()
         for path, make in ((html, self.html), (json, self.json), (sarif, self.sarif)):
             if path is not None:
-                Path(path).write_text(make() + "\n", "utf-8", "backslashreplace")
+                Path(path).write_text(make(source=source) + "\n", "utf-8", "backslashreplace")
 
     def save(self, path: Paths) -> None:
         """Write the recording to a file that `tether.load` opens."""

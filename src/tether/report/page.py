@@ -26,6 +26,7 @@ from tether.report.annotated import KINDS, File, Line, Mark, Span, annotated, ma
 from tether.report.build import Findings, build, bytes_text, finding_block
 from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading
 from tether.report.filters import shown_line, shown_path
+from tether.report.hiding import without_source
 from tether.report.lanes import drawings
 from tether.report.routes import Route, Stop, routes
 from tether.report.text import visible
@@ -55,19 +56,6 @@ def render(about: Findings, more: Iterable[Block] = (), *, source: bool = True) 
     if not source:
         about = without_source(about)
     return _Page(about, more, source=source).render()
-
-
-def without_source(about: Findings) -> Findings:
-    """Return the same with no line of the program's text in it."""
-    sites = [site._replace(expression="", target="") for site in about.trace.sites]
-    copies = [
-        replace(row, site=row.site._replace(expression="", target="")) for row in about.copies
-    ]
-    findings = [
-        replace(one, fix=replace(one.fix, edits=()) if one.fix else None) for one in about.findings
-    ]
-    trace = replace(about.trace, sources={}, sites=sites)
-    return Findings(trace, findings, about.gradients, copies, {}, about.selection)
 
 
 @lru_cache(maxsize=1)
