@@ -150,9 +150,69 @@ alias = torch.from_dlpack(h.detach())
 alias.fill_(0)  #! untracked-write h
 h.sum().backward()
 """,
+    "one buffer appended at every step": """
+buffer, history = torch.zeros(3), []
+for step in range(4):
+    buffer.copy_(torch.full((3,), float(step)))
+    history.append(buffer)  #! alias-write history
+print(torch.stack(history))
+""",
+    "a list multiplied": """
+counts = [torch.zeros(3)] * 4  #! alias-write counts
+for place in range(4):
+    counts[place] += place
+print(torch.stack(counts))
+""",
+    "a shallow copy of a model as the target network": """
+model = torch.nn.Linear(2, 1)
+target = copy.copy(model)  #! alias-write target
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(4, 2)
+for _ in range(2):
+    optimizer.zero_grad()
+    with torch.no_grad():
+        wanted = target(x) - 1
+    (model(x) - wanted).pow(2).sum().backward()
+    optimizer.step()
+""",
 }
 
 QUIET = {
+    "a copy of the buffer appended at every step": """
+buffer, history = torch.zeros(3), []
+for step in range(4):
+    buffer.copy_(torch.full((3,), float(step)))
+    history.append(buffer.clone())
+print(torch.stack(history))
+""",
+    "a list multiplied, its places replaced": """
+past = [torch.zeros(3)] * 4
+for place in range(4):
+    past[place] = past[place] + 1
+print(torch.stack(past))
+""",
+    "one tensor stacked with itself": """
+x = torch.zeros(3)
+x += 1
+both = [x, x]
+print(torch.stack(both), torch.cat([x, x]))
+""",
+    "a deep copy of a model, and a shallow one that is never trained": """
+model = torch.nn.Linear(2, 1)
+target, same = copy.deepcopy(model), copy.copy(model)
+optimizer = torch.optim.SGD(target.parameters(), lr=0.1)
+target(torch.ones(4, 2)).sum().backward()
+optimizer.step()
+print(same(torch.ones(2)))
+""",
+    "what is appended was made in the loop": """
+losses = []
+for step in range(4):
+    value = torch.ones(2) * step
+    value += 1
+    losses.append(value)
+print(torch.stack(losses))
+""",
     "a copy of the best weights": MODEL
     + """
 best = copy.deepcopy(model.state_dict())

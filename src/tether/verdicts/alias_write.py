@@ -12,6 +12,7 @@ from tether.finding import Evidence, Finding, Fix
 from tether.history import History, overlaps
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
 from tether.verdicts.defaults import defaults_written
+from tether.verdicts.repeats import repeated, shallow_models
 from tether.verdicts.sharing import (
     RECORDS,
     Sharing,
@@ -88,6 +89,8 @@ def check(history: History) -> Iterator[Finding]:
     yield from _overlapping(history, found)
     yield from defaults_written(history)
     yield from _arrays(history, told)
+    yield from repeated(history)
+    yield from shallow_models(history)
 
 
 # -- records ---------------------------------------------------------------------------------
