@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Finding
@@ -194,16 +195,25 @@ def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
         if not text:
             yield from (f"{shown(one.line)}: {one.text.strip()}" for one in edits)
             continue
-        before = text.splitlines()
-        after = apply(text, [one for one in edits if one.file == file]).splitlines()
+        mine = [one for one in edits if one.file == file]
+        skip = min(one.line for one in mine) - 1  # lines before the first edit stay as they are
+        window = "".join(_lines(text)[skip : max(one.end_line for one in mine)])
+        moved = [one._replace(line=one.line - skip, end_line=one.end_line - skip) for one in mine]
+        before, after = _lines(window), _lines(apply(window, moved))
         matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
         for what, first, last, start, end in matcher.get_opcodes():
             if what == "delete":
-                yield f"{shown(first + 1)}: (nothing: the line goes)"
+                yield f"{shown(skip + first + 1)}: (nothing: the line goes)"
             elif what != "equal":
                 for number, line in enumerate(after[start:end]):
                     at = min(first + number, max(last - 1, first)) + 1
-                    yield f"{shown(at)}: {line.strip()}"
+                    yield f"{shown(skip + at)}: {line.strip()}"
+
+
+@lru_cache(maxsize=64)
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text with their ends, split where edits count lines."""
+    return list(io.StringIO(text, newline=""))
 
 
 def _line(file: str, number: int, about: Findings) -> str:
