@@ -175,9 +175,45 @@ for _ in range(2):
     (model(x) - wanted).pow(2).sum().backward()
     optimizer.step()
 """,
+    "closures that hold what they were made with": """
+net, hooks = nn.Linear(4, 4), []
+def hook_for(t):
+    return lambda grad: grad + t.sum().detach() * 0
+for i in range(5):
+    hidden = net(torch.ones(2, 4))  #! graph-retained hidden
+    hidden.pow(2).mean().backward()
+    hooks.append(hook_for(hidden))
+""",
+    "exceptions that are kept with their tracebacks": """
+net, errors = nn.Linear(4, 4), []
+def attempt():
+    hidden = net(torch.ones(2, 4))  #! graph-retained hidden
+    hidden.pow(2).mean().backward()
+    raise ValueError("bad batch")
+for i in range(5):
+    try:
+        attempt()
+    except ValueError as error:
+        errors.append(error)
+""",
 }
 
 QUIET = {
+    "closures that hold a detached tensor, and an exception's message": """
+net, hooks, errors = nn.Linear(4, 4), [], []
+def hook_for(t):
+    return lambda grad: grad + t.sum() * 0
+def attempt():
+    hidden = net(torch.ones(2, 4))
+    hidden.pow(2).mean().backward()
+    hooks.append(hook_for(hidden.detach()))
+    raise ValueError("bad batch")
+for i in range(5):
+    try:
+        attempt()
+    except ValueError as error:
+        errors.append(str(error))
+""",
     "a copy of the buffer appended at every step": """
 buffer, history = torch.zeros(3), []
 for step in range(4):

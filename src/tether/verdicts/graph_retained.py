@@ -57,6 +57,7 @@ def check(history: History) -> Iterator[Finding]:
             told.update(tensors)
             yield finding
     yield from _chains(history, kept, told)
+    yield from _nameless(history, told)
     yield from _gradients(history)
 
 
@@ -272,6 +273,70 @@ def _chain(history: History, tensor: int, at: int, windows: set[int]) -> Finding
         count=len(windows),
         bytes=nbytes,
         tensors=(tensor,),
+    )
+
+
+# -- held by nothing that has a name -----------------------------------------------------------
+
+
+def _nameless(history: History, told: set[int]) -> Iterator[Finding]:
+    """Find what a line made in several steps, alive at the end though no variable holds it.
+
+    A closure, a hook's closure or an exception's traceback holds it then. What a graph holds lives
+    as well: only tensors that lie in no other's graph count, and none in the graph of one told.
+    """
+    if not history.backwards:
+        return
+    # A variable holds one tensor at a time: the latest that bore its name.
+    latest = {fact.name: fact.tensor for fact in sorted(history.trace.names, key=lambda n: n.at)}
+    held = {*latest.values(), *told}
+    alive: dict[int, int] = {}  # position of the maker -> tensor
+    within: set[int] = set()  # makers in the graph of what is named: held by that
+    for tensor, life in history.trace.tensors.items():
+        operand, made = history.operand_of(tensor), history.made_at(tensor)
+        if life.died != UNKNOWN or operand is None or made < 0 or not operand.requires_grad:
+            continue
+        if tensor in held:
+            within |= {made} | graph_of(history, made)
+        elif not operand.leaf and life.kind == "Tensor":
+            alive[made] = tensor
+    for at in sorted(alive, reverse=True):
+        if at not in within:
+            within |= graph_of(history, at)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at in sorted(alive):
+        if at not in within and history.inside(history.events[at], "backward", "function") < 0:
+            groups[history.events[at].site].append(at)
+    for places in groups.values():
+        steps = len({_window(history, at) for at in places})
+        if steps >= LEAST:
+            yield _held(history, [alive[at] for at in places], places, steps)
+
+
+def _held(history: History, tensors: list[int], places: list[int], steps: int) -> Finding:
+    event = history.events[places[0]]
+    site = history.site_of(event)
+    name = site.target or history.name_of(tensors[0]).strip("`")
+    nbytes = _bytes(history, places)
+    return Finding(
+        slug="graph-retained",
+        severity="warning",
+        subject=name,
+        site=site,
+        operation=event.operation,
+        message=(
+            f"`{name}` of {steps} steps is still alive with its graphs, {_size(nbytes)} or"
+            f" {_size(nbytes // steps)} more at each step, and no variable holds it: a closure, a"
+            " hook or the traceback of an exception that is kept does."
+        ),
+        evidence=(evidence(history, "made", event, f"`{name}` is made with its graph here"),),
+        fix=Fix(
+            f"Give the closure or hook what it needs of `{name}` and no graph:"
+            f" {name}.detach(); of an exception keep the message, not the object."
+        ),
+        count=len(tensors),
+        bytes=nbytes,
+        tensors=tuple(tensors),
     )
 
 
