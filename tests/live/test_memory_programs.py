@@ -196,6 +196,13 @@ for i in range(5):
     except ValueError as error:
         errors.append(error)
 """,
+    "a loss whose backward would fail, and was not tried": """
+w = torch.ones(3, requires_grad=True)
+x = w.exp()
+x.add_(1)  #! saved-overwritten x (note)
+loss = x.sum()
+print(loss.item())
+""",
 }
 
 QUIET = {

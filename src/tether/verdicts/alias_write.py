@@ -37,8 +37,9 @@ of the write, and the line that read the changed values.
 that are one table: nothing raises, and the numbers look plausible.
 
 ## Known problems
-Reads of a NumPy array are not seen; an array is judged by how long its tensor lives. Memory shared
-on purpose under one object (tied weights) and views used as windows are not reported.
+Reads of a NumPy array are not seen; an array is judged by how long its tensor lives. One tensor at
+several places of a list (`[t] * n`, one buffer appended again and again) is found where a variable
+that is alive at the end or at a step names the list. Memory shared on purpose under one object (tied weights) and views used as windows are not reported.
 
 ## Example
 ```python

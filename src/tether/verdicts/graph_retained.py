@@ -27,7 +27,8 @@ Memory grows with every step until it runs out, far from the line that causes it
 
 ## Known problems
 After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
-still alive. Tensors that nothing names (held by a closure alone) are not found.
+still alive. What is held by a closure, a hook or a kept exception's traceback bears no name: it is
+told by the line that made it, and who holds it is not known.
 
 ## Example
 ```python

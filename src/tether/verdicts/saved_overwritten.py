@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.facts import Operand
+from tether.facts import UNKNOWN, Operand
 from tether.finding import Finding, Fix
 from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
@@ -18,7 +18,8 @@ PAGE = """
 ## What it says
 Backward raised "one of the variables needed for gradient computation has been modified by an
 inplace operation". The finding names the call that saved the value, the line that wrote it
-afterwards, and the tensor's name.
+afterwards, and the tensor's name. A note says the same of a loss that nobody called backward on
+yet, when it would fail.
 
 ## Why it matters
 PyTorch's message gives a shape and two version numbers; anomaly detection adds the line that
@@ -77,6 +78,63 @@ def check(history: History) -> Iterator[Finding]:
         if key not in told:
             told.add(key)
             yield _finding(history, backward, best)
+    for at, best in _ahead(history):
+        key = (history.events[best.write].site, history.events[best.at].site)
+        if key not in told:
+            told.add(key)
+            yield _warning(history, at, best)
+
+
+def _ahead(history: History) -> Iterator[tuple[int, _Saved]]:
+    """Find losses that no backward has started from, and of which each would fail.
+
+    A loss is a single value alive at the end. What is surely saved has to be written by the
+    program's own line; parameters that an optimizer stepped are left out: a loss of an evaluation
+    is not meant to be differentiated.
+    """
+    through = {at for backward in history.backwards for at in graph_of(history, backward)}
+    for tensor, life in history.trace.tensors.items():
+        operand, made = history.operand_of(tensor), history.made_at(tensor)
+        if life.died != UNKNOWN or operand is None or made < 0 or made in through:
+            continue
+        alone = all(size == 1 for size in operand.shape)
+        if not alone or operand.leaf or not operand.requires_grad or not history.names_of(tensor):
+            continue
+        for at in sorted({made, *graph_of(history, made)}):
+            for kept in saved(history.events[at]):
+                written = [
+                    one
+                    for one in history.writes_to(kept, at)
+                    if history.events[one].operation != "step"
+                    and _version_after(history, one, kept) > kept.version >= 0
+                ]
+                if written and kept.tensor not in history.held:
+                    yield made, _Saved((), at, kept, written[0])
+
+
+def _warning(history: History, loss: int, best: _Saved) -> Finding:
+    """Say of a loss that backward through it would fail."""
+    write, saver = history.events[best.write], history.events[best.at]
+    name, kept = history.name_of(write.writes[0].tensor), history.name_of(best.operand.tensor)
+    called = history.name_of(history.events[loss].results[0].tensor)
+    return Finding(
+        slug="saved-overwritten",
+        severity="note",
+        subject=name,
+        site=history.site_of(write),
+        operation=write.operation,
+        message=(
+            f"`{called}`.backward() would fail: {saver.operation} ({place(history.site_of(saver))})"
+            f" saved `{kept}` for it, and {place(history.site_of(write))} wrote it."
+        ),
+        evidence=(
+            evidence(history, "saved", saver, f"{saver.operation} saves `{kept}` for its backward"),
+            evidence(history, "written", write, f"{_shown(write.operation)} changes it here"),
+            evidence(history, "used", history.events[loss], f"`{called}` is made here"),
+        ),
+        fix=Fix(_repair(history, name, best)),
+        tensors=(write.writes[0].tensor, best.operand.tensor),
+    )
 
 
 def _find(history: History, backward: int, message: re.Match[str]) -> _Saved | None:
