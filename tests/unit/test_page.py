@@ -75,7 +75,7 @@ def test_lines_bear_their_marks():
     made = {"owns": 1}  # a parameter made of nothing
     assert marks == {1: made, 2: made, 5: {"cut": 1, "shares": 1}, 7: {"written": 1, "owns": 1}}
     assert [step.role for step in file.lines[5].steps] == [
-        "made by mul", "read by detach", "shared by detach", "read by mul",
+        "made by mul", "read and shared by detach", "read by mul",
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import ast
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from tether.dataflow import NO_VALUES
 from tether.facts import Event, Operand, Site
 from tether.history import History
-from tether.report.build import Findings, counted
+from tether.report.build import Findings
 from tether.report.copies import LEAVING, OPERATIONS, SHOWN, nbytes
 from tether.report.filters import Selection, shown_path
 from tether.source.syntax import source_of
@@ -222,7 +222,7 @@ class _Annotation:
             told = dict.fromkeys(one for memory in memories for one in self.told[memory])
             steps = [
                 Step(role, sites[number], (sites[number].file, sites[number].line) == at)
-                for number, role in told
+                for number, role in _joined(told)
             ]
             line.steps, line.more = steps[:MANY_STEPS], max(0, len(steps) - MANY_STEPS)
 
@@ -272,6 +272,22 @@ class _Annotation:
             ]
             if spans:
                 yield number, sorted(spans)
+
+
+def _joined(told: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Make one of what a call did to one memory: ``read and shared by detach``."""
+    last: tuple[int, str] | None = None
+    for number, role in told:
+        verb, _, call = role.partition(" by ")
+        if last and last[0] == number and last[1].endswith(f" by {call}"):
+            before = last[1].removesuffix(f" by {call}")
+            last = number, f"{before} and {verb} by {call}"
+            continue
+        if last:
+            yield last
+        last = number, role
+    if last:
+        yield last
 
 
 def _longest(dotted: str, known: dict[str, tuple[int, ...]]) -> str:
@@ -363,4 +379,4 @@ def mark_text(mark: Mark) -> str:
         "needed": "the copy was needed",
         "needless": "the same result without the copy",
     }
-    return f"{words[mark.kind]}; {counted(mark.count, 'time')}"
+    return words[mark.kind] + (f", {mark.count:,} times" if mark.count > 1 else "")

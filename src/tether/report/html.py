@@ -27,7 +27,8 @@ article { border: 1px solid var(--line); border-radius: .5rem; padding: .2rem 1.
 pre, code, td:first-child { font-family: ui-monospace, monospace; font-size: .9rem; }
 pre { overflow-x: auto; border-left: 3px solid var(--line); padding: .3rem .8rem; }
 mark { background: none; color: inherit; text-decoration: underline wavy var(--bad); }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
+.t { overflow-x: auto; }
+table { border-collapse: collapse; }
 th, td { text-align: left; padding: .15rem .8rem .15rem 0; border-bottom: 1px solid var(--line); }
 .right { text-align: right; font-variant-numeric: tabular-nums; }
 .good { color: var(--good); } .bad, .error { color: var(--bad); } .warning { color: var(--warn); }
@@ -131,7 +132,8 @@ def _table(table: Table) -> Iterator[str]:
             lines.append(f"<tr>{head}{safe(groups[number])}</th></tr>")
         lines.append(_row(row, classes))
     rows = "\n".join(lines)
-    yield f"<table><thead><tr>{titles}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+    yield f'<div class="t"><table><thead><tr>{titles}</tr></thead>'
+    yield f"<tbody>\n{rows}\n</tbody></table></div>"
     if table.omitted:
         yield f'<p class="dim">... and {table.omitted:,} {safe(table.rest)}</p>'
 

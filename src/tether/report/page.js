@@ -13,6 +13,10 @@ if (chosen === "dark" || chosen === "light") root.dataset.theme = chosen;
 const turn = () => { root.dataset.theme = dark() ? "light" : "dark"; keep(root.dataset.theme); };
 one("#theme").addEventListener("click", turn);
 
+// What stays at the top while the page scrolls, and what hides below it.
+const bar = one("nav"), measure = () => root.style.setProperty("--nav", (getComputedStyle(bar).position === "sticky" ? bar.offsetHeight : 0) + "px");
+addEventListener("resize", measure); measure();
+
 // Filters.
 const verdicts = all("details.v"), search = one("#search"), slug = one("#slug"), file = one("#file");
 const filter = () => {
@@ -36,6 +40,7 @@ let lit = [];
 const dim = () => { for (const l of lit) l.classList.remove("lit"); lit = []; };
 const light = (name) => { dim(); name.classList.add("lit"); lit.push(name); for (const g of name.dataset.g.split(" ")) for (const l of lines.get(g) || []) { l.classList.add("lit"); lit.push(l); } };
 document.addEventListener("mouseover", (e) => { const n = e.target.closest && e.target.closest("i[data-g]"); if (n) light(n); });
+document.addEventListener("focusin", (e) => { const l = e.target.closest && e.target.closest(".l[data-g]"); if (l) light(l); else dim(); });
 document.addEventListener("mouseout", (e) => { if (e.target.closest && e.target.closest("i[data-g]")) dim(); });
 
 // The two ends of a verdict, joined.
@@ -76,7 +81,10 @@ const reveal = () => {
   if (!to) return;
   let moved = false;
   for (let d = to; d; d = d.parentElement) if (d.tagName === "DETAILS" && !d.open) { d.open = true; moved = true; }
-  if (moved || to.closest(".b")) to.scrollIntoView({block: "center"});
+  if (!moved && !to.closest(".b")) return;
+  const go = () => to.scrollIntoView({block: "center"});
+  go();
+  requestAnimationFrame(() => requestAnimationFrame(go)); // what was folded has its height by then
 };
 addEventListener("hashchange", reveal); reveal();
 one("#unfold").addEventListener("click", () => { const all = verdicts.some((v) => !v.hidden && !v.open); for (const v of verdicts) if (!v.hidden) v.open = all; });

@@ -238,28 +238,28 @@ class _Page:
                 at = index + 1
                 line = file.lines.get(at)
                 pieces = _pieces(lines[index], coloured.get(at, ()), line, file, at)
-                yield self._line(f"s{number}-{at}", at, line, "".join(pieces))
+                yield self._line(file, f"s{number}-{at}", at, line, "".join(pieces))
             yield "</div>"
 
-    def _line(self, name: str, at: int, line: Line | None, code: str) -> str:
+    def _line(self, file: File, name: str, at: int, line: Line | None, code: str) -> str:
         groups = kind = ""
         if line is not None and line.groups:
             groups = f' data-g="{" ".join(map(str, line.groups))}"'
         if line is not None and line.findings:
             kind = " x"
-        margin = self._marks(line) if line is not None and line.marks else "<b></b>"
+        margin = self._marks(line, file) if line is not None and line.marks else "<b></b>"
         return (
             f'<div class="l{kind}" id="{name}"{groups}><a href="#{name}">{at}</a>'
             f"{margin}<code>{code}</code></div>\n"
         )
 
-    def _marks(self, line: Line) -> str:
+    def _marks(self, line: Line, file: File) -> str:
         marks = [line.marks[kind] for kind in KINDS if kind in line.marks]
         shown = "".join(map(_mark, marks))
         title = "; ".join(mark_text(mark) for mark in marks)
         steps = "".join(
-            f"<li>{_safe(step.role)}, {self._link(step.site)}"
-            f"{' (this line)' if step.here else ''}</li>"
+            f"<li>{_safe(step.role)}, "
+            f"{'this line' if step.here else self._link(step.site, file.path)}</li>"
             for step in line.steps
         )
         more = f"<li>and {line.more} more</li>" if line.more else ""
@@ -269,8 +269,10 @@ class _Page:
             f"<ol>{steps}{more}</ol>{found}</details>"
         )
 
-    def _link(self, site: Site) -> str:
-        target, text = self._target(site), _safe(self._short(site))
+    def _link(self, site: Site, inside: str) -> str:
+        """Return a link to a line; within the file `inside` it needs no file name."""
+        shown = f"line {site.line}" if site.file == inside else self._short(site)
+        target, text = self._target(site), _safe(shown)
         return f'<a href="#{target}">{text}</a>' if target else text
 
 

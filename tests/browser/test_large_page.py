@@ -1,0 +1,136 @@
+"""The page at the size it has to bear, and what a reader without a mouse or a wide screen has."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+from large_report import large
+from test_page_in_browser import css, driver, page, pytestmark, shown  # noqa: F401
+
+from tether.report import page as page_of
+
+TYPICAL = 300_000  # bytes
+
+
+def test_a_typical_program_is_a_small_page():
+    assert len(page_of.render(large(3, 180, 12, parameters=24)).encode()) < TYPICAL
+
+
+@pytest.fixture(scope="module")
+def big(driver, tmp_path_factory):  # noqa: F811
+    """A page of 20,000 lines and 2,000 findings, open in the browser."""
+    about = large(20, 999, 2_000)
+    began = time.monotonic()
+    text = page_of.render(about)
+    took = time.monotonic() - began
+    file = tmp_path_factory.mktemp("big") / "big.html"
+    file.write_text(text, encoding="utf-8")
+    assert took < 60, "edits of 2,000 findings are not each compared with a whole file"
+    driver.set_window_size(1280, 1000)
+    driver.get(file.as_uri())
+    yield driver
+    assert driver.get_log("browser") == []
+
+
+def seconds(browser, script):
+    """Return how long a script and the layout after it take in the browser."""
+    timed = (
+        "const began = performance.now();"
+        + script
+        + ";document.body.offsetHeight;return (performance.now() - began) / 1000"
+    )
+    return browser.execute_script(timed)
+
+
+def enter(selector, value):
+    return (
+        f"const box = document.querySelector('{selector}');"
+        f"box.value = '{value}';box.dispatchEvent(new Event('input'))"
+    )
+
+
+def test_everything_is_on_it(big):
+    count = "return document.querySelectorAll(arguments[0]).length"
+    assert big.execute_script(count, "details.v") == 2_000
+    assert big.execute_script(count, ".l") == 20 * 999
+
+
+@pytest.mark.parametrize(
+    ("selector", "value", "left"),
+    [("#search", "layer777.", 1), ("#slug", "gradient-cut", 500), ("#file", "3", None)],
+)
+def test_a_filter_answers_at_once(big, selector, value, left):
+    assert seconds(big, enter(selector, value)) < 3
+    shown_now = css(big, "#shown").text
+    assert left is None or shown_now == f"{left} of 2000 shown"
+    assert shown_now != "2000 of 2000 shown"
+    assert seconds(big, enter(selector, "")) < 3
+    assert css(big, "#shown").text == "2000 of 2000 shown"
+
+
+def test_a_far_line_is_reached_at_once_and_its_file_is_named(big):
+    assert seconds(big, "location.hash = '#s15-800'") < 3
+    time.sleep(0.5)
+    line, name, bar = big.execute_script(
+        "const line = document.getElementById('s15-800');"
+        "const name = line.closest('details.file').firstElementChild;"
+        "return [line, name, document.querySelector('nav')].map((e) => {"
+        " const r = e.getBoundingClientRect(); return [r.top, r.bottom]; })"
+    )
+    assert bar[1] < line[0] < 1000
+    assert name[0] == pytest.approx(bar[1], abs=2), "the file's name stays below the bar"
+
+
+def test_the_theme_turns_at_once(big):
+    assert seconds(big, "document.querySelector('#theme').click()") < 3
+    assert seconds(big, "document.querySelector('#theme').click()") < 3
+
+
+@pytest.fixture
+def small(driver, page):  # noqa: F811
+    driver.set_window_size(1280, 1500)
+    driver.get("about:blank")
+    driver.get(page)
+    yield driver
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    driver.set_window_size(1280, 1500)
+
+
+def test_a_mark_in_focus_lights_up_its_memory_too(small):
+    small.execute_script("document.querySelector('#s0-20 summary').focus()")
+    lit = [one.get_attribute("id") for one in small.find_elements("css selector", ".l.lit")]
+    assert lit == ["s0-19", "s0-20"]
+    small.execute_script("document.querySelector('#search').focus()")
+    assert shown(small, ".l.lit") == 0
+
+
+def test_a_narrow_screen_scrolls_in_one_direction_only(small):
+    small.set_window_size(500, 900)
+    wide, room = small.execute_script(
+        "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
+    assert wide <= room
+
+
+def test_on_paper_there_are_no_controls_and_every_verdict_is_open(small):
+    css(small, "#finding-1 > summary").click()
+    small.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    small.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert shown(small, "button, nav, .skip") == 0
+    assert css(small, "#finding-1 .ends").is_displayed()
+    assert shown(small, "#source, .src") == 2
+
+
+def test_the_parts_are_landmarks_and_headings_skip_no_level(small):
+    levels = small.execute_script(
+        "return [...document.querySelectorAll('h1,h2,h3,h4')].map((e) => +e.tagName[1])"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    for landmark in ("header", "nav[aria-label]", "main", "footer", "[role=status]"):
+        assert small.find_elements("css selector", landmark)
+    headless = "return [...document.querySelectorAll('table')].filter((t) => !t.tHead).length"
+    assert small.execute_script(headless) == 0
