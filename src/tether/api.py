@@ -9,6 +9,7 @@ from typing import Any, Self
 from tether.facts import Raised, Trace
 from tether.live.cells import name_cells, of_the_user
 from tether.live.naming import variables_of_frames
+from tether.live.recorder import text_of
 from tether.live.session import Session
 from tether.live.sites import here
 from tether.report.loading import Recording
@@ -51,7 +52,7 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         if error is not None:
             trace.outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "raised"
             at = trace.dropped + len(trace.events)
-            trace.raised.append(Raised(at, type(error).__name__, str(error), -1, fatal=True))
+            trace.raised.append(Raised(at, type(error).__name__, text_of(error), -1, fatal=True))
         self._become(trace)
         name_cells(self.trace, self.cells)
         self.ended = True

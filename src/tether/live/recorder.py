@@ -75,6 +75,14 @@ def _past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeT
     return frame, frame.f_code
 
 
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, however unwilling its class is to."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 -- a program's own class may do anything
+        return ""
+
+
 def _mode() -> int:
     if _grad_enabled():
         return GRAD_ON
@@ -189,13 +197,14 @@ class Recorder:
     def error(self, error: BaseException, site: int) -> None:
         """Note an exception that passes through a recorded call, once while it travels."""
         # Its id alone may come back once it is gone; holding it would keep its frames alive.
-        this = (id(error), type(error), str(error))
+        text = text_of(error)
+        this = (id(error), type(error), text)
         if this == self.last_error:
             return
         self.last_error = this
         if len(self.raised) < 1000:
             self.raised.append(
-                Raised(self.now(), type(error).__name__, str(error)[:2000], site, fatal=False)
+                Raised(self.now(), type(error).__name__, text[:2000], site, fatal=False)
             )
 
     # -- spans -------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ the recording ends too, and `finish` is called once with the facts.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import importlib.machinery
 import importlib.util
 import io
@@ -17,11 +19,12 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tether.facts import UNKNOWN, Raised, Trace
+from tether.live.recorder import text_of
 from tether.live.session import Session
 from tether.live.sites import is_worn, without_our_frames
 
@@ -70,6 +73,40 @@ class Ending:
     interrupted: bool = False
 
 
+_SEARCH = ("path", "meta_path", "path_hooks")
+_process, _write = os.getpid, os.write  # as they are now
+
+
+class _Surroundings:
+    """What Python had loaded, and how it finds more, before the program could change it."""
+
+    def __init__(self) -> None:
+        self._modules = dict(sys.modules)
+        self._builtins = dict(vars(builtins))
+        self._lists = {name: list(getattr(sys, name)) for name in _SEARCH}
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Have it all once more for the length of a block, beside what the program has loaded.
+
+        What comes after (handlers at exit, destructors) is the program's, and finds its own.
+        """
+        modules, builtin = dict(sys.modules), dict(vars(builtins))
+        lists = {name: list(getattr(sys, name)) for name in _SEARCH}
+        sys.modules.update({name: self._modules[name] for name in self._modules.keys() - modules})
+        vars(builtins).update(self._builtins)
+        for name, value in self._lists.items():
+            getattr(sys, name)[:] = [*value, *(one for one in lists[name] if one not in value)]
+        try:
+            yield
+        finally:
+            for name in self._modules.keys() - modules:
+                sys.modules.pop(name, None)
+            vars(builtins).update(builtin)
+            for name, value in lists.items():
+                getattr(sys, name)[:] = value
+
+
 @dataclass
 class _Run:
     """One run: the session, and the guarantee that it is finished exactly once."""
@@ -80,13 +117,30 @@ class _Run:
     main: types.ModuleType = field(default_factory=lambda: types.ModuleType("__main__"))
     folder: str = ""
     process: int = field(default_factory=os.getpid)
+    before: _Surroundings = field(default_factory=_Surroundings)
     done: bool = False
 
     def end(self, exit_code: int, error: BaseException | None = None) -> int:
-        """End the recording, hand it over, and return the exit code."""
-        if self.done or os.getpid() != self.process:
+        """End the recording, hand it over, and return the exit code.
+
+        Nothing that the program did to its process keeps its exit code from being its own.
+        """
+        if self.done or _process() != self.process:
             return exit_code  # a forked child leaves the report to its parent
         self.done = True
+        try:
+            with self.before.again():
+                return self._end(exit_code, error)
+        except Exception as failure:
+            self.session.mute()
+            if self.session.recorder.strict:
+                raise
+            text = f"tether: there is no report: {type(failure).__name__}: {failure}\n"
+            with contextlib.suppress(OSError):
+                _write(2, text.encode("utf-8", "backslashreplace"))
+            return exit_code
+
+    def _end(self, exit_code: int, error: BaseException | None) -> int:
         trace = self.session.stop(self.main.__dict__)
         trace.program = self.program.command
         trace.folder = self.folder
@@ -95,7 +149,7 @@ class _Run:
             trace.outcome = "interrupted" if interrupted else "raised"
             at = trace.dropped + len(trace.events)
             trace.raised.append(
-                Raised(at, type(error).__name__, str(error), _site_of(trace, error), fatal=True)
+                Raised(at, type(error).__name__, text_of(error), _site_of(trace, error), fatal=True)
             )
         return self.finish(Ending(trace, exit_code, error, interrupted))
 
@@ -120,8 +174,10 @@ def run(
     real_exit = os._exit
 
     def flushing_exit(status: int) -> None:
-        one.end(status)
-        real_exit(status)
+        try:
+            one.end(status)
+        finally:
+            real_exit(status)
 
     previous = _on_terminate(one)
     os._exit = flushing_exit  # type: ignore[assignment]

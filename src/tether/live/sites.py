@@ -22,6 +22,7 @@ from typing import Any
 
 from tether.facts import Site
 
+_getline = linecache.getline  # as it is now: the program may replace it
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -198,7 +199,7 @@ def _site(known: CodePlaces, table: list[Any], offset: int) -> Site:
 
 def _characters(file: str, line: int, column: int) -> int:
     """Turn a UTF-8 byte offset within a line into a count of characters."""
-    text = linecache.getline(file, line)
+    text = _getline(file, line)
     if not text or text.isascii():
         return column
     return len(text.encode("utf-8")[:column].decode("utf-8", errors="replace"))

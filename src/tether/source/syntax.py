@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import linecache
+import os
 import sys
 import tokenize
 import warnings
@@ -200,6 +201,8 @@ def _globals_of(file: str) -> dict[str, object] | None:
         return None
     for module in list(sys.modules.values()):
         space = getattr(module, "__dict__", None)
-        if isinstance(space, dict) and space.get("__file__") == file:
+        own = space.get("__file__") if isinstance(space, dict) else None
+        # A module found in a relative entry of `sys.path` has a relative name.
+        if own == file or (isinstance(own, str) and own and file.endswith(os.sep + own)):
             return space
     return None
