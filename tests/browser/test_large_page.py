@@ -10,6 +10,7 @@ from large_report import large
 from test_page_in_browser import css, driver, page, pytestmark, shown  # noqa: F401
 
 from tether.report import page as page_of
+from tether.report.loading import Recording
 
 TYPICAL = 300_000  # bytes
 
@@ -134,3 +135,24 @@ def test_the_parts_are_landmarks_and_headings_skip_no_level(small):
         assert small.find_elements("css selector", landmark)
     headless = "return [...document.querySelectorAll('table')].filter((t) => !t.tHead).length"
     assert small.execute_script(headless) == 0
+
+
+def test_inside_a_notebook_the_page_works_in_its_frame(driver, tmp_path):  # noqa: F811
+    """The frame is sandboxed: its script runs, its links lead to its own lines."""
+    recording = Recording(large(1, 180, 3, parameters=9).trace, prepared=True)
+    recording.findings = list(large(1, 180, 3, parameters=9).findings)
+    file = tmp_path / "cell.html"
+    file.write_text(f"<body>{recording._repr_html_()}</body>", encoding="utf-8")
+    driver.get_log("browser")
+    driver.get(file.as_uri())
+    assert "1 error" in css(driver, "p").text
+    driver.switch_to.frame(css(driver, "iframe"))
+    try:
+        css(driver, "#finding-1 .ends a").click()
+        assert css(driver, ".l:target").get_attribute("id") == "s0-4"
+        css(driver, "#theme").click()
+        css(driver, "#search").send_keys("layer1.")
+        assert css(driver, "#shown").text == "1 of 3 shown"
+    finally:
+        driver.switch_to.default_content()
+    assert driver.get_log("browser") == []

@@ -87,6 +87,11 @@ const reveal = () => {
   requestAnimationFrame(() => requestAnimationFrame(go)); // what was folded has its height by then
 };
 addEventListener("hashchange", reveal); reveal();
+// In a notebook's frame a link would lead to the page around: its address is what links start from.
+if (location.protocol === "about:") document.addEventListener("click", (e) => {
+  const a = e.target.closest && e.target.closest('a[href^="#"]');
+  if (a) { e.preventDefault(); location.hash = a.getAttribute("href"); }
+});
 one("#unfold").addEventListener("click", () => { const all = verdicts.some((v) => !v.hidden && !v.open); for (const v of verdicts) if (!v.hidden) v.open = all; });
 for (const z of all("button.zoomer")) z.addEventListener("click", () => { const box = z.parentElement.nextElementSibling; const n = box.classList.contains("z2") ? "z3" : box.classList.contains("z3") ? "" : "z2"; box.classList.remove("z2", "z3"); if (n) box.classList.add(n); });
 let folded = [];
