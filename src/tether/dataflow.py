@@ -160,6 +160,15 @@ def extent(operand: Operand) -> tuple[int, int]:
     return operand.offset, operand.offset + reach + 1
 
 
+_ELEMENT = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
+
+
+def element_size(dtype: str) -> int:
+    """Return the bytes of one element: the digits of a type's name are bits, 8 of float8_e5m2."""
+    digits = "".join(one for one in dtype.partition("_")[0] if one.isdigit())
+    return _ELEMENT.get(dtype) or (int(digits) // 8 if digits else 4)
+
+
 def may_overlap(a: Operand, b: Operand) -> bool:
     """Whether two operands on one memory can have elements in common, by their extents.
 

@@ -16,11 +16,12 @@ Times are the facts' clock: so many events had been recorded by then. Sizes are 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from tether.dataflow import element_size, extent
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact
 from tether.history import History
 
@@ -89,6 +90,24 @@ class Part:
     site: Site  # of the line that made it
     nbytes: int
     count: int
+
+
+class Tenant(NamedTuple):
+    """A tensor on a block at one moment, and the bytes of the block that it spans."""
+
+    tensor: int
+    name: str
+    first: int  # byte
+    end: int  # the byte after its last
+
+
+class Plot(NamedTuple):
+    """One block as it is at one moment: the map's unit."""
+
+    block: Block
+    kind: Kind
+    site: Site  # of the line that made it
+    tenants: tuple[Tenant, ...]  # empty: no tensor of the program is left, the graph holds it
 
 
 class Growth(NamedTuple):
@@ -255,6 +274,52 @@ class Memory:
             old = shares.get(key) or Part(kind, name, site, 0, 0)
             shares[key] = replace(old, nbytes=old.nbytes + block.nbytes, count=old.count + 1)
         return sorted(shares.values(), key=lambda part: -part.nbytes)
+
+    def map(self, at: int | None = None) -> list[Plot]:
+        """Return every block held at a moment (at the peak unless told) and who is on it.
+
+        The largest block comes first, tenants by their first byte. A tensor is placed where it was
+        when it was last seen.
+        """
+        moment = self.peak_at if at is None else at
+        plots = [
+            Plot(
+                block,
+                self.kind(block, moment),
+                self._history.site(block.site),
+                tuple(sorted(self._tenants(block, moment), key=lambda one: (one[2], -one[3]))),
+            )
+            for block in self.blocks
+            if block.held(moment)
+        ]
+        return sorted(plots, key=lambda plot: -plot.block.nbytes)
+
+    def _tenants(self, block: Block, at: int) -> Iterator[Tenant]:
+        trace = self._history.trace
+        for tensor in block.tensors:
+            life, operand = trace.tensors.get(tensor), self._history.operand_of(tensor)
+            if life is None or life.born > at or 0 <= life.died <= at:
+                continue
+            name = self._history.name_of(tensor)
+            if operand is None:
+                yield Tenant(tensor, name, 0, block.nbytes)
+                continue
+            size = element_size(operand.dtype)
+            start = trace.storages[operand.storage].start
+            first, end = extent(operand)
+            yield Tenant(tensor, name, start + first * size, start + end * size)
+
+    def moment_of(self, file: str, line: int) -> int:
+        """Return the time just after the last call that a line made. Raises `LookupError`."""
+        trace = self._history.trace
+        last = UNKNOWN
+        for position, event in enumerate(trace.events):
+            site = self._history.site(event.site)
+            if site.line == line and (site.file == file or site.file.endswith(f"/{file}")):
+                last = position
+        if last == UNKNOWN:
+            raise LookupError(f"no call was recorded at {file}:{line}")
+        return last + trace.dropped
 
     def by_kind(self) -> dict[Kind, int]:
         """Return the bytes of the peak of each kind that has any."""

@@ -29,6 +29,12 @@ def _fail(message: str) -> NoReturn:
     "--rows", default=20, show_default=True, type=click.IntRange(min=1), help="Per table."
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout.")
+@click.option(
+    "--map",
+    "moment",
+    metavar="MOMENT",
+    help="Also every block and the tensors on it: at the peak, the end, or after FILE:LINE.",
+)
 @click.option("--plot", metavar="FILE", help="Draw it: .png, .svg or .html (extra 'plot').")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def memory_command(
@@ -36,6 +42,7 @@ def memory_command(
     code: str | None,
     rows: int,
     json_file: str | None,
+    moment: str | None,
     plot: str | None,
     arguments: tuple[str, ...],
 ) -> None:
@@ -62,8 +69,8 @@ def memory_command(
 
     def finish(ending: Ending) -> int:
         try:
-            text = report(ending.trace, rows, json_file, plot, folder, stderr)
-        except (OSError, plots.CannotPlot) as error:
+            text = report(ending.trace, rows, json_file, moment or "", plot, folder, stderr)
+        except (OSError, LookupError, plots.CannotPlot) as error:
             click.echo(f"tether: {error}", file=stderr)
             return ending.exit_code or 2
         if text:
@@ -80,7 +87,13 @@ def memory_command(
 
 
 def report(
-    trace: Trace, rows: int, json_file: str | None, plot: str | None, folder: str, stream: TextIO
+    trace: Trace,
+    rows: int,
+    json_file: str | None,
+    moment: str,
+    plot: str | None,
+    folder: str,
+    stream: TextIO,
 ) -> str:
     """Write everything asked for; return the JSON that belongs on stdout, if any."""
     from tether.history import History
@@ -90,10 +103,12 @@ def report(
     prepare(trace)
     history = History(trace)
     text.write(memory.document(history, rows), stream)
+    if moment:
+        text.write(memory.map_document(history, moment, rows), stream)
     if plot:
         memory.write_plot(history, os.path.join(folder, plot))
     if json_file == "-":
-        return memory.to_json(history)
+        return memory.to_json(history, moment)
     if json_file:
-        Path(folder, json_file).write_text(memory.to_json(history), encoding="utf-8")
+        Path(folder, json_file).write_text(memory.to_json(history, moment), encoding="utf-8")
     return ""

@@ -373,3 +373,70 @@ def test_bad_input_is_one_line(tmp_path, arguments, says):
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.strip().split("\n")) == 1
+
+
+MAPPED = """\
+import torch
+base = torch.zeros(100)
+view = base[10:20]
+other = base[50:]
+gone = torch.ones(8, dtype=torch.float64)
+del gone
+array = base.numpy()
+again = torch.from_numpy(array)
+w = torch.ones(4, requires_grad=True)
+total = (w * 2).exp().sum()
+"""
+
+
+def on_it(plot):
+    return [(one.name, one.first, one.end) for one in plot.tenants]
+
+
+def test_the_map_places_every_tensor_on_its_bytes(tmp_path):
+    memory = measured(MAPPED, tmp_path)
+    end = len(memory._history.events)
+    plots = {plot.block.nbytes: plot for plot in memory.map(end)}
+    assert set(plots) == {400, 16, 4}  # base; w and the result of exp; total
+    assert on_it(plots[400]) == [
+        ("base", 0, 400), ("again", 0, 400), ("view", 40, 80), ("other", 200, 400)
+    ]  # fmt: skip
+    assert plots[400].site.line == 2
+    assert [on_it(plot) for plot in memory.map(end) if plot.kind == "parameter"] in (
+        [],
+        [[("w", 0, 16)]],
+    )
+    assert sum(plot.block.nbytes for plot in memory.map()) == memory.peak
+
+
+def test_the_map_at_a_line(tmp_path):
+    memory = measured(MAPPED, tmp_path)
+    before = memory.map(memory.moment_of("program.py", 5))
+    assert [plot.block.nbytes for plot in before] == [400, 64]
+    assert on_it(before[1]) == [("gone", 0, 64)]
+    with pytest.raises(LookupError, match=r"no call was recorded at program.py:6"):
+        memory.moment_of("program.py", 6)
+
+
+def test_the_map_as_it_is_printed(tmp_path):
+    (tmp_path / "program.py").write_text(MAPPED)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tether", "memory", "--json", "-", "--map", "program.py:4",
+         "program.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "view 40:80" in ended.stderr
+    (plot,) = json.loads(ended.stdout)["memory"]["map"]
+    assert plot["bytes"] == 400
+    assert {"name": "other", "first": 200, "end": 400} in plot["tensors"]
+
+
+def test_a_moment_that_is_none(tmp_path):
+    (tmp_path / "program.py").write_text(MAPPED)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tether", "memory", "--map", "noon", "program.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "--map takes peak, end or FILE:LINE, not 'noon'" in ended.stderr

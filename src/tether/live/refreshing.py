@@ -66,9 +66,9 @@ def pair(
     same = list(map(_shape_of, one)) == list(map(_shape_of, two))
     if not same or list(map(_dtype_of, one)) != list(map(_dtype_of, two)):
         _raise_difference(one, two, obj, again)
-    found = storages.apart(itertools.chain(one, two))
-    if found is not None:
-        chosen = Pairs(one, two, small=storages.all_small(found[: len(one)]))
+    apart = storages.apart(itertools.chain(one, two))
+    if apart is not None:
+        chosen = Pairs(one, two, small=storages.all_small(apart[: len(one)]))
     elif set(map(id, one)).isdisjoint(map(id, two)):
         chosen = _untied(one, two, obj, again)
     else:

@@ -59,7 +59,9 @@ class Packing:
     def flats(self) -> list[torch.Tensor]:
         """Return all elements, one tensor of one dimension for each dtype."""
         return [
-            _flatten_dense_tensors([self.tensors[index] for index in indices])
+            _flatten_dense_tensors(  # type: ignore[no-untyped-call]
+                [self.tensors[index] for index in indices]
+            )
             for indices in self._by_dtype.values()
         ]
 
@@ -67,7 +69,9 @@ class Packing:
         """Return each tensor's place in what `flats` gave, wherever that lies now, contiguous."""
         found: list[torch.Tensor] = list(self.tensors)
         for flat, indices in zip(flats, self._by_dtype.values(), strict=True):
-            parts = _unflatten_dense_tensors(flat, [self.tensors[index] for index in indices])
+            parts = _unflatten_dense_tensors(  # type: ignore[no-untyped-call]
+                flat, [self.tensors[index] for index in indices]
+            )
             for index, part in zip(indices, parts, strict=True):
                 found[index] = part
         return found
@@ -344,4 +348,5 @@ def _chunks(
     """Yield the bytes of each pair of contiguous tensors in pieces of at most `STAGING`."""
     for x, y in zip(sources, targets, strict=True):
         here, there = x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8)
-        yield from zip(here.split(STAGING), there.split(STAGING), strict=True)
+        for first in range(0, here.numel(), STAGING):
+            yield here[first : first + STAGING], there[first : first + STAGING]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from tether.dataflow import element_size
 from tether.facts import GRAD_ON, Event, Operand, Site, Trace
 
 Memory = Literal["owns", "shares", "varies"]
@@ -49,8 +50,6 @@ SHOWN = {
     "__index__": "index",
 }
 """How the report writes an operation whose recorded name nobody types."""
-
-_BYTES = {"bool": 1, "half": 2, "float": 4, "double": 8, "complex64": 8, "complex128": 16}
 
 
 @dataclass
@@ -180,11 +179,4 @@ def _moved(event: Event) -> int:
 
 def nbytes(operand: Operand) -> int:
     """Return the bytes of a tensor's elements (each once, whatever its strides)."""
-    return math.prod(operand.shape) * _itemsize(operand.dtype)
-
-
-def _itemsize(dtype: str) -> int:
-    if dtype in _BYTES:
-        return _BYTES[dtype]
-    digits = "".join(one for one in dtype.partition("_")[0] if one.isdigit())  # float8_e4m3fn is 8
-    return int(digits) // 8 if digits else 4
+    return math.prod(operand.shape) * element_size(operand.dtype)

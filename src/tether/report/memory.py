@@ -11,7 +11,7 @@ from typing import Any
 
 from tether.facts import Site
 from tether.history import History, shortened
-from tether.memory import KINDS, Block, Line, Memory
+from tether.memory import KINDS, Block, Line, Memory, Plot
 from tether.report.build import bytes_text
 from tether.report.document import Block as Part
 from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
@@ -38,6 +38,74 @@ def document(history: History, rows: int = ROWS) -> Document:
     made = Document(f"Memory of tensors: {' '.join(history.trace.program) or 'recording'}")
     made.blocks += blocks(history, rows)
     return made
+
+
+def map_document(history: History, moment: str, rows: int = ROWS) -> Document:
+    """Return the map of memory at a moment: ``peak``, ``end`` or ``FILE:LINE``.
+
+    Raises `LookupError` where no call was recorded at that line.
+    """
+    memory, folder = Memory(history), history.trace.folder
+    at = moment_of(memory, history, moment)
+    plots = memory.map(at)
+    total = sum(plot.block.nbytes for plot in plots)
+    when = moment if moment in ("peak", "end") else f"after {moment}"
+    made = Document("Memory of tensors")
+    made.blocks.append(Heading(f"Map of tensor memory, {when}"))
+    made.blocks.append(_say(f"{bytes_text(total)} in {len(plots):,} blocks."))
+    columns = (
+        Column("bytes", "right"),
+        Column("what"),
+        Column("made at"),
+        Column("tensors on it, and their bytes", give=True),
+    )
+    cells = [
+        (
+            Phrase(bytes_text(plot.block.nbytes), "strong"),
+            Phrase(plot.kind),
+            Phrase(_place(plot.site, folder), "place"),
+            Phrase(_tenants(plot), "code"),
+        )
+        for plot in plots[:rows]
+    ]
+    left = max(0, len(plots) - rows)
+    made.blocks.append(Table(columns, tuple(cells), left, "more blocks; --json has all"))
+    return made
+
+
+def _tenants(plot: Plot) -> str:
+    if not plot.tenants:
+        return "no tensor; the gradient graph holds it"
+    return ", ".join(f"{one.name} {one.first:,}:{one.end:,}" for one in plot.tenants)
+
+
+def moment_of(memory: Memory, history: History, moment: str) -> int:
+    """Return the time that a word or a place means. Raises `LookupError`."""
+    if moment == "peak":
+        return memory.peak_at
+    if moment == "end":
+        return history.trace.dropped + len(history.events)
+    file, _, line = moment.rpartition(":")
+    if not file or not line.isdigit():
+        raise LookupError(f"--map takes peak, end or FILE:LINE, not {moment!r}")
+    return memory.moment_of(file, int(line))
+
+
+def map_json(history: History, moment: str) -> list[dict[str, Any]]:
+    """Return the map as JSON can hold it; as `map_document`."""
+    memory, folder = Memory(history), history.trace.folder
+    return [
+        {
+            "bytes": plot.block.nbytes,
+            "device": plot.block.device,
+            "kind": plot.kind,
+            "line": _place(plot.site, folder),
+            "tensors": [
+                {"name": one.name, "first": one.first, "end": one.end} for one in plot.tenants
+            ],
+        }
+        for plot in memory.map(moment_of(memory, history, moment))
+    ]
 
 
 def blocks(history: History, rows: int = ROWS) -> list[Part]:
@@ -248,8 +316,11 @@ def _last_moment(block: Block) -> int:
     return block.freed - 1 if block.freed >= 0 else 1 << 62
 
 
-def to_json(history: History) -> str:
-    """Return the account as JSON: the report's `memory` section, and what only this command has."""
+def to_json(history: History, moment: str = "") -> str:
+    """Return the account as JSON: the report's `memory` section, and what only this command has.
+
+    With a `moment`, the map of memory at it; as `map_document`.
+    """
     memory, folder = Memory(history), history.trace.folder
     growth = memory.growth
     whole = {
@@ -272,4 +343,6 @@ def to_json(history: History) -> str:
         "steps": list(growth.held) if growth else [],
         "timeline": [list(moment) for moment in memory.timeline],
     }
+    if moment:
+        whole["map"] = map_json(history, moment)
     return json.dumps({"memory": whole}, indent=1) + "\n"

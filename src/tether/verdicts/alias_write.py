@@ -39,7 +39,8 @@ that are one table: nothing raises, and the numbers look plausible.
 ## Known problems
 Reads of a NumPy array are not seen; an array is judged by how long its tensor lives. One tensor at
 several places of a list (`[t] * n`, one buffer appended again and again) is found where a variable
-that is alive at the end or at a step names the list. Memory shared on purpose under one object (tied weights) and views used as windows are not reported.
+that is alive at the end or at a step names the list. Memory shared on purpose under one object
+(tied weights) and views used as windows are not reported.
 
 ## Example
 ```python

@@ -25,10 +25,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tether.dataflow import may_overlap
-from tether.facts import UNKNOWN, Event, Operand
+from tether.dataflow import element_size, may_overlap
+from tether.facts import UNKNOWN, Event, Operand, Span
 from tether.history import History
 from tether.verdicts.saving import differentiable
 
@@ -96,9 +97,10 @@ SINKS = frozenset(
 )
 """Calls of which nothing depends on strides: neither a bit of their results nor their layout."""
 
-FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth having
+RESHAPES = frozenset({"view", "view_as", "reshape", "reshape_as", "flatten", "ravel", "unflatten"})
+"""Calls that group the same elements anew, in the same memory where strides allow it."""
 
-_ITEM = {"bool": 1, "complex64": 8, "complex128": 16, "complex32": 4}
+FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth having
 
 
 class Reason(NamedTuple):
@@ -201,9 +203,7 @@ def _filled(history: History, position: int) -> tuple[Operand, Operand] | None:
 
 def nbytes(operand: Operand) -> int:
     """Return the bytes of a tensor's elements."""
-    digits = "".join(one for one in operand.dtype.partition("_")[0] if one.isdigit())
-    item = _ITEM.get(operand.dtype) or (int(digits) // 8 if digits else 4)
-    return math.prod(operand.shape) * item
+    return math.prod(operand.shape) * element_size(operand.dtype)
 
 
 def same_layout(a: Operand, b: Operand) -> bool:
@@ -212,6 +212,31 @@ def same_layout(a: Operand, b: Operand) -> bool:
         size <= 1 or one == other
         for size, one, other in zip(a.shape, a.strides, b.strides, strict=True)
     )
+
+
+def viewable(operand: Operand, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor's elements, in their order, can be seen as another shape without a copy.
+
+    They can when each run of dimensions that PyTorch may join, for its strides are those of one
+    dimension, is cut up by dimensions of the new shape alone (ATen's `computeStride`).
+    """
+    if 0 in operand.shape:
+        return True
+    wanted = [size for size in shape if size != 1]
+    count = 1
+    dimensions = [pair for pair in zip(operand.shape, operand.strides, strict=True) if pair[0] != 1]
+    for n in range(len(dimensions) - 1, -1, -1):
+        size, stride = dimensions[n]
+        count *= size
+        if n and dimensions[n - 1][1] == size * stride:
+            continue  # the one before is joined to this
+        part = 1
+        while wanted and part < count:
+            part *= wanted.pop()
+        if part != count:
+            return False
+        count = 1
+    return not wanted
 
 
 def copied_text(operation: str, expression: str) -> str:
@@ -246,6 +271,7 @@ class _Judge:
         self.whole = bool(self.trace.program) and self.trace.outcome == "finished"
         self.held = history.held
         self.copies: dict[Key, Need] = {}
+        self._library = False  # the copy in question is made by a library's line
         self.joined: dict[int, int] = {}  # memory of a needless copy -> that of its source
         tensors: set[int] = set()
         memories: set[int] = set()
@@ -273,12 +299,13 @@ class _Judge:
         A copy that was not needed counts as its source from then on: of a copy of a copy one may
         go where both may not.
         """
-        for need in self.copies.values():
+        for key, need in self.copies.items():
             for position, source, copy in need.executions:
                 need.count += 1
                 need.bytes += nbytes(copy)
                 need.relaid |= not same_layout(source, copy)
                 if need.needed != "yes":
+                    self._library = key[1] != UNKNOWN
                     need.add(self._reason(position, source, copy))
             if need.needed == "no":
                 for _, source, copy in need.executions:
@@ -385,9 +412,12 @@ class _Judge:
         """Give what the recording cannot tell of this execution."""
         if self.trace.dropped:
             return Reason("unknown", "the start of the recording was forgotten (--limit)")
-        span = self.history.inside(event, *_CLOSED)
-        if span != UNKNOWN:
-            return Reason("unknown", _CLOSED[self.trace.spans[span].kind])
+        number = event.span
+        while number != UNKNOWN:
+            span = self.trace.spans[number]
+            if span.kind in _CLOSED and not self._stepped_apart(span, source, copy):
+                return Reason("unknown", _CLOSED[span.kind])
+            number = span.parent
         for one in (source, copy):
             kind = self._kind(one)
             if kind not in ("Tensor", "Parameter", "Buffer"):
@@ -406,6 +436,20 @@ class _Judge:
                     text = f"the transfer of {self._line(at)} may read it for longer"
                     return Reason("unknown", text, at)
         return None
+
+    def _stepped_apart(self, span: Span, source: Operand, copy: Operand) -> bool:
+        """Whether a span is a step that writes neither: a closure's copies, as of any other code.
+
+        What a step writes is known when it has ended; when in the step that was is not.
+        """
+        if span.kind != "step" or span.event == UNKNOWN:
+            return False
+        ended = self.history.position(span.event)
+        return not any(
+            write.at == ended
+            for one in (source, copy)
+            for write in self.writes.get(self._memory(one), [])
+        )
 
     def _unwatched(self, operand: Operand) -> bool:
         """Whether writes through an array on this memory could have gone unnoticed."""
@@ -499,6 +543,7 @@ class _Judge:
             return None
         until = self._lives_until(copy)
         changed, used = {copy.tensor}, False
+        found: Reason | None = None
         for at in self.history.on_storage(copy):
             if at <= position:
                 continue
@@ -511,12 +556,29 @@ class _Judge:
             name = event.operation
             if name in VIEWS and all(one.storage == copy.storage for one in event.results):
                 changed.update(one.tensor for one in event.results)
+            elif name in RESHAPES and self._regroups(event, copy):
+                if not viewable(source, event.results[0].shape):
+                    text = "could not view its source" if name.startswith("view") else "would copy"
+                    return Reason("yes", f"{self._line(at)}, {name}, {text} without it", at)
+                changed.add(event.results[0].tensor)
+            elif name == "embedding" and copy.dtype.startswith(("int", "uint")):
+                continue  # looks its indices up one by one
             elif name not in SINKS or (name in ("cat", "stack") and len(copy.shape) > 3):
                 # cat of channels-last images is channels-last
-                return Reason("unknown", f"{self._line(at)}, {name}, may rely on its layout", at)
+                text = f"{self._line(at)}, {name}, may rely on its layout"
+                found = found or Reason("unknown", text, at)
         if not used:
             return Reason("unknown", "its layout is another, and nothing was seen to read it")
-        return None
+        return found
+
+    def _regroups(self, event: Event, copy: Operand) -> bool:
+        """Whether an event gave the very copy another shape, in the same memory."""
+        result = event.results[0] if event.results else None
+        return (
+            result is not None
+            and event.reads[0].tensor == copy.tensor
+            and (result.storage, result.dtype) == (copy.storage, copy.dtype)
+        )
 
     def _size(self, source: Operand, copy: Operand) -> Reason | None:
         """Say whether the copy let a much larger memory go."""
@@ -534,6 +596,9 @@ class _Judge:
             return None
         if not self.whole:
             return Reason("unknown", "both are alive where the recording ends")
+        if self._library:
+            # The program has ended, but the library's lines serve other programs as well.
+            return Reason("unknown", "a library keeps both, and may write either later")
         for write in self._written(source, UNKNOWN, math.inf):
             if write.at != position and self._used_before(source, write.at):
                 text = f"{self._line(write.at)} writes {self._source(position, source)}"
@@ -567,18 +632,27 @@ class _Judge:
     # -- words -----------------------------------------------------------------------------------
 
     def _line(self, position: int) -> str:
+        """Return the line of an event; for a library's copy the library's own."""
         if not 0 <= position < len(self.history.events):
             return "the end of the recording"
-        site = self.history.site_of(self.history.events[position])
+        event = self.history.events[position]
+        site = self.history.site_of(event)
+        if self._library and event.inner not in (UNKNOWN, event.site):
+            inner = self.history.site(event.inner)
+            return f"{Path(inner.file).name}:{inner.line}"
         return f"line {site.line}" if site.line else "an unknown line"
 
     def _source(self, position: int, source: Operand) -> str:
         """Return what the copying line calls its source, else its name."""
         event = self.history.events[position]
-        site = self.history.site_of(event)
-        text = copied_text(event.operation, site.expression) if self._own_line(event) else ""
-        return f"`{text}`" if text else self._name(source)
+        site = self.history.site(event.inner) if self._library else self.history.site_of(event)
+        named = self._library or self._own_line(event)
+        text = copied_text(event.operation, site.expression) if named else ""
+        return f"`{text}`" if text else self._name(source, "its source")
 
-    def _name(self, operand: Operand) -> str:
+    def _name(self, operand: Operand, otherwise: str = "the copy") -> str:
+        """Return a tensor's name; a library's line that gives it none has no other to show."""
         name = self.history.name_of(operand.tensor)
+        if self._library and not self.history.names_of(operand.tensor):
+            return otherwise
         return name if name.startswith("`") else f"`{name}`"

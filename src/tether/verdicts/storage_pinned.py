@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.dataflow import extent
+from tether.dataflow import element_size, extent
 from tether.facts import UNKNOWN, Operand
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
@@ -43,13 +43,6 @@ A clone has the same values and other memory: never applied by itself.
 LEAST_BYTES = 64 << 10
 FACTOR = 8
 
-SIZES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
-    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1,
-    "float8_e5m2": 1, "complex32": 4, "uint16": 2, "uint32": 4, "uint64": 8,
-}  # fmt: skip
-"""Bytes of one element."""
-
 
 def check(history: History) -> Iterator[Finding]:
     """Give views written by `torch.save` with more than themselves, and those that pin memory."""
@@ -62,7 +55,7 @@ def check(history: History) -> Iterator[Finding]:
 
 def _bytes(operand: Operand) -> int:
     first, last = extent(operand)
-    return (last - first) * SIZES.get(operand.dtype, 4)
+    return (last - first) * element_size(operand.dtype)
 
 
 def _large(history: History, operand: Operand, shown: int) -> int:
