@@ -162,8 +162,66 @@ PROGRAMS = {
     "a layout for view": """
         import torch
         x = torch.randn(3, 4)
-        y = x.t().contiguous()  #? unknown view, may rely on its layout
+        y = x.t().contiguous()  #? yes line 5, view, could not view its source without it
         print(y.view(-1))
+    """,
+    "a layout that reshape would copy to have": """
+        import torch
+        x = torch.randn(2, 3, 4)
+        y = x.transpose(1, 2).contiguous()  #? yes line 6, reshape, would copy without it
+        assert y.square is not None
+        print(y.reshape(2, 12).amax(1))
+    """,
+    "a view that the source has as well": """
+        import torch
+        x = torch.randn(6, 4)
+        print(x[:, :2].contiguous().view(2, 3, 2).amax(0))  #? no
+    """,
+    "a view that the source has as well, read by what may rely on strides": """
+        import torch
+        x = torch.randn(6, 4)
+        print(x[:, :2].contiguous().view(2, 3, 2).sum())  #? unknown line 4, sum, may rely on its layout
+    """,
+    "an index in another layout": """
+        import torch
+        rows = torch.tensor([[0, 1], [2, 0]])
+        table = torch.nn.Embedding(3, 4)
+        print(table(rows.t().contiguous()).sum())  #? no
+    """,
+    "a closure in a step": """
+        import torch
+        w = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.LBFGS([w], max_iter=3)
+        def closure():
+            optimizer.zero_grad()
+            loss = (w * 2).square().sum()
+            shown = loss.detach().clone()  #? no
+            loss.backward()
+            print(shown)
+            return loss
+        optimizer.step(closure)
+    """,
+    "a closure's copy of what its step writes": """
+        import torch
+        w = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        seen = []
+        def closure():
+            loss = (w * 2).square().sum()
+            loss.backward()
+            seen[:] = [w.detach().clone()]  #? unknown inside an optimizer's step
+            return loss
+        optimizer.step(closure)
+        print(seen, w)
+    """,
+    "a copy that a library makes for whoever calls it": """
+        import dataclasses, torch
+        @dataclasses.dataclass
+        class Box:
+            one: torch.Tensor
+        box = Box(torch.ones(2))
+        plain = dataclasses.asdict(box)  #? unknown a library's other callers
+        print(plain, box)
     """,
     "a layout that a maximum does not need": """
         import torch

@@ -597,8 +597,9 @@ class _Judge:
         if not self.whole:
             return Reason("unknown", "both are alive where the recording ends")
         if self._library:
-            # The program has ended, but the library's lines serve other programs as well.
-            return Reason("unknown", "a library keeps both, and may write either later")
+            # The program has ended, but the library serves others as well.
+            text = "both are kept: what a library's other callers write was not seen"
+            return Reason("unknown", text)
         for write in self._written(source, UNKNOWN, math.inf):
             if write.at != position and self._used_before(source, write.at):
                 text = f"{self._line(write.at)} writes {self._source(position, source)}"
