@@ -284,6 +284,7 @@ def _finish(
         recording = Recording(ending.trace, include=options["include"], omit=options["omit"])
         recording.with_memory |= options.get("memory", False)
         recording.analyse()
+    _measure(recording)
     if options["prove"] is not None:
         _prove(recording, options["prove"], folder, stderr)
     status = ending.exit_code
@@ -297,6 +298,14 @@ def _finish(
     if options["fix"]:
         failed = _fix(recording, options, folder, stderr) or failed
     return status or failed or _verdict(recording, options["fail_on"])
+
+
+def _measure(recording: Recording) -> None:
+    """Time the slow copies against their cheaper ways, at the program's sizes."""
+    if any(one.slug == "slow-copy" for one in recording.findings):
+        from tether.live.factors import measured
+
+        recording.judged(measured(recording.findings, recording.history), recording.defects)
 
 
 def _prove(recording: Recording, program: Program, folder: str, stderr: TextIO) -> None:

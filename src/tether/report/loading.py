@@ -100,12 +100,13 @@ class Recording:
         """Take the place of a recording that has just ended."""
         prepare(trace)
         self.trace = trace
-        for name in ("findings", "gradients", "copies", "about", "_history"):
+        for name in ("findings", "gradients", "copies", "about", "history"):
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
 
     @cached_property
-    def _history(self) -> History:
+    def history(self) -> History:
+        """The trace, indexed."""
         return History(self.trace)
 
     @property
@@ -118,7 +119,7 @@ class Recording:
         """The verdicts, gravest first, without those that the source silences."""
         verdicts = import_module("tether.verdicts")
         with_slugs = ((f"judging: {one.slug}", one) for one in verdicts.VERDICTS)
-        judged = verdicts.judge(self._history, progress.each(with_slugs))
+        judged = verdicts.judge(self.history, progress.each(with_slugs))
         selection = self.selection
         wanted = [
             self._mended(one) for one in judged if one.site.line < 1 or selection.wants(one.site)
@@ -140,7 +141,7 @@ class Recording:
         """Every copy and conversion met, by line."""
         progress.stage("looking at the copies")
         selection = self.selection
-        needed = import_module("tether.verdicts.needs").needed_by_site(self._history)
+        needed = import_module("tether.verdicts.needs").needed_by_site(self.history)
         needed = {**needed, **self._refuted()}
         return [row for row in copies_of(self.trace, needed) if selection.wants(row.site)]
 

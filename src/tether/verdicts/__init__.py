@@ -21,7 +21,9 @@ from tether.verdicts import (
     needless_copy,
     parameter_frozen,
     parameter_stale,
+    repeated_transfer,
     saved_overwritten,
+    slow_copy,
     storage_pinned,
     tie_error,
     tie_lost,
@@ -47,6 +49,8 @@ VERDICTS: tuple[Verdict, ...] = (
     unsynchronized_read.VERDICT,
     untracked_write.VERDICT,
     needless_copy.VERDICT,
+    slow_copy.VERDICT,
+    repeated_transfer.VERDICT,
 )
 
 
