@@ -151,6 +151,7 @@ class _Results:
             "assumes": list(finding.assumes),
             "bytes": finding.bytes,
             "fix": finding.fix.text if finding.fix else None,
+            "safe": finding.fix.safe if finding.fix and finding.fix.edits else None,
             "proven": finding.proven,
         }
         made["properties"] = {name: value for name, value in bag.items() if value not in (None, [])}
