@@ -48,7 +48,7 @@ def _factor(spec: Spec) -> float | None:
     """Return how many times slower the slow way is; None where that cannot be tried."""
     try:
         names = _names(spec)
-    except (RuntimeError, AttributeError, TypeError):  # no such device, no memory, no such dtype
+    except (RuntimeError, AssertionError, AttributeError, TypeError):  # no such device or dtype
         return None
     cuda = spec.device.startswith("cuda")
     ways = {way: Statement(way, names, cuda=cuda) for way in (spec.slow, spec.fast)}
