@@ -32,7 +32,7 @@ MANY_GROUPS = 24
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 Kind = Literal["owns", "shares", "cut", "written", "needed", "needless"]
-KINDS: tuple[Kind, ...] = ("owns", "shares", "cut", "written", "needed", "needless")
+KINDS: tuple[Kind, ...] = ("needless", "needed", "cut", "written", "owns", "shares")
 
 Key = tuple[str, int]  # file, line
 
