@@ -187,6 +187,7 @@ class _Page:
         block = finding_block(number, finding, self.about)
         sites = [finding.site]
         sites += [one.site for one in finding.evidence if one.site[:5] != finding.site[:5]]
+        sites += [finding.site] * len(block.evidence)  # what was tried stands at its own line
         targets = [self._target(site) for site in sites]
         files = dict.fromkeys(str(self.numbers[site.file]) for site in sites)
         ends = dict.fromkeys(target for target in targets[: len(block.ends)] if target)
