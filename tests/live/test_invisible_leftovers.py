@@ -1,8 +1,12 @@
 """Whatever ends a recording, nothing of tether is left installed, and failures stay inside."""
 
+import copyreg
 import gc
+import io
+import pickle
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -20,6 +24,9 @@ OWNERS = (
 
 for kind in (torch.optim.Adam, torch.optim.SGD):  # whose first instance wraps the class's step
     kind([torch.ones(1, requires_grad=True)], lr=1)
+
+for tensor in (torch.ones(1), torch.nn.Parameter(torch.ones(1))):
+    copyreg._slotnames(type(tensor))  # kept with the class when one is pickled first
 
 
 def owner(path):
@@ -198,3 +205,63 @@ def test_the_record_keeps_no_tensor_and_makes_no_garbage():
     session.mute()
     assert sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects()) == before
     session.stop().check()
+
+
+def test_pickles_and_saved_files_are_the_same_bytes():
+    """Of the same objects: a pickle holds the address of a storage."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    x = torch.randn(6)
+    things = [x, x[2:].view(2, 2), model, model.state_dict(), optimizer.state_dict(), optimizer]
+
+    def written():
+        found = []
+        for thing in things:
+            found += [pickle.dumps(thing, protocol) for protocol in (2, 5)]
+            for options in ({}, {"_use_new_zipfile_serialization": False}):
+                file = io.BytesIO()
+                torch.save(thing, file, **options)
+                found.append(file.getvalue())
+            found.append(repr(thing).encode())
+        return found
+
+    before = written()
+    session = Session()
+    session.start()
+    try:
+        during = written()
+    finally:
+        session.stop().check()
+    assert during == before
+    assert written() == before
+
+
+def test_no_tensor_lives_longer_and_no_reference_is_added():
+    def counts():
+        x = torch.randn(3, requires_grad=True)
+        y = (x * 2).exp()
+        z = y.detach()[1:]
+        seen = [sys.getrefcount(one) for one in (x, y, z, y.grad_fn, y.untyped_storage())]
+        seen += [len(gc.get_referrers(one)) for one in (x, y, z)]
+        gone = []
+        for name, one in (("y", y), ("z", z), ("storage", y.untyped_storage())):
+            weakref.finalize(one, gone.append, name)
+        y.sum().backward()
+        del y
+        seen.append(list(gone))
+        del z
+        seen.append(list(gone))
+        return seen
+
+    gc.collect()
+    bare = counts()
+    session = Session()
+    session.start()
+    try:
+        recorded = counts()
+    finally:
+        session.stop()
+    assert recorded == bare
+    assert bare[-2:] == [["y"], ["y", "z"]]

@@ -284,6 +284,42 @@ print(x.size(), torch.clone(x), x.detach().relu().add_(1), x.detach().requires_g
 print(F.softmax(x,0), F.linear(x,torch.ones(2,3)), F.cross_entropy(x[None], torch.tensor([1])), torch.stack([x,x]), torch.einsum("i->",x), F.max_pool1d(torch.ones(1,1,4),2))
 print(torch.nn.Linear(2,2)(torch.ones(1,2)).shape, torch.Tensor.exp(x), x.tanh())
 """,
+    "warnings that count frames upwards": """
+import warnings, torch.nn as nn, torch.nn.functional as F
+def all_of_them(x):
+    nn.Softmax()(x); nn.LogSoftmax()(x); nn.Softmin()(x); nn.Sequential(nn.Softmax())(x)
+    F.softmax(x); F.log_softmax(x); F.softmin(x); F.gumbel_softmax(x, dim=0); F.softmax(x, _stacklevel=4)
+class Mine(nn.Module):
+    def forward(self, x): return F.softmax(x, _stacklevel=6)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for _ in range(2): all_of_them(torch.ones(2, 3))
+    Mine()(torch.ones(2, 3))
+    torch.func.vmap(nn.Softmax())(torch.ones(2, 3, 3))
+for w in seen: print(w.filename, w.lineno, w.category.__name__, w.message)
+for _ in range(3): all_of_them(torch.ones(2, 3))
+nn.Softmax()(torch.ones(3)); show(nn.Softmax()(torch.ones(3)))
+print(torch.jit.script(nn.Softmax(dim=0))(torch.ones(2)), torch.jit.script(nn.Softmax()).code)
+import inspect; print(inspect.getsource(F._get_softmax_dim))
+""",
+    "containers with code of their own": """
+class Lazy(dict):
+    def items(self): print("items"); return super().items()
+    def values(self): print("values"); return super().values()
+    def __iter__(self): print("iter"); return super().__iter__()
+class Seq(list):
+    def __iter__(self): print("list iter"); return super().__iter__()
+    @property
+    def __class__(self): print("class"); return list
+class Thing:
+    @property
+    def __class__(self): print("thing"); return dict
+    def __getattr__(self, name): print("attr", name); raise AttributeError(name)
+lazy, seq, thing = Lazy(a=torch.ones(2)), Seq([torch.ones(2), torch.ones(2)]), Thing()
+w = torch.ones(2, requires_grad=True); o = torch.optim.Adam([w])
+for _ in range(3): o.zero_grad(); (w * torch.stack(list(seq)).sum()).sum().backward(); o.step()
+show(torch.ops.aten.add(lazy["a"], 1), w); print(torch.utils._pytree.tree_map(lambda t: t + 1, dict(lazy)))
+""",
     "replaced and put back, and a library's own protocol": """
 real = torch.Tensor.clone
 for _ in range(2):

@@ -17,6 +17,7 @@ import torch
 from tether.facts import Allocator, Attached
 from tether.live.gradients import gradient_of
 from tether.live.identity import is_leaf
+from tether.live.naming import items_of
 
 if TYPE_CHECKING:
     from tether.live.recorder import Recorder
@@ -107,11 +108,12 @@ class Holdings:
 
 def _tensors(part: str, value: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Return the tensors inside an optimizer's state, each with the optimizer's word for it."""
-    if isinstance(value, torch.Tensor):
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
         yield part, value
-    elif isinstance(value, dict) and depth < 4:
-        for key, item in list(value.items()):
+    elif issubclass(kind, dict) and depth < 4:
+        for key, item in list(dict.items(value)):
             yield from _tensors(part or str(key), item, depth + 1)
-    elif isinstance(value, (list, tuple)) and depth < 4:
-        for item in value:
+    elif issubclass(kind, (list, tuple)) and depth < 4:
+        for item in items_of(value):
             yield from _tensors(part, item, depth + 1)

@@ -69,15 +69,16 @@ class Naming:
         while queue and budget > 0:
             budget -= 1
             path, value, depth, users, listed = queue.popleft()
-            if isinstance(value, torch.Tensor):
+            kind = type(value)  # `isinstance` would ask the object itself for its class
+            if issubclass(kind, torch.Tensor):
                 self._found(path, value, None, "", users, listed)
                 continue
-            if isinstance(value, _LEAVES) or id(value) in seen or depth > DEPTH:
+            if issubclass(kind, _LEAVES) or id(value) in seen or depth > DEPTH:
                 continue
             seen.add(id(value))
-            module = isinstance(value, torch.nn.Module)
-            if not type(value).__module__.startswith(("torch.", "builtins", "collections")):
-                users = _is_user_class(type(value))
+            module = issubclass(kind, torch.nn.Module)
+            if not str(kind.__module__).startswith(("torch.", "builtins", "collections")):
+                users = _is_user_class(kind)
             if module:
                 for part, tensor in (*value._parameters.items(), *value._buffers.items()):
                     if tensor is not None:
@@ -134,27 +135,36 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the things inside `value`, with the names a user would write for them."""
-    if isinstance(value, dict):
-        for key, item in list(value.items())[:VISITS]:
-            if isinstance(key, (str, int)):
+    kind = type(value)
+    if issubclass(kind, dict):  # a subclass may load or compute its items: they are not asked for
+        for key, item in list(dict.items(value))[:VISITS]:
+            if type(key) is str or type(key) is int:
                 yield f"{path}[{key!r}]", item
         return
-    if isinstance(value, (list, tuple, collections.deque)):
-        fields = getattr(type(value), "_fields", None)
-        for number, item in enumerate(list(value)[:VISITS]):
+    if issubclass(kind, (list, tuple, collections.deque)):
+        fields = getattr(kind, "_fields", None)
+        for number, item in enumerate(items_of(value)[:VISITS]):
             if fields and number < len(fields):
                 yield f"{path}.{fields[number]}", item
-            elif isinstance(item, torch.nn.Module):
+            elif issubclass(type(item), torch.nn.Module):
                 yield f"{path}.{number}", item  # as in named_parameters()
             else:
                 yield f"{path}[{number}]", item
         return
-    if isinstance(value, types.ModuleType) and not is_user_file(
+    if issubclass(kind, types.ModuleType) and not is_user_file(
         getattr(value, "__file__", None) or "<frozen>"
     ):
         return
     for name, item in _attributes(value):
         yield f"{path}.{name}", item
+
+
+def items_of(value: Any) -> list[Any]:
+    """Return the items of a list, tuple or deque without running code of a subclass's own."""
+    for kind in (list, tuple, collections.deque):
+        if issubclass(type(value), kind):
+            return list(kind.__iter__(value))
+    return []
 
 
 def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -164,7 +174,7 @@ def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    hidden = isinstance(value, torch.nn.Module)
+    hidden = issubclass(type(value), torch.nn.Module)
     try:
         own = object.__getattribute__(value, "__dict__")
     except Exception:  # noqa: BLE001 -- an object without a dictionary, or one that guards it
@@ -187,7 +197,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_user_class(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
+    module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
     if module is None or kind.__module__ == "__main__":
         return True
     file = getattr(module, "__file__", None)

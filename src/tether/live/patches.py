@@ -20,6 +20,7 @@ import torch.utils.dlpack
 from torch.optim import Optimizer
 
 from tether.facts import UNKNOWN, OptimizerFact
+from tether.live import leveling
 from tether.live.compiled import Compiled
 from tether.live.gradients import gradient_of
 from tether.live.modes import listener_here, muted, off_the_stack, push, remove
@@ -68,6 +69,7 @@ class Patches:
         self._threads()
         self._questions()
         self._tracers()
+        self._levels()
         self._compiled.install()
 
     def restore(self) -> None:
@@ -388,6 +390,17 @@ class Patches:
             if hasattr(module, name):
                 self._replace(module, name, lambda f: self._unheard(f, _TRACED))
         self._replace(torch.jit, "trace_module", lambda f: self._unheard(f, _TRACED))
+
+    def _levels(self) -> None:
+        """Let warnings that count frames upwards name the line that they would have named."""
+        apply = leveling.replace()
+        if apply is not None:
+            self._undo.append(apply())
+
+            def again() -> None:
+                apply()
+
+            self._redo.append(again)
 
     def _unheard(self, original: Any, gap: str = "") -> Any:
         """Run a function without the mode; an optimizer's thousands of calls are one event."""

@@ -41,7 +41,7 @@ from tether.live.holdings import Holdings
 from tether.live.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Identities, Snapshot
 from tether.live.journaling import Journal
 from tether.live.log import PACK, EventLog
-from tether.live.naming import Naming
+from tether.live.naming import Naming, items_of
 from tether.live.replaced import original
 from tether.live.sites import Places
 
@@ -415,11 +415,11 @@ class Listener(TorchFunctionMode):
         if category == PLAIN or category == SUBCLASS:
             into.append(value)
         elif category == SEQUENCE:
-            if depth < 6:
-                for item in value:
+            if depth < 6:  # without the code of a subclass's own
+                for item in value if kind is list or kind is tuple else items_of(value):
                     self._collect(item, into, depth + 1)
         elif category == MAPPING and depth < 6:
-            for item in value.values():
+            for item in dict.values(value):
                 self._collect(item, into, depth + 1)
 
     def _append(
