@@ -214,6 +214,33 @@ PROGRAMS = {
         optimizer.step(closure)
         print(seen, w)
     """,
+    "a copy that goes in a closure, when its step has written": """
+        import torch
+        w = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.LBFGS([w], max_iter=3)
+        first = []
+        def closure():
+            optimizer.zero_grad()
+            loss = (w * 2).square().sum()
+            loss.backward()
+            if len(first) == 1:
+                first.append(0)
+            elif first:
+                print(first[0])
+                first.clear()
+            return loss
+        first.append(w.detach().clone())  #? yes comes after something wrote
+        optimizer.step(closure)
+    """,
+    "a copy that goes in a hook, when the gradient was added to": """
+        import torch
+        w = torch.nn.Parameter(torch.ones(2))
+        v = torch.nn.Parameter(torch.ones(2))
+        (w * 2).sum().backward()
+        before = [w.grad.clone()]  #? yes line 8 may write
+        v.register_post_accumulate_grad_hook(lambda _: print(before.pop()))
+        ((w * 2) + (v * 3).exp()).sum().backward()
+    """,
     "a copy that a library makes for whoever calls it": """
         import dataclasses, torch
         @dataclasses.dataclass

@@ -117,7 +117,7 @@ class _Write(NamedTuple):
     at: int  # the event that wrote it; of an unheard write, the one before which it was noticed
     written: Operand | None = None  # None: no telling which part of it
     verb: str = "writes"
-    since: int = UNKNOWN  # the event after which an unheard write came
+    since: int = UNKNOWN  # the position after which a write came that was noticed later
 
 
 @dataclass
@@ -344,13 +344,32 @@ class _Judge:
         made: set[int] = set()  # memories that some call was heard to return
         gradients: set[int] = set()
         accumulating: list[int] = []
+        seen: dict[int, tuple[int, int]] = {}  # tensor -> where it was last met, at which version
+        moved: list[
+            tuple[int, int, int]
+        ] = []  # memory, and the events between which it was written
+        # A step or a backward pass is told of when it ends; it wrote at some time since it began.
+        began = {
+            history.position(span.event): history.position(span.first)
+            for span in self.trace.spans
+            if span.event != UNKNOWN and span.kind in ("step", "backward")
+        }
         for position, event in enumerate(history.events):
             for one in {one.tensor for one in event.reads} & tensors:
                 self.reads[one].append(position)
+            for operand in (*event.reads, *event.results):
+                since, known = seen.get(operand.tensor, (position, operand.version))
+                if UNKNOWN < known < operand.version:
+                    memory = flow.memory(operand)
+                    if memory in memories:
+                        moved.append((memory, since, position))
+                seen[operand.tensor] = (position, operand.version)
+            within = began.get(position, UNKNOWN)
             for operand in event.writes:
                 memory = flow.memory(operand)
                 if memory in memories:
-                    self.writes[memory].append(_Write(position, operand))
+                    kept = self.writes if within == UNKNOWN else self.unheard
+                    kept[memory].append(_Write(position, operand, since=within))
             if event.operation == "grad.__get__":
                 gradients.update(flow.memory(one) for one in event.results)
                 continue
@@ -361,7 +380,9 @@ class _Judge:
                 self.exported.update(flow.memory(one) for one in event.reads)
         # A backward pass adds to gradients in place, a step writes its optimizer's state.
         for memory in memories & (gradients | (memories - made)):
-            self.writes[memory] += [_Write(at, verb="may write") for at in accumulating]
+            self.unheard[memory] += [
+                _Write(at, verb="may write", since=began.get(at, at - 1)) for at in accumulating
+            ]
         numbers = {serial: flow.memory_of(serial) for serial in self.trace.storages}
         for unseen in self.trace.unseen:
             memory = numbers.get(unseen.storage, unseen.storage)
@@ -373,6 +394,11 @@ class _Judge:
                 )
         for found in self.writes.values():
             found.sort(key=lambda one: one.at)
+        for memory, since, position in moved:
+            heard = [*self.writes.get(memory, ()), *self.unheard.get(memory, ())]
+            if not any(since <= one.at <= position for one in heard):
+                write = _Write(position, None, "comes after something wrote", since)
+                self.unheard[memory].append(write)
         for serial, fact in self.trace.storages.items():
             memory = numbers[serial]
             if memory in memories:
@@ -448,7 +474,7 @@ class _Judge:
         return not any(
             write.at == ended
             for one in (source, copy)
-            for write in self.writes.get(self._memory(one), [])
+            for write in self.unheard.get(self._memory(one), [])
         )
 
     def _unwatched(self, operand: Operand) -> bool:
