@@ -241,6 +241,12 @@ PROGRAMS = {
         v.register_post_accumulate_grad_hook(lambda _: print(before.pop()))
         ((w * 2) + (v * 3).exp()).sum().backward()
     """,
+    "a library's copy of what it writes at its next call, wherever that may come": """
+        import torch
+        net = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(2, 3))
+        for _ in range(2):
+            net(torch.ones(4, 2)).sum().backward()  #? unknown at other times
+    """,
     "a copy that a library makes for whoever calls it": """
         import dataclasses, torch
         @dataclasses.dataclass

@@ -617,15 +617,17 @@ class _Judge:
         return None
 
     def _kept(self, position: int, source: Operand, copy: Operand) -> Reason | None:
-        """Ask whether both are alive at the end: what is done to them later was not seen."""
-        if self._lives_until(copy) < math.inf or self._lives_until(source) < math.inf:
+        """Ask what comes after, and of a library what others do between its calls: neither was seen."""
+        kept = min(self._lives_until(copy), self._lives_until(source)) == math.inf
+        if not kept and not self._library:
             return None
-        if not self.whole:
+        if kept and not self.whole:
             return Reason("unknown", "both are alive where the recording ends")
-        if self._library:
+        if kept and self._library:
             # The program has ended, but the library serves others as well.
             text = "both are kept: what a library's other callers write was not seen"
             return Reason("unknown", text)
+        # A program has its own order; a library's copy guards against that of other callers.
         for write in self._written(source, UNKNOWN, math.inf):
             if write.at != position and self._used_before(source, write.at):
                 text = f"{self._line(write.at)} writes {self._source(position, source)}"
