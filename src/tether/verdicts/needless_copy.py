@@ -28,6 +28,9 @@ for granted that no code asks whether the two are one object (`is`, `data_ptr()`
 C extension that writes a tensor without telling PyTorch. `tether run --prove` runs the program
 again without the copies, and compares every result bit for bit.
 
+Of a library's line more is asked, since other programs call it in another order: that it does not
+keep both, and that nothing writes its source at any time after it was filled.
+
 It says nothing, on purpose, of a copy kept for later (of weights that train on, say) even when this
 run never came back to it; of a layout that a later call may rely on (`.contiguous()` before
 `.view()`); of copies by which a much larger memory goes; of gradients that would be added up in
