@@ -1,7 +1,7 @@
 """How much cheaper the cheaper way is, measured here and now at the program's own sizes.
 
 A factor that is recited is one of another machine. For each `slow-copy` finding both ways are run
-in turn on a tensor like the one that was copied; where the cheaper is not cheaper, the finding goes.
+in turn on a tensor like the one that was copied; where the cheaper is not cheaper the finding goes.
 """
 
 from __future__ import annotations

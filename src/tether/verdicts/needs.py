@@ -617,7 +617,7 @@ class _Judge:
         return None
 
     def _kept(self, position: int, source: Operand, copy: Operand) -> Reason | None:
-        """Ask what comes after, and of a library what others do between its calls: neither was seen."""
+        """Ask what comes after, and what others do between a library's calls: neither was seen."""
         kept = min(self._lives_until(copy), self._lives_until(source)) == math.inf
         if not kept and not self._library:
             return None
