@@ -149,24 +149,31 @@ def measure(
     return times
 
 
-def torchlens_ratio(rounds: int) -> float | None:
-    """Forward pass under TorchLens against bare, or None where it is not installed."""
-    try:
-        import torchlens
-    except ImportError:
-        return None
+def forward_ratios(rounds: int) -> dict[str, float]:
+    """Forward pass against bare under tether and, where it is installed, TorchLens."""
     torch.manual_seed(0)
     model = Transformer(64, 12)
     ids = torch.randint(0, 256, (4, 32))
-    bare, watched = [], []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        model(ids)
-        bare.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        torchlens.log_forward_pass(model, ids)
-        watched.append(time.perf_counter() - began)
-    return statistics.median(watched) / statistics.median(bare)
+    ways: dict[str, Callable[[], Any]] = {"bare": lambda: model(ids)}
+
+    def recorded() -> None:
+        with Recorded():
+            model(ids)
+
+    ways["tether, started and stopped"] = recorded
+    with contextlib.suppress(ImportError):
+        import torchlens
+
+        ways["TorchLens"] = lambda: torchlens.trace(model, ids)  # log_forward_pass before 2.0
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            if number:
+                times[name].append(time.perf_counter() - began)
+    bare = statistics.median(times.pop("bare"))
+    return {name: statistics.median(found) / bare for name, found in times.items()}
 
 
 def bytes_per_event(steps: int = 20) -> tuple[float, int]:
@@ -216,10 +223,9 @@ def main() -> None:
     size, count = bytes_per_event()
     report["bytes_per_event"] = size
     print(f"memory: {size:.0f} bytes an event, over {count} events")
-    lens = torchlens_ratio(3)
-    if lens is not None:
-        report["torchlens_forward"] = lens
-        print(f"TorchLens, forward pass alone: {lens:.0f}x")
+    report["forward"] = forward_ratios(5)
+    for name, ratio in report["forward"].items():
+        print(f"forward pass alone, {name}: {ratio:.1f}x")
     if options.json:
         with open(options.json, "w") as file:
             json.dump(report, file, indent=2)

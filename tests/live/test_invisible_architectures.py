@@ -15,138 +15,37 @@ import pytest
 from differential import preload, same
 
 ALL = bool(os.environ.get("TETHER_ALL"))
-ARCHITECTURES = [
-    "afmoe",
-    "aimv2",
-    "aimv2_vision_model",
-    "albert",
-    "altclip",
-    "apertus",
-    "arcee",
-    "aria",
-    "aria_text",
-    "audioflamingo3",
-    "axk2",
-    "aya_vision",
-    "bart",
-    "beam",
-    "beit",
-    "bert",
-    "bert-generation",
-    "big_bird",
-    "bigbird_pegasus",
-    "biogpt",
-    "bitnet",
-    "blenderbot",
-    "blenderbot-small",
-    "blip",
-    "bloom",
-    "camembert",
-    "canine",
-    "chinese_clip",
-    "chinese_clip_vision_model",
-    "clip",
-    "clip_text_model",
-    "clip_vision_model",
-    "clipseg",
-    "cohere",
-    "cohere2",
-    "cohere2_moe",
-    "cohere2_vision",
-    "convbert",
-    "cosmos3_omni",
-    "cpmant",
-    "ctrl",
-    "cwm",
-    "data2vec-text",
-    "data2vec-vision",
-    "deberta",
-    "deberta-v2",
-    "deepseek_v2",
-    "deepseek_v32",
-    "deepseek_v4",
-    "deepseek_vl",
-    "deit",
-    "diffllama",
-    "dinov2",
-    "dinov2_with_registers",
-    "dinov3_convnext",
-    "dinov3_vit",
-    "distilbert",
-    "doge",
-    "dpr",
-    "dpt",
-    "electra",
-    "ernie",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "esm",
-    "esmc",
-    "eurobert",
-    "exaone4",
-    "exaone_moe",
-    "falcon_h1",
-    "falcon_mamba",
-    "flaubert",
-    "flex_olmo",
-    "flint",
-    "fnet",
-    "focalnet",
-    "fsmt",
-    "fuyu",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "git",
-    "glm",
-    "glm4",
-    "glm4_moe",
-    "glm4_moe_lite",
-    "glm_moe_dsa",
-    "glmasr",
-    "glmasr_encoder",
-    "got_ocr2",
-    "gpt-sw3",
-    "gpt2",
-    "gpt_bigcode",
-    "gpt_neox",
-    "gpt_neox_japanese",
-    "gpt_oss",
-    "granite",
-    "granite_docling_text",
-    "granite_docling_vision",
-    "granite_swa",
-    "granitemoe",
-    "granitemoe_swa",
-    "granitemoeshared",
-    "groupvit",
-    "gte",
-    "helium",
-    "hgnet_v2",
-    "higgs_audio_v2",
-    "hrm_text",
-    "hunyuan_v1_dense",
-    "hunyuan_v1_moe",
-    "hy_v3",
-    "hy_v4",
-    "hyperclovax",
-    "hyperclovax_vision_v2",
-    "ibert",
-    "idefics2",
-    "idefics3",
-    "idefics3_vision",
-    "ijepa",
-    "imagegpt",
-    "inkling2_text",
-    "inkling_text",
-    "internlm3",
-    "internvl",
-    "internvl_vision",
-    "iquestcoder",
-    "jais2",
-    "jetmoe",
-]
+NAMES = (
+    "afmoe aimv2 aimv2_vision_model albert altclip apertus arcee aria aria_text audioflamingo3 "
+    "axk2 aya_vision bart beam beit bert bert-generation big_bird bigbird_pegasus biogpt bitnet "
+    "blenderbot blenderbot-small blip bloom camembert canine chinese_clip "
+    "chinese_clip_vision_model clip clip_text_model clip_vision_model clipseg cohere cohere2 "
+    "cohere2_moe cohere2_vision convbert cosmos3_omni cpmant ctrl cwm data2vec-text "
+    "data2vec-vision deberta deberta-v2 deepseek_v2 deepseek_v32 deepseek_v4 deepseek_vl deit "
+    "diffllama dinov2 dinov2_with_registers dinov3_convnext dinov3_vit distilbert doge dpr dpt "
+    "electra ernie ernie4_5 ernie4_5_moe esm esmc eurobert exaone4 exaone_moe falcon_h1 "
+    "falcon_mamba flaubert flex_olmo flint fnet focalnet fsmt fuyu gemma gemma2 gemma3 "
+    "gemma3_text git glm glm4 glm4_moe glm4_moe_lite glm_moe_dsa glmasr glmasr_encoder got_ocr2 "
+    "gpt-sw3 gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gpt_oss granite granite_docling_text "
+    "granite_docling_vision granite_swa granitemoe granitemoe_swa granitemoeshared groupvit gte "
+    "helium hgnet_v2 higgs_audio_v2 hrm_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 hy_v4 "
+    "hyperclovax hyperclovax_vision_v2 ibert idefics2 idefics3 idefics3_vision ijepa imagegpt "
+    "inkling2_text inkling_text internlm3 internvl internvl_vision iquestcoder jais2 jetmoe "
+    "jina_embeddings_v3 kolibri1 kosmos-2.5 laguna layoutlm led lfm2 lfm2_vl lighton_ocr llama "
+    "llama4 llama4_text llava llava_next llava_next_video llava_onevision longformer longt5 "
+    "m2m_100 mamba marian markuplm mbart megatron-bert mellum metaclip_2 minicpm3 minimax "
+    "minimax_m2 minimax_m3_vl minimax_m3_vl_text ministral ministral3 mistral mistral3 "
+    "mistral_large4 mistral_large4_text mixtral mlcd mlcd_vision_model mllama mobilebert "
+    "mobilenet_v1 mobilenet_v2 mobilevit modernbert modernbert-decoder modernvbert molmo2_text "
+    "moshi moss_transcribe_diarize mpnet mpt mra mt5 muse_glimmer_text muse_spark_text mvp "
+    "nanochat nemotron nemotron_h nllb-moe nomic_bert nystromformer olmo olmo2 olmo3 "
+    "olmo_hybrid olmoe openai-gpt openai_privacy_filter opt ovis2 owlv2 owlvit pegasus "
+    "pegasus_x persimmon phi phi3 phi4_multimodal phimoe pixio pixtral plbart poolformer "
+    "qianfan_ocr qianfan_ocr_vision qwen2 qwen2_audio qwen2_moe qwen3 qwen3_asr qwen3_moe "
+    "qwen3_vl qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text radio regnet rembert resnet roberta "
+    "roberta-prelayernorm roc_bert roformer "
+)
+ARCHITECTURES = NAMES.split()
 
 TINY = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
