@@ -226,6 +226,19 @@ def test_numpy_of_a_tensor_that_requires_grad():
     assert "loss_per_item.detach().numpy()" in finding.fix.text
 
 
+def test_operands_on_two_devices():
+    name = "operands_on_two_devices"
+    recording = record(name, fails=True)
+    (finding,) = [one for one in recording.findings if one.severity == "error"]
+    assert (finding.slug, finding.subject) == ("tie-error", "offset")
+    assert finding.site.line == line_of(name, "print(scaled + offset)")
+    came_from = {one.site.line: one.text for one in finding.evidence}
+    device = recording.printed.split()[-1]
+    assert came_from[line_of(name, "scaled = ")].endswith(f"on {device}")
+    assert came_from[line_of(name, "offset = ")].endswith("on cpu")
+    assert f"offset.to('{device}" in finding.fix.text
+
+
 def test_every_example_has_a_test():
     tests = "".join(file.read_text() for file in Path(__file__).parents[1].rglob("test_*.py"))
     assert [file.stem for file in EXAMPLES.glob("*.py") if file.stem not in tests] == []

@@ -384,3 +384,36 @@ def test_a_limit_bounds_the_memory_of_a_recording_of_any_length():
         return size
 
     assert size_after(40_000) < 1.5 * size_after(10_000)
+
+
+@pytest.mark.parametrize(
+    ("move", "ahead"),
+    [
+        (lambda x: x.to("cpu", non_blocking=True), True),
+        (lambda x: x.to("cpu", torch.float32, True), True),
+        (lambda x: x.to(torch.float64, True), True),
+        (lambda x: x.to(torch.ones(1), True, False), True),
+        (lambda x: x.type(torch.float64, True), True),
+        (lambda x: torch.empty(3).copy_(x, True), True),
+        (lambda x: x.to("cpu", torch.float32, False, True), False),  # the fourth is copy
+        (lambda x: x.to(torch.float64), False),
+        (lambda x: torch.empty(3).copy_(x), False),
+    ],
+)
+def test_a_copy_told_by_place_not_to_wait_is_noted(move, ahead):
+    x = torch.ones(3)
+    with Recorded() as r:
+        move(x)
+    (event,) = [one for one in r.trace.events if one.operation in ("to", "type", "copy_")]
+    assert (event.note == "non_blocking") is ahead
+
+
+def test_where_cuda_takes_its_flag():
+    """Without a device the call itself cannot be made."""
+    from tether.live.functions import first_bool
+
+    x = torch.ones(3)
+    assert first_bool((x, None, True))
+    assert first_bool((x, 0, True))
+    assert not first_bool((x, 0, False))
+    assert not first_bool((x, "cuda"))

@@ -45,7 +45,10 @@ its version did not move."""
 ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombuffer"}
 """Operations that make a tensor of something that may be another library's array."""
 
-SPECIAL = ENTRIES | {"set_grad_enabled", "grad.__get__", "grad.__set__", "batch_norm",
+MOVES = {"to", "cuda", "type", "copy_"}
+"""Operations that may be told, by name or by place, not to wait for their copy."""
+
+SPECIAL = ENTRIES | MOVES | {"set_grad_enabled", "grad.__get__", "grad.__set__", "batch_norm",
     "instance_norm", "register_hook"}  # fmt: skip
 """Operations of which the recorder notes something of their own."""
 
@@ -54,8 +57,8 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "aside", "changes_identity", "exits", "foreign", "name", "number", "originals", "plain",
-        "silent", "writes",
+        "aside", "changes_identity", "exits", "foreign", "moves", "name", "number", "originals",
+        "plain", "silent", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -67,6 +70,7 @@ class Function:
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = name in EXITS
         self.changes_identity = name in RETYPES
+        self.moves = name in MOVES
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (self.exits or self.changes_identity or name in SPECIAL)
         # Inference tensors keep no version: then the name must tell whether it writes.
@@ -103,3 +107,15 @@ def _classified(func: Any) -> Function:
         return Function("set_grad_enabled", silent=False)
     asks = name.startswith("is_") and name != "is_nonzero"
     return Function(name, silent=name in _SILENT or asks)
+
+
+def first_bool(args: tuple[Any, ...]) -> bool:
+    """Whether a call of `MOVES` was given ``non_blocking=True`` by place.
+
+    It is the first of two flags in every signature: ``to(device, dtype, non_blocking, copy)``,
+    ``to(dtype, non_blocking, copy)``, ``cuda(device, non_blocking)``, ``copy_(src, non_blocking)``.
+    """
+    for argument in args[2:]:
+        if type(argument) is bool:
+            return argument
+    return False

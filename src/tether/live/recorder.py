@@ -444,7 +444,7 @@ class Listener(TorchFunctionMode):
             elif what.writes and tensor is tensors[0]:
                 writes += (who.refresh(tensor),)
         note = "out" if "out" in kwargs else ""
-        if kwargs.get("non_blocking"):
+        if what.moves and (kwargs.get("non_blocking") or functions.first_bool(args)):
             note = "non_blocking"  # the result may not be there yet
         if what.changes_identity:
             note = self._changed(what.name, tensors, args)
