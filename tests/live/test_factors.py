@@ -2,6 +2,9 @@
 
 import re
 
+import pytest
+import torch
+
 from programs import record_program
 from tether.live import factors
 from tether.verdicts import slow_copy
@@ -11,6 +14,16 @@ ONE_BY_ONE = """
     scores = torch.randn(300)
     values = [one.item() for one in scores]
 """
+SPECS = [one for one in slow_copy.VERDICT.examples if one.expected and not one.needs]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads that wait for each other make every way the same on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def findings(tmp_path):
@@ -18,38 +31,74 @@ def findings(tmp_path):
     return recording, [one for one in recording.findings if one.slug == "slow-copy"]
 
 
+def changed(recording, **fields):
+    """Change what is to be timed for each finding."""
+    specs = recording.history.memo["slow-copy"]
+    for key, spec in specs.items():
+        specs[key] = spec._replace(**fields)
+
+
 def test_a_factor_is_measured(tmp_path):
     recording, (found,) = findings(tmp_path)
+    assert found.assumes == (slow_copy.NOT_TIMED,)
     (told,) = factors.measured([found], recording.history)
-    factor = re.search(r"Measured here at 300 float32: ([\d.]+)x slower", told.message)
-    assert float(factor[1]) > 2
+    words = r"Measured here on 300 float32: \[.*\] is ([\d.]+)x slower than x\.tolist\(\)\."
+    assert float(re.search(words, told.message)[1]) > 2
+    assert told.assumes == ()
 
 
 def test_what_is_not_slow_here_is_not_told(tmp_path):
     recording, (found,) = findings(tmp_path)
-    specs = recording.history.memo["slow-copy"]
-    for key, spec in specs.items():
-        specs[key] = spec._replace(slow=spec.fast)
+    changed(recording, fast="[one.item() for one in x]  ")
     assert factors.measured([found], recording.history) == []
 
 
-def test_what_cannot_be_tried_is_told_without_a_factor(tmp_path):
+@pytest.mark.parametrize(
+    "fields", [{"device": "cuda:17"}, {"slow": "x.no_such_call()"}, {"dtype": "no_dtype"}]
+)
+def test_what_cannot_be_timed_is_told_without_a_factor(tmp_path, fields):
     recording, (found,) = findings(tmp_path)
-    specs = recording.history.memo["slow-copy"]
-    for key, spec in specs.items():
-        specs[key] = spec._replace(device="cuda:17")
+    changed(recording, fast="x.to(dtype)", **fields)
     assert factors.measured([found], recording.history) == [found]
 
 
-def test_every_way_can_be_run(tmp_path):
-    """Each pair of ways gives equal values on a tensor like the program's."""
-    for verdict in (one for one in slow_copy.VERDICT.examples if one.expected):
-        history = record_program(verdict.program, tmp_path).history
-        list(slow_copy.check(history))
-        for spec in history.memo["slow-copy"].values():
-            names = factors._names(spec)
-            slow, fast = eval(spec.slow, names), eval(spec.fast, names)
-            assert (
-                getattr(slow, "tolist", lambda s=slow: s)()
-                == getattr(fast, "tolist", lambda f=fast: f)()
-            )
+def test_what_is_too_large_is_not_made(tmp_path):
+    recording, (found,) = findings(tmp_path)
+    (spec,) = recording.history.memo["slow-copy"].values()
+    large = spec.operands[0]._replace(shape=(1 << 40,))
+    changed(recording, operands=(large,))
+    assert factors.measured([found], recording.history) == [found]
+
+
+def test_when_the_time_is_over_no_factor_is_measured(tmp_path, monkeypatch):
+    recording, (found,) = findings(tmp_path)
+    monkeypatch.setattr(factors, "ALL", 0.0)
+    assert factors.measured([found], recording.history) == [found]
+
+
+@pytest.mark.parametrize("example", SPECS, ids=[one.title for one in SPECS])
+def test_both_ways_give_the_same(tmp_path, example):
+    history = record_program(example.program, tmp_path).history
+    (finding,) = slow_copy.check(history)
+    spec = slow_copy.spec_of(history, finding)
+    names = factors.names_of(spec)
+    slow, fast = eval(spec.slow, names), eval(spec.fast, names)
+    if "snapshot" in names:
+        fast = names["snapshot"].value
+    assert _values(slow) == _values(fast)
+
+
+def _values(result):
+    if isinstance(result, dict):
+        return {key: value.tolist() for key, value in result.items()}
+    return result.tolist() if hasattr(result, "tolist") else result
+
+
+def test_nothing_is_left_of_the_measurement(tmp_path):
+    recording, found = findings(tmp_path)
+    with torch.inference_mode(mode=False), torch.no_grad():
+        changed(recording, grad=True)
+        random = torch.get_rng_state()
+        factors.measured(found, recording.history)
+        assert not torch.is_grad_enabled()
+        assert torch.equal(random, torch.get_rng_state())

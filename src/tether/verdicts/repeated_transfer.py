@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
 
-from tether.dataflow import extent
-from tether.facts import UNKNOWN, Operand
+from tether.dataflow import extent, may_overlap
+from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import Finding, Fix
 from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
@@ -25,7 +27,9 @@ well. What is there already need not come again.
 
 ## Known problems
 A result of an earlier transfer that is no longer alive had to be made again: it is told all the
-same, since keeping it is the repair. Less than 64 KiB moved again in a run is not told.
+same, since keeping it is the repair: it costs memory on that device for as long as it is kept. Less
+than 64 KiB moved again from one line in a run is not told, nor anything whose bytes may have been
+written unheard.
 
 ## Example
 ```python
@@ -48,77 +52,171 @@ LEAST = 64 << 10
 """Bytes that are moved again in a run before it is told."""
 
 _MOVES = frozenset(
-    {"to", "cpu", "cuda", "copy_", "numpy", "tolist", "type", "as_tensor", "tensor", "asarray"}
+    {"to", "cpu", "cuda", "copy_", "tolist", "type", "type_as", "as_tensor", "tensor", "asarray"}
 )
+
+
+_EXPORTS = frozenset(
+    {"numpy", "__array__", "__dlpack__", "from_numpy", "frombuffer", "from_dlpack"}
+)
+"""Calls by which others than PyTorch come to write a memory."""
+
+_COMPARED = 16 << 20
+"""Bytes of a storage up to which the recorder compares its contents to find what others wrote."""
+
+
+class _Moved(NamedTuple):
+    """A transfer of certain bytes, and until when they are known to be as they were."""
+
+    at: int
+    until: int
+    version: int  # at that time
+    made: int  # storage on the other device; -1: Python numbers
+
+
+class _Again(NamedTuple):
+    """A transfer of bytes that had been moved before."""
+
+    first: _Moved
+    at: int
+    source: Operand
+    device: str
+
+
+class _Transfers:
+    """The transfers of a history, and what they moved that had been moved."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.memory = history.flow.memory
+        self.writes: dict[int, list[tuple[int, Operand]]] = defaultdict(list)  # by memory
+        self.followed: dict[int, bool] = {}
+
+    def again(self) -> dict[int, list[_Again]]:
+        """Return what was moved again, by site."""
+        before: dict[tuple[int, tuple[int, int], str, str], _Moved] = {}
+        found: dict[int, list[_Again]] = defaultdict(list)
+        for at, event in enumerate(self.history.events):
+            moves = event.operation in _MOVES and event.note != "raised"
+            for source, device, made in self._moved(event) if moves else ():
+                key = (source.storage, extent(source), source.dtype, device)
+                first = before.get(key)
+                if first is not None and self._unchanged(first, at, source):
+                    found[event.site].append(_Again(first, at, source, device))
+                    before[key] = first._replace(until=at, version=source.version)
+                else:
+                    before[key] = _Moved(at, at, source.version, made)
+            for written in event.writes:
+                self.writes[self.memory(written)].append((at, written))
+        return found
+
+    def _moved(self, event: Event) -> Iterator[tuple[Operand, str, int]]:
+        """Yield (source, device, storage there) of what an event moved to another device."""
+        into = event.operation == "copy_"
+        if len(event.reads) <= into:
+            return
+        source = event.reads[1 if into else 0]
+        made = event.results[0].storage if event.results else UNKNOWN
+        here = self._device(source.storage)
+        there = "cpu" if event.operation == "tolist" else self._device(made)
+        if source.version == UNKNOWN or here == there:
+            return
+        if here and there and "meta" not in (here, there):
+            yield source, there, made
+
+    def _device(self, storage: int) -> str:
+        """Return where a storage lies; "" when that is not known."""
+        fact = self.history.trace.storages.get(storage)
+        return fact.device if fact is not None else ""
+
+    def _unchanged(self, first: _Moved, at: int, source: Operand) -> bool:
+        """Whether nothing wrote the bytes since they were moved, heard or unheard."""
+        memory = self.memory(source)
+        if not self._followed(source):
+            return False
+        heard = 0
+        for position, written in reversed(self.writes.get(memory, ())):
+            if position <= first.until:
+                break
+            if written.storage != source.storage or may_overlap(source, written):
+                return False
+            heard += 1
+        # Each write beside the bytes moves the version by one: more than that came unheard.
+        return 0 <= source.version - first.version <= heard and not any(
+            self.history.flow.memory_of(one.storage) == memory
+            and self.history.position(one.after) < at
+            and self.history.position(one.before) > first.until
+            for one in self.history.trace.unseen
+        )
+
+    def _followed(self, source: Operand) -> bool:
+        """Whether every write to a memory would have been heard, or found by comparing."""
+        memory = self.memory(source)
+        if memory not in self.followed:
+            events = [self.history.events[at] for at in self.history.on_storage(source)]
+            operations = {event.operation for event in events}
+            made = any(one.storage == source.storage for one in events[0].results)
+            exported = memory != source.storage or not _EXPORTS.isdisjoint(operations)
+            fact = self.history.trace.storages[source.storage]
+            compared = fact.nbytes <= _COMPARED and fact.device == "cpu" and not self._gaps
+            self.followed[memory] = (
+                made and "share_memory_" not in operations and (compared or not exported)
+            )
+        return self.followed[memory]
+
+    @cached_property
+    def _gaps(self) -> bool:
+        """Whether writes through arrays were not looked for, or no longer."""
+        words = ("not looked for", "no longer")
+        return any(word in gap.reason for gap in self.history.trace.gaps for word in words)
+
+    def written_there(self, found: list[_Again]) -> bool:
+        """Whether what an earlier transfer made was written, and so holds these bytes no more."""
+        return any(
+            position > one.first.at
+            for one in found
+            for position, _ in self.writes.get(self.history.flow.memory_of(one.first.made), ())
+        )
 
 
 def check(history: History) -> Iterator[Finding]:
     """Give each line that moves bytes which are there already, or were."""
-    moved: dict[tuple[int, str, tuple[int, int], str], list[int]] = defaultdict(list)
-    again: dict[int, list[tuple[int, int, Operand]]] = defaultdict(list)
-    for at, event in enumerate(history.events):
-        if event.operation not in _MOVES or event.note == "raised":
-            continue
-        for source, device in _transfers(history, at):
-            key = (history.flow.memory(source), device, extent(source), source.dtype)
-            before = moved[key]
-            if before and not any(one <= at for one in history.writes_to(source, before[-1])):
-                again[event.site].append((before[0], at, source))
-            else:
-                before.clear()
-            before.append(at)
-    for found in again.values():
-        if sum(nbytes(source) for _, _, source in found) >= LEAST:
-            yield _finding(history, found)
+    transfers = _Transfers(history)
+    for found in transfers.again().values():
+        if sum(nbytes(one.source) for one in found) >= LEAST:
+            yield _finding(history, found, written=transfers.written_there(found))
 
 
-def _transfers(history: History, at: int) -> Iterator[tuple[Operand, str]]:
-    """Yield what an event moved, and to which device."""
-    event = history.events[at]
-    sources = event.reads[1:] if event.operation == "copy_" else event.reads[:1]
-    for source in sources:
-        here = _device(history, source)
-        if event.operation in ("numpy", "tolist"):
-            there = "cpu"
-        elif event.results:
-            there = _device(history, event.results[0])
-        else:
-            continue
-        if source.storage != UNKNOWN and "meta" not in (here, there) and here != there:
-            yield source, there
-
-
-def _device(history: History, operand: Operand) -> str:
-    fact = history.trace.storages.get(operand.storage)
-    return fact.device if fact is not None else "cpu"
-
-
-def _finding(history: History, found: list[tuple[int, int, Operand]]) -> Finding:
-    first, at, source = found[0]
+def _finding(history: History, found: list[_Again], *, written: bool) -> Finding:
+    first, at, _, device = found[0]
     event = history.events[at]
     site = history.site_of(event)
-    name = history.name_of(source.tensor).strip("`")
-    device = next(there for _, there in _transfers(history, at))
-    total = sum(nbytes(one) for _, _, one in found)
+    names = list(dict.fromkeys(history.name_of(one.source.tensor).strip("`") for one in found))
+    total = sum(nbytes(one.source) for one in found)
     times = "once" if len(found) == 1 else f"{len(found):,} times"
+    what = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and others"
+    keep = f"Move {what} once and keep what came of it on {device}"
+    if written:
+        keep += "; where it is written there, write a clone, which crosses no bus"
     return Finding(
         slug="repeated-transfer",
         severity="note",
-        subject=name,
+        subject=names[0],
         site=site,
         operation=event.operation,
         message=(
-            f"`{name}` is moved to {device} again {times} at {place(site)}, {total:,} bytes that"
-            " nothing had written since they were moved before."
+            f"{what} {'is' if len(names) == 1 else 'are'} moved to {device} again, {times} at"
+            f" {place(site)}: {total:,} bytes that nothing wrote since they were moved before."
         ),
+        also=tuple(names[1:9]),
         evidence=(
-            evidence(history, "made", history.events[first], f"moved to {device} here before"),
+            evidence(history, "made", history.events[first.at], f"moved to {device} here before"),
             evidence(history, "used", event, f"and again here by {event.operation}"),
         ),
-        fix=Fix(f"Move `{name}` once, before the loop, and use what came of it."),
+        fix=Fix(f"{keep}."),
         count=len(found),
         bytes=total,
-        tensors=(source.tensor,),
+        tensors=tuple(dict.fromkeys(one.source.tensor for one in found)),
     )
 
 
