@@ -181,6 +181,13 @@ def test_two_copies_on_the_way_to_a_device():
     assert [one.site.line for one in found.evidence] == [2, 3]
 
 
+def test_two_copies_though_the_first_would_be_needed_for_itself():
+    lines = ("x@cuda = randn", "y@cuda = clone x", "z@cpu = cpu y", "add_ x", "w@cpu = mul z")
+    program = Program(*lines)
+    assert program.found(needless_copy) == []
+    assert program.found(slow_copy) == [(2, "clone", 1)]
+
+
 @pytest.mark.parametrize(
     "lines",
     [

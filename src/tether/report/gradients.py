@@ -21,6 +21,10 @@ class Gradient(NamedTuple):
     module: str = ""  # the part of the name before the last dot
 
 
+_OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storage-pinned"})
+"""Findings that say what something costs, and never why a gradient is missing."""
+
+
 def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     """Return a row for each parameter that an optimizer holds, by name.
 
@@ -37,7 +41,8 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
         for tensor, status in moment.status.items():
             if tensor in held or (not held and tensor in names):
                 seen.setdefault(tensor, set()).add(status)
-    why = {tensor: n for n, one in reversed(list(enumerate(findings))) for tensor in one.tensors}
+    numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
+    why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
     rows = [
         Gradient(
             names.get(tensor, f"parameter {tensor}"),

@@ -93,7 +93,8 @@ def spec_of(history: History, finding: Finding) -> Spec | None:
 def _finding(history: History, one: Slow) -> Finding:
     event = history.events[one.at]
     site = history.site_of(event)
-    subject = (one.done == "copied" and site.target) or _name(history, one)
+    named = one.done == "copied" and bool(site.target)  # the copy, not what it is made of
+    subject = site.target if named else _name(history, one)
     facts = [evidence(history, "made", event, f"{event.operation} here, {_times(one.times)}")]
     if one.also != UNKNOWN:
         then = history.events[one.also]
@@ -110,7 +111,7 @@ def _finding(history: History, one: Slow) -> Finding:
         fix=Fix(one.fix),
         count=one.times,
         bytes=one.nbytes or None,
-        tensors=(one.operand.tensor,),
+        tensors=(event.results[0].tensor if named else one.operand.tensor,),
     )
 
 

@@ -1,0 +1,245 @@
+"""Slow copies in programs that are run; what stands on a line is what must be found there.
+
+A program without a mark must give no `slow-copy` at all. What happens between devices is tried on
+facts made by hand, in `tests/unit/test_transfer_verdicts.py`.
+"""
+
+import pytest
+
+from programs import check_program, record_program
+from test_examples import copies, line_of, record
+
+SLOW = {
+    "the best state dict so far, deep copied": """
+        import copy, torch
+        model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            model(torch.ones(1, 400)).sum().backward()
+            optimizer.step()
+            best = copy.deepcopy(model.state_dict())  #! slow-copy best (note)
+        model.load_state_dict(best)
+    """,
+    "the same by a comprehension": """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            model(torch.ones(1, 400)).sum().backward()
+            optimizer.step()
+            best = {k: v.clone() for k, v in model.state_dict().items()}  #! slow-copy v (note)
+        model.load_state_dict(best)
+    """,
+    "a large copy at each step": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(600, 1024))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for step in range(6):
+            before = w.detach().clone()  #! slow-copy before (note)
+            w.sum().backward()
+            optimizer.step()
+            print((w - before).abs().max().item())
+    """,
+    "clone().detach() of small tensors": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(20))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        history = []
+        for step in range(80):
+            history.append(w.clone().detach())  #! slow-copy w (note)
+            w.sum().backward()
+            optimizer.step()
+        print(torch.stack(history).sum())
+    """,
+    "new_tensor of small tensors": """
+        import torch
+        x, rows = torch.zeros(100, 8), []
+        for step in range(80):
+            rows.append(x.new_tensor(x[step]))  #! slow-copy x[step] (note)
+            x += 1
+        print(torch.stack(rows).sum())
+    """,
+    "float() of one element at a time": """
+        import torch
+        losses = torch.rand(90)
+        total = 0.0
+        for n in range(90):
+            total += float(losses[n])  #! slow-copy losses (note)
+    """,
+    "a bias expanded over a batch, and converted": """
+        import torch
+        bias = torch.randn(512)
+        batch = bias.expand(1024, 512).double()  #! slow-copy batch (note)
+        print(batch.sum().item())
+    """,
+}
+
+QUIET = {
+    "detach().clone() of small tensors": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(20))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        history = []
+        for step in range(80):
+            history.append(w.detach().clone())
+            w.sum().backward()
+            optimizer.step()
+    """,
+    "clone().detach() whose clone is of use": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(20))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for step in range(80):
+            y = w.clone()
+            seen = y.detach()
+            y.sum().backward()
+            optimizer.step()
+    """,
+    "clone().detach() of large tensors, where the node is nothing": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(100, 1000))
+        for step in range(70):
+            y = w.clone().detach()
+            y += 1
+    """,
+    "one item() for each step": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(20))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for step in range(100):
+            loss = (w * w).sum()
+            loss.backward()
+            optimizer.step()
+            print(loss.item())
+    """,
+    "one place of a tensor that is written between": """
+        import torch
+        x = torch.zeros(100)
+        for n in range(99):
+            x[n + 1] = x[n] + 1
+            print(x[n].item())
+    """,
+    "large copies that are kept": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(600, 1024))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        kept = []
+        for step in range(5):
+            kept.append(w.detach().clone())
+            w.sum().backward()
+            optimizer.step()
+        print(torch.stack(kept).sum())
+    """,
+    "the copy of the step before is read after the next is made": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(600, 1024))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        old = w.detach().clone()
+        for step in range(5):
+            w.sum().backward()
+            optimizer.step()
+            new = w.detach().clone()
+            print((new - old).abs().sum())
+            old = new
+    """,
+    "two large copies, before and after": """
+        import torch
+        w = torch.nn.Parameter(torch.zeros(600, 1024))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for step in range(2):
+            before = w.detach().clone()
+            w.sum().backward()
+            optimizer.step()
+            print((w - before).sum())
+    """,
+    "an expanded tensor made compact because a view wants it": """
+        import torch
+        keys = torch.randn(4, 1, 64, 512)
+        many = keys.expand(4, 8, 64, 512).contiguous().view(4, 8 * 64, 512)
+        print(many.sum())
+    """,
+    "an expanded tensor copied to be written": """
+        import torch
+        table = torch.randn(512).expand(1024, 512).clone()
+        table[0] = 0
+        print(table.sum())
+    """,
+    "torch.tensor of a large tensor, where the way in is nothing": """
+        import torch
+        x = torch.randn(600, 600)
+        for n in range(3):
+            y = torch.tensor(x)
+            print(y.sum())
+    """,
+    "a few of everything": """
+        import copy, torch
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            x = torch.tensor(torch.randn(3, 4))
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+            print([float(one) for one in model.bias], loss.clone().detach())
+            best = copy.deepcopy(model.state_dict())
+    """,
+}
+
+
+@pytest.mark.parametrize("program", SLOW.values(), ids=SLOW)
+def test_slow(program, tmp_path):
+    recording = check_program(program, tmp_path)
+    (found,) = [one for one in recording.findings if one.slug == "slow-copy"]
+    assert found.fix
+    assert found.count >= 1
+
+
+@pytest.mark.parametrize("program", QUIET.values(), ids=QUIET)
+def test_quiet(program, tmp_path):
+    recording = record_program(program, tmp_path)
+    assert recording.error is None
+    assert [one.message for one in recording.findings if one.slug == "slow-copy"] == []
+
+
+# -- the examples of the repository ----------------------------------------------------------------
+
+
+def example(name):
+    recording = record(name)
+    return recording, [one for one in recording.findings if one.slug == "slow-copy"]
+
+
+def test_one_node_apart():
+    name = "one_node_apart"
+    recording, (found,) = example(name)
+    assert (found.subject, found.count) == ("small", 200)
+    assert found.site.line == line_of(name, "small.clone().detach()")
+    assert found.fix.text == "Use small.detach().clone()."
+    assert [row.finding for row in recording.gradients] == [None, None]  # it is not why
+    rows = copies(recording, name)
+    for text in ("small.detach().clone()", "small.clone().detach()"):
+        line = line_of(name, text)
+        assert {rows[line, operation][0] for operation in ("detach", "clone")} == {"shares", "owns"}
+        assert rows[line, "detach"][1] == "cuts"
+
+
+def test_values_off_the_gpu():
+    """Bytes by call: on the CPU the clone is the only copy."""
+    name = "values_off_the_gpu"
+    recording, found = example(name)
+    bytes_of = {row.site.expression: (row.memory, row.bytes) for row in recording.copies}
+    assert bytes_of["x.detach()"] == ("shares", 0)
+    assert bytes_of["shared.clone()"] == ("owns", 4 * 512 * 512)
+    if recording.trace.storages[0].device == "cpu":
+        assert bytes_of["cloned.cpu()"] == ("shares", 0)
+        assert found == []
+    else:
+        assert bytes_of["cloned.cpu()"] == ("owns", 4 * 512 * 512)
+        assert [one.site.expression for one in found] == ["shared.clone()"]
+
+
+def test_an_element_at_a_time_for_a_log():
+    name = "values_for_logging"
+    _, (found,) = example(name)
+    assert (found.subject, found.count) == ("loss_per_row", 256)
+    assert found.site.line == line_of(name, "h = [one.item()")
