@@ -6,7 +6,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 import pytest
 import torch
 
-from programs import check_program
+from programs import check_program, record_program
 from tether.facts import Event, Operand
 from tether.verdicts.saving import saved
 
@@ -395,3 +395,72 @@ def test_what_the_table_says_is_saved_is_saved(name, which):
     claimed = {one.storage for one in saved(event)}
     assert claimed or name in TWO
     assert claimed <= kept
+
+
+def _chain(recording, name):
+    """Links of the chain from which a name shares, as ``line words``; [] where it owns."""
+    blocks = recording.why(name).document.blocks
+    for number, block in enumerate(blocks):
+        if getattr(block, "text", "") == "why it shares memory":
+            return [f"{link.line} {link.role}" for link in blocks[number + 1].links]
+    return []
+
+
+BEST = (
+    MODEL
+    + """
+best = {}
+for epoch in range(2):
+    step()
+    if epoch == 0:
+        best = model.state_dict()
+step()
+model.load_state_dict(best)
+mine = copy.deepcopy(model.state_dict())
+kept = model.weight.detach().numpy()
+again = torch.from_numpy(kept)[:1]
+with torch.no_grad():
+    model.weight += 1
+print(again.sum())
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory):
+    return record_program(HEAD + BEST, tmp_path_factory.mktemp("best"))
+
+
+def test_why_tells_the_calls_from_which_a_state_dict_shares(best):
+    lines = (HEAD + BEST).splitlines()
+    at = {text.strip(): number for number, text in enumerate(lines, 1)}
+    made, shared = at["model = nn.Linear(3, 1)"], at["best = model.state_dict()"]
+    written, read = at["opt.step()"], at["model.load_state_dict(best)"]
+    assert _chain(best, "best")[:3] == [
+        f"{made} `model.weight` and `model.bias` made here by Parameter",
+        f"{shared} `best['weight']` and `best['bias']` made of `model.weight` and `model.bias`"
+        + " by detach (shares its memory and cuts the gradient)",
+        f"{written} `model.weight` and `model.bias` written by the step of SGD, 2 times",
+    ]
+    assert f"{read} `best['weight']` and `best['bias']` read by copy_" in _chain(best, "best")
+
+
+def test_why_follows_memory_through_an_array(best):
+    words = [link.partition(" ")[2] for link in _chain(best, "again")]
+    assert words[0] == "`model.weight` made here by Parameter"
+    assert words[2].endswith("handed out by numpy")
+    assert "by from_numpy" in words[3]
+    assert words[-2:] == ["`model.weight` written by add_", "`again` read by sum"]
+
+
+def test_why_has_no_chain_for_what_owns_its_memory(best):
+    assert _chain(best, "mine") == []
+    assert _chain(best, "model.weight") == []
+
+
+def test_why_of_an_owner_tells_who_shares(best):
+    blocks = best.why("model.weight").document.blocks
+    titles = [getattr(block, "text", "") for block in blocks]
+    sharers = [link.role for link in blocks[titles.index("what shares its memory") + 1].links]
+    assert sharers[0] == "`best['weight']` by detach"
+    assert not any("mine" in role for role in sharers)

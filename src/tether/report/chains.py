@@ -12,6 +12,7 @@ from tether.report.copies import SHOWN
 from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
 from tether.report.gradients import shortest_names
 from tether.report.text import render
+from tether.report.ties import downward, upward
 from tether.semantics import rule_for, say
 
 MANY_LINKS = 12
@@ -30,8 +31,9 @@ class Answer:
 def why(name: str, about: Findings) -> Answer:
     """Return the findings about a tensor and the events that made it, share it and wrote it.
 
-    A name is as the report writes it, or the end of one (``layer1.weight``) if only one fits, or
-    what a line assigns a tensor to. Raises `LookupError` with names that are close.
+    A name is as the report writes it, or what several begin with (``best`` of ``best['w']``), or
+    the end of one (``layer1.weight``) if only one fits, or what a line assigns a tensor to. Raises
+    `LookupError` with names that are close.
     """
     full, tensors = _named(name, about)
     document = Document(f"tether why {full}", [Heading(full, 1)])
@@ -42,6 +44,8 @@ def why(name: str, about: Findings) -> Answer:
     ]
     document.blocks += (finding_block(n + 1, about.findings[n], about) for n in numbers)
     document.blocks += _gradient(full, about)
+    document.blocks += upward(tensors, about)
+    document.blocks += downward(tensors, about)
     document.blocks += _history(tensors, about)
     if len(document.blocks) == 1:
         text = "Its name was seen, and no call of the recording touched it."
@@ -57,6 +61,9 @@ def _named(name: str, about: Findings) -> tuple[str, set[int]]:
         by_name.setdefault(fact.name, set()).add(fact.tensor)
     if name in by_name:
         return name, by_name[name]
+    inside = [known for known in by_name if known.startswith((f"{name}.", f"{name}["))]
+    if inside:
+        return name, set().union(*(by_name[known] for known in inside))
     fitting = [known for known in by_name if known.endswith("." + name)]
     if len({frozenset(by_name[known]) for known in fitting}) == 1:
         full = min(fitting, key=len)
@@ -97,8 +104,12 @@ def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
         if operand.tensor in tensors
     } - {-1}
     links: dict[tuple[int, str], list[int]] = {}
+    met = False  # what was written before there was such a tensor is another's history
     for number, event in enumerate(trace.events):
-        for role in _roles(event, tensors, storages):
+        met = met or any(
+            _any(operands, tensors) for operands in (event.reads, event.results, event.writes)
+        )
+        for role in _roles(event, tensors, storages) if met else ():
             links.setdefault((event.site, role), []).append(number)
     shown = list(links)[:MANY_LINKS]
     if not links:
