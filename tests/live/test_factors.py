@@ -1,6 +1,10 @@
 """The factor of a slow copy is measured here, and a copy that is not slow here is not told."""
 
+import json
 import re
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
@@ -102,3 +106,22 @@ def test_nothing_is_left_of_the_measurement(tmp_path):
         factors.measured(found, recording.history)
         assert not torch.is_grad_enabled()
         assert torch.equal(random, torch.get_rng_state())
+
+
+def test_the_program_that_ran_is_timed_and_a_report_of_it_is_not(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(ONE_BY_ONE))
+    ran = _tether(tmp_path, "run", "-q", "-o", "run.tether", "--json", "-", "program.py")
+    again = _tether(tmp_path, "report", "-q", "--json", "-", "run.tether")
+    assert "Measured here" in ran["message"]
+    assert ran["assumes"] == []
+    assert "Measured" not in again["message"]
+    assert again["assumes"] == [slow_copy.NOT_TIMED]
+
+
+def _tether(folder, *arguments):
+    """Run the command line; return the one finding of its JSON."""
+    command = [sys.executable, "-m", "tether", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    (found,) = json.loads(done.stdout)["findings"]
+    return found

@@ -79,7 +79,14 @@ def factor_of(spec: Spec) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns of torch.tensor(t) as well
             times = interleaved(both, EACH)
-    except (RuntimeError, AssertionError, AttributeError, TypeError, MemoryError) as error:
+    except (
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        MemoryError,
+    ) as error:
         raise _CannotTimeError(str(error)) from error  # what is not there differs by the build
     finally:
         torch.set_grad_enabled(before)

@@ -22,6 +22,8 @@ COUNT = 64
 """Executions of a line from which what each call costs by itself, about a microsecond, is told."""
 SMALL = 256 << 10
 """Bytes of a copy up to which a microsecond per call is a tenth of its time (10 GB/s and more)."""
+NODE = 64 << 10
+"""The same for half a microsecond, which is what a node of the gradient graph costs."""
 LARGE = 1 << 20
 """Bytes from which copying, or taking new memory, is worth a word by itself."""
 STEPS = 3
@@ -178,7 +180,7 @@ def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
     for at, source, copy in lines.pairs(places):
         then = lines.after(copy.tensor, at)
         cut = len(then) == 1 and lines.events[then[0]].operation == "detach"
-        if cut and copy.requires_grad and nbytes(copy) <= SMALL:
+        if cut and copy.requires_grad and nbytes(copy) <= NODE:
             pairs.append((at, source, copy))
     if len(pairs) < COUNT or len(pairs) < len(places):
         return None
