@@ -438,8 +438,10 @@ def test_why_tells_the_calls_from_which_a_state_dict_shares(best):
     written, read = at["opt.step()"], at["model.load_state_dict(best)"]
     assert _chain(best, "best")[:3] == [
         f"{made} `model.weight` and `model.bias` made here by Parameter",
-        f"{shared} `best['weight']` and `best['bias']` made of `model.weight` and `model.bias`"
-        " by detach (shares its memory and cuts the gradient)",
+        (
+            f"{shared} `best['weight']` and `best['bias']` made of `model.weight` and `model.bias`"
+            " by detach (shares its memory and cuts the gradient)"
+        ),
         f"{written} `model.weight` and `model.bias` written by the step of SGD, 2 times",
     ]
     assert f"{read} `best['weight']` and `best['bias']` read by copy_" in _chain(best, "best")
