@@ -201,6 +201,12 @@ def test_quiet(program, tmp_path):
     assert [one.message for one in recording.findings if one.slug == "slow-copy"] == []
 
 
+def test_a_report_for_others_holds_no_expression(tmp_path):
+    recording = check_program(SLOW["new_tensor of small tensors"], tmp_path)
+    assert "x[step]" in recording.json()
+    assert "step]" not in recording.json(source=False)
+
+
 # -- the examples of the repository ----------------------------------------------------------------
 
 
@@ -214,7 +220,7 @@ def test_one_node_apart():
     recording, (found,) = example(name)
     assert (found.subject, found.count) == ("small", 200)
     assert found.site.line == line_of(name, "small.clone().detach()")
-    assert found.fix.text == "Use small.detach().clone()."
+    assert found.fix.text == "Use `small.detach().clone()`."
     assert [row.finding for row in recording.gradients] == [None, None]  # it is not why
     rows = copies(recording, name)
     for text in ("small.detach().clone()", "small.clone().detach()"):

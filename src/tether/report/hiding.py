@@ -12,6 +12,7 @@ from dataclasses import replace
 from tether.facts import Site
 from tether.finding import Finding, Fix
 from tether.report.build import Findings
+from tether.report.copies import Copy
 
 HIDDEN = "..."
 
@@ -26,7 +27,7 @@ def without_source(about: Findings) -> Findings:
         trace,
         [_bare_finding(one) for one in about.findings],
         about.gradients,
-        [replace(row, site=bare(row.site)) for row in about.copies],
+        [_bare_copy(row) for row in about.copies],
         {},
         about.selection,
         [_bare_finding(one) for one in about.defects],
@@ -36,6 +37,10 @@ def without_source(about: Findings) -> Findings:
 def bare(site: Site) -> Site:
     """Return a site without its expression and target."""
     return site._replace(expression="", target="")
+
+
+def _bare_copy(row: Copy) -> Copy:
+    return replace(row, site=bare(row.site), reason=_QUOTED.sub(_unquoted, row.reason))
 
 
 def _bare_finding(finding: Finding) -> Finding:

@@ -170,7 +170,7 @@ def _converted(lines: Lines, places: list[int]) -> Slow | None:
     grad = event.grad_mode == GRAD_ON
     spec = Spec(slow, "x.detach().clone()", (source,), lines.device(source), grad=grad)
     what = f"{event.operation}() is the way in for lists, and this is a tensor already"
-    fix = f"Use {lines.text(at)}.detach().clone()."
+    fix = f"Use `{lines.text(at)}.detach().clone()`."
     return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
 
 
@@ -188,7 +188,7 @@ def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
     slow, fast = "x.clone().detach()", "x.detach().clone()"
     spec = Spec(slow, fast, (source,), lines.device(source), grad=True)
     what = "the clone puts a node into the gradient graph, which the detach drops at once"
-    fix = f"Use {lines.text(at)}.detach().clone()."
+    fix = f"Use `{lines.text(at)}.detach().clone()`."
     return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
 
 
