@@ -181,6 +181,16 @@ class Bridge(NamedTuple):
     via: str = ""  # in words: "the NumPy array", "the float, through `total`"
 
 
+class ArrayFact(NamedTuple):
+    """The life of a NumPy array that a call handed out on a tensor's memory.
+
+    Views made of the array keep it. One that was gone before the next call has no fact.
+    """
+
+    event: int  # the export (numpy, __array__)
+    released: int = UNKNOWN  # events recorded when it was gone; -1: alive at the end
+
+
 class Unseen(NamedTuple):
     """A write that bumped no version, found by comparing contents."""
 
@@ -256,6 +266,7 @@ class Trace:
     optimizers: list[OptimizerFact] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
+    arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)

@@ -129,6 +129,10 @@ class _Move:
             bridge._replace(exit=at(bridge.exit), entry=at(bridge.entry))
             for bridge in trace.bridges
         )
+        merged.arrays += (
+            array._replace(event=at(array.event), released=at(array.released))
+            for array in trace.arrays
+        )
         merged.unseen += (
             write._replace(
                 storage=self.storage(write.storage),

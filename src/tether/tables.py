@@ -38,6 +38,7 @@ TABLES: dict[str, type] = {
     "optimizers": facts.OptimizerFact,
     "gradients": facts.Gradients,
     "bridges": facts.Bridge,
+    "arrays": facts.ArrayFact,
     "unseen": facts.Unseen,
     "raised": facts.Raised,
     "gaps": facts.Gap,

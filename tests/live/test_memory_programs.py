@@ -175,6 +175,66 @@ for _ in range(2):
     (model(x) - wanted).pow(2).sum().backward()
     optimizer.step()
 """,
+    "arrays appended while the optimizer steps": MODEL
+    + """
+history = []
+for _ in range(3):
+    step()
+    history.append(model.weight.detach().numpy())  #! alias-write history
+print(np.stack(history))
+""",
+    "an array kept beside training": MODEL
+    + """
+def main():
+    before = model.weight.detach().numpy()  #! alias-write before
+    step()
+    print(np.abs(before).sum())
+
+main()
+""",
+    "arrays of a state_dict, restored": MODEL
+    + """
+best = {name: value.numpy() for name, value in model.state_dict().items()}  #! alias-write best
+step()
+model.load_state_dict({name: torch.from_numpy(value) for name, value in best.items()})
+""",
+    "an array of a running total, by asarray": """
+total, curve = torch.zeros(2), []
+for k in range(3):
+    total += k
+    curve.append(np.asarray(total))  #! alias-write curve
+print(np.stack(curve))
+""",
+    "assign=True puts two models on one memory": MODEL
+    + """
+other = nn.Linear(3, 1)
+other.load_state_dict(model.state_dict(), assign=True)  #! alias-write other
+step()
+print(other(x))
+""",
+    "a dataclass default, written through one instance": """
+from dataclasses import dataclass, field
+
+@dataclass
+class State:
+    h: torch.Tensor = field(default=torch.zeros(3))  #! alias-write second.h
+
+first, second = State(), State()
+first.h += 1
+print(second.h)
+""",
+    "a class attribute as each instance's buffer": """
+class Meter:
+    total = torch.zeros(())  #! alias-write train.total
+
+    def add(self, value):
+        self.total += value
+
+train, test = Meter(), Meter()
+train.add(1.0)
+test.add(2.0)
+print(train.total.item())
+""",
     "closures that hold what they were made with": """
 net, hooks = nn.Linear(4, 4), []
 def hook_for(t):
@@ -206,6 +266,53 @@ print(loss.item())
 }
 
 QUIET = {
+    "copies of arrays, and arrays used at once": MODEL
+    + """
+history, made = [], []
+for _ in range(3):
+    step()
+    now = model.weight.detach().numpy()
+    print(now.sum())
+    history.append(now.copy())
+    made.append(np.array(model.weight.detach()))
+print(np.stack(history), np.stack(made))
+""",
+    "an array as a window on what is filled anew": """
+buffer = torch.empty(4)
+view = buffer.numpy()
+for k in range(3):
+    buffer.copy_(torch.full((4,), float(k)))
+    print(view.sum())
+""",
+    "an array that nobody reads after the write": MODEL
+    + """
+before = model.weight.detach().numpy()
+print(before.sum())
+step()
+""",
+    "a copy loaded with assign=True": MODEL
+    + """
+other = nn.Linear(3, 1)
+other.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+step()
+print(other(x))
+""",
+    "class attributes that are meant for all": """
+class Meter:
+    scale = torch.ones(())
+    count = torch.zeros(())
+
+    def __init__(self):
+        Meter.count += 1
+
+    @classmethod
+    def more(cls):
+        cls.count += 1
+
+first, second = Meter(), Meter()
+Meter.more()
+print(first.scale * 2, second.count)
+""",
     "closures that hold a detached tensor, and an exception's message": """
 net, hooks, errors = nn.Linear(4, 4), [], []
 def hook_for(t):

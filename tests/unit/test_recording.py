@@ -52,6 +52,7 @@ def example() -> Trace:
         optimizers=[facts.OptimizerFact("SGD", 0, 7, (0, 1))],
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],
         bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
+        arrays=[facts.ArrayFact(7, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1)],
         raised=[facts.Raised(9, "ValueError", "bad\nvalue", 0, True)],
         gaps=[facts.Gap("a compiled region", 0, 8)],

@@ -54,6 +54,7 @@ class Contents:
         self._recorder = recorder
         self.watched: dict[int, _Watch] = {}  # storage serial -> watch
         self.facts: list[Unseen] = []
+        self.arrays: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
         self._next_memory = 0
         self._entered = 0
@@ -70,6 +71,7 @@ class Contents:
         storage = recorder.who.storage_of(tensors[0])
         if storage is not None:
             recorder.exports[storage.serial] = event
+            self._follow(storage.serial, event, result)
         if storage is None or tensors[0].device.type != "cpu":
             return
         if storage.nbytes > LIMIT:
@@ -83,11 +85,15 @@ class Contents:
         watch.event = watch.seen = event
         watch.tensor = weakref.ref(tensors[0].untyped_storage(), self._gone(storage.serial))
         watch.sum = self._sum(tensors[0].untyped_storage())
+        watch.holders += 1
+
+    def _follow(self, storage: int, event: int, array: Any) -> None:
+        """Follow how long an array lives."""
         try:
-            weakref.finalize(result, self._released, storage.serial).atexit = False
-            watch.holders += 1
+            weakref.finalize(array, self._released, storage, event).atexit = False
         except TypeError:  # a capsule: how long it is held cannot be known
-            watch.holders += 1
+            return
+        self.arrays[event] = UNKNOWN
 
     def _gone(self, serial: int) -> Any:
         return lambda _: self._forget(serial)
@@ -97,8 +103,13 @@ class Contents:
         if watch is not None and watch.entered:
             self._entered -= 1
 
-    def _released(self, serial: int) -> None:
+    def _released(self, serial: int, event: int) -> None:
         """One exported array is gone; with the last one nobody can write unheard any more."""
+        now = self._recorder.now()
+        if now > event + 1:
+            self.arrays[event] = now
+        else:  # in passing: most are
+            self.arrays.pop(event, None)
         watch = self.watched.get(serial)
         if watch is not None:
             watch.holders -= 1

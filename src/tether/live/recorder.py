@@ -27,6 +27,7 @@ from tether.facts import (
     GRAD_OFF,
     GRAD_ON,
     UNKNOWN,
+    ArrayFact,
     Bridge,
     Gap,
     OptimizerFact,
@@ -248,6 +249,7 @@ class Recorder:
         trace.optimizers = list(self.optimizers)
         trace.gradients = list(self.gradients.facts)
         trace.bridges = [b for b in self.bridges if b.exit >= log.dropped]
+        trace.arrays = [ArrayFact(*one) for one in sorted(self.contents.arrays.items())]
         trace.unseen = list(self.contents.facts)
         trace.raised = list(self.raised)
         trace.gaps = self.gap_facts(log.dropped)

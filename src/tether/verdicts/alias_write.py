@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from tether.dataflow import OVERWRITES
 from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import Evidence, Finding, Fix
+from tether.finding import Finding, Fix
 from tether.history import History, overlaps
+from tether.verdicts.arrays import array_wrote, followers, written_by_arrays
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
 from tether.verdicts.defaults import defaults_written
 from tether.verdicts.repeats import repeated, shallow_models
@@ -21,7 +23,6 @@ from tether.verdicts.sharing import (
     overlaps_itself,
     same_place,
     sharing,
-    unheard,
 )
 
 PAGE = """
@@ -37,7 +38,8 @@ of the write, and the line that read the changed values.
 that are one table: nothing raises, and the numbers look plausible.
 
 ## Known problems
-Reads of a NumPy array are not seen; an array is judged by how long its tensor lives. One tensor at
+Reads of a NumPy array are not heard: one that follows a tensor is told where a line that names it
+ran after the write, and an array that was returned or passed on is not followed. One tensor at
 several places of a list (`[t] * n`, one buffer appended again and again) is found where a variable
 that is alive at the end or at a step names the list. Memory shared on purpose under one object
 (tied weights) and views used as windows are not reported.
@@ -90,7 +92,10 @@ def check(history: History) -> Iterator[Finding]:
         yield _finding(history, found, group)
     yield from _overlapping(history, found)
     yield from defaults_written(history)
-    yield from _arrays(history, told)
+    for members in written_by_arrays(history, told):
+        event = history.events[members[0].export]
+        yield array_wrote(history, members, partial(_repair, history), _call(event))
+    yield from followers(history)
     yield from repeated(history)
     yield from shallow_models(history)
 
@@ -333,6 +338,11 @@ def _call(event: Event) -> str:
 def _repair(history: History, shared: Event, subject: str) -> str:
     at = place(history.site_of(shared))
     expression = " ".join(history.site_of(shared).expression.split())
+    if "load_state_dict" in expression:
+        return (
+            "With assign=True the parameters are made on the memory of what is loaded: leave it"
+            f" out at {at}, or load a copy, copy.deepcopy(...) of the state."
+        )
     if "state_dict" in expression:
         return f"Copy it at {at}: copy.deepcopy({expression}), or tether.copy({expression})."
     if shared.operation == "Parameter":
@@ -391,57 +401,6 @@ def _overlapping(history: History, found: Sharing) -> Iterator[Finding]:
                 count=history.times(at),
                 tensors=(operand.tensor,),
             )
-
-
-# -- writes on an array's side -------------------------------------------------------------------
-
-
-def _arrays(history: History, told: set[int]) -> Iterator[Finding]:
-    """Find tensors whose bytes an array changed, after they had held values of their own."""
-    groups: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for fact in unheard(history):
-        export = history.position(fact.event)
-        if fact.event == UNKNOWN or not 0 <= export < len(history.events):
-            continue
-        read = min(history.position(fact.before), len(history.events) - 1)
-        event = history.events[export]
-        operand = (event.results or event.reads)[0]
-        if operand.tensor in told or fact.site == UNKNOWN:
-            continue
-        groups[event.site].append((export, read, operand.tensor))
-    for members in groups.values():
-        if len({tensor for _, _, tensor in members}) == 1 and len(members) > 2:
-            continue  # one buffer, filled again and again: that is its use
-        yield _array(history, members)
-
-
-def _array(history: History, members: list[tuple[int, int, int]]) -> Finding:
-    export, read, _ = members[0]
-    event = history.events[export]
-    tensors = list(dict.fromkeys(one[2] for one in members))
-    names = [history.name_of(one) for one in tensors]
-    subject = (container(names) if len(names) > 1 else names[0]) or names[0]
-    site = history.site_of(event)
-    noticed = history.events[read]
-    return Finding(
-        slug="alias-write",
-        severity="warning",
-        subject=subject,
-        site=site,
-        operation=event.operation,
-        message=(
-            f"`{subject}` shares its memory with a NumPy array since {place(site)}: a write to the"
-            f" array changed it before {place(history.site_of(noticed))} read it."
-        ),
-        also=tuple(one for one in dict.fromkeys(names) if one != subject)[:50],
-        evidence=(
-            Evidence("shared", site, f"{_call(event)} shares the array's memory"),
-            evidence(history, "read", noticed, "read here, with bytes that no tensor call wrote"),
-        ),
-        fix=Fix(_repair(history, event, subject)),
-        count=len(members),
-        tensors=tuple(tensors),
-    )
 
 
 VERDICT = Verdict(

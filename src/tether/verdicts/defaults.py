@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -37,7 +38,9 @@ def defaults_written(history: History) -> Iterator[Finding]:
         if default is None:
             continue
         writes = list(_writes(history, at, event, default, site.file))
-        if len(writes) < 2 or (default.of_class and not _shared(history, event)):
+        if default.of_class and not _shared(history, event):
+            continue
+        if len(writes) < 2 and not (writes and default.of_class and _read_since(history, event)):
             continue
         yield _finding(history, event, default, writes)
 
@@ -91,11 +94,29 @@ def _holds(node: ast.expr, site: Site) -> bool:
 
 
 def _writes(history: History, at: int, event: Event, default: Default, file: str) -> Iterator[int]:
-    """Yield the writes to the default's memory from the lines of its function or class."""
+    """Yield the writes to the default's memory by the code that it was made for.
+
+    A function's default: from the function's lines. A class's: from anywhere, through an instance;
+    a write by the class's own name (``State.count += 1``, ``cls.count``) means all instances.
+    """
     for write in history.writes_to(event.results[0], at):
         site = history.site_of(history.events[write])
-        if site.file == file and default.first <= site.line <= default.last:
+        if default.of_class:
+            named = re.search(rf"\b(?:{re.escape(default.owner)}|cls|__class__)\.", site.expression)
+            if site.user and named is None:
+                yield write
+        elif site.file == file and default.first <= site.line <= default.last:
             yield write
+
+
+def _read_since(history: History, event: Event) -> bool:
+    """Whether an instance's tensor was read on after the last write to it."""
+    shown = event.results[0]
+    last = max(history.writes_to(shown), default=UNKNOWN)
+    return any(
+        at > last and history.events[at].reads and not history.events[at].writes
+        for at in history.on_storage(shown)
+    )
 
 
 def _shared(history: History, event: Event) -> bool:
