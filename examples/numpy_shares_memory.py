@@ -2,7 +2,8 @@
 
     tether run examples/numpy_shares_memory.py
 
-The finding names both ends: where the array was taken, and between which lines it was written.
+Two findings, one for each direction: the array that was taken as a record follows the tensor, and
+the tensor follows the array. Both name where the array was taken.
 """
 
 import torch

@@ -209,12 +209,22 @@ def test_write_to_a_leaf():
 def test_numpy_shares_memory():
     name = "numpy_shares_memory"
     recording = record(name)
-    (finding,) = [one for one in recording.findings if one.severity != "note"]
-    assert (finding.slug, finding.subject) == ("alias-write", "weights")
-    assert {line_of(name, "snapshot = weights.numpy()"), line_of(name, "weights.sum()")} <= {
-        one.site.line for one in (finding, *finding.evidence)
-    }
-    assert "weights.numpy().copy()" in finding.fix.text
+    followed, follows = [one for one in recording.findings if one.severity != "note"]
+    assert (followed.slug, followed.subject) == ("alias-write", "weights")
+    assert (follows.slug, follows.subject) == ("alias-write", "snapshot")
+    shared = line_of(name, "snapshot = weights.numpy()")
+    assert [one.site.line for one in followed.evidence] == [
+        shared,
+        line_of(name, "weights.sum()"),
+    ]
+    assert [one.site.line for one in follows.evidence] == [
+        shared,
+        line_of(name, "weights.mul_(10)"),
+        line_of(name, "the snapshot followed"),
+    ]
+    for finding in (followed, follows):
+        assert finding.site.line == shared
+        assert "weights.numpy().copy()" in finding.fix.text
 
 
 def test_numpy_of_a_tensor_that_requires_grad():

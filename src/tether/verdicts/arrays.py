@@ -236,7 +236,7 @@ def _follower(
             Evidence("read", read, f"`{kept.name}` is read here, with what was written"),
         ),
         fix=Fix(
-            f"Copy at {place(site)}: {site.expression}.copy(), or tether.copy(..., to='numpy')."
+            f"Copy at {place(site)}: {site.expression}.copy(), or tether.copy({name}, to='numpy')."
         ),
         count=len(exports),
         assumes=("reads of arrays are not heard: the line that names it is taken for one",),
