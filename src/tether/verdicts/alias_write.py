@@ -355,7 +355,9 @@ def _repair(history: History, shared: Event, subject: str) -> str:
     if shared.operation in ("as_tensor", "from_numpy", "asarray", "frombuffer"):
         return f"Copy at {at}: torch.tensor(...), or {expression or subject}.clone()."
     if shared.operation in ("numpy", "__array__"):
-        return f"Copy at {at}: {expression or subject}.copy(), or tether.copy({subject}, to='numpy')."
+        return (
+            f"Copy at {at}: {expression or subject}.copy(), or tether.copy({subject}, to='numpy')."
+        )
     return f"Copy at {at}: {expression or subject}.clone(), or tether.copy(...)."
 
 
