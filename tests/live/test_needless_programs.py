@@ -229,7 +229,7 @@ PROGRAMS = {
                 print(first[0])
                 first.clear()
             return loss
-        first.append(w.detach().clone())  #? yes comes after something wrote
+        first.append(w.detach().clone())  #? yes line 17 writes
         optimizer.step(closure)
     """,
     "a copy that goes in a hook, when the gradient was added to": """

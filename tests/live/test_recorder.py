@@ -285,6 +285,27 @@ def test_gradients_are_told_after_backward_and_before_a_step():
     assert set(optimizer.tensors) == set(moments["step"].status)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS])
+def test_a_step_tells_what_it_wrote(kind):
+    """Also where the closure reads the parameters again, after the first of several writes."""
+    w, unused = (torch.ones(3, requires_grad=True) for _ in range(2))
+    opt = kind([w, unused], lr=0.1)
+
+    def closure():
+        opt.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        return loss
+
+    with Recorded() as r:
+        opt.step(closure)
+    (step,) = [event for event in r.trace.events if event.operation == "step"]
+    (product,) = {e.reads[0].tensor for e in r.trace.events if e.operation == "mul" and e.reads}
+    written = {one.tensor: one.version for one in step.writes}
+    assert written[product] == w._version
+    assert len(written) == 1 + (unused._version > 0)  # LBFGS adds zero where there is no gradient
+
+
 def test_threads_are_heard():
     x = torch.ones(3)
 

@@ -250,7 +250,7 @@ class Identities:
             )
             requires_grad = bool(tensor.requires_grad)
             leaf = is_leaf(tensor) if requires_grad else True
-            storage, version = self._components(tensor), _version(tensor)
+            storage, version = self._components(tensor), version_of(tensor)
             dtype = str(tensor.dtype).removeprefix("torch.")
             nothing = self.tuples.setdefault((), self._next_name())
             row = self._next_row()
@@ -452,7 +452,8 @@ def _layout(tensor: torch.Tensor) -> str:
         return "unknown"
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the version of `tensor`; UNKNOWN (-1) where it has none, as in inference mode."""
     try:
         return int(tensor._version)
     except Exception:  # noqa: BLE001

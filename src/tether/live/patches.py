@@ -23,6 +23,7 @@ from tether.facts import UNKNOWN, OptimizerFact
 from tether.live import leveling
 from tether.live.compiled import Compiled
 from tether.live.gradients import gradient_of
+from tether.live.identity import version_of
 from tether.live.modes import listener_here, muted, off_the_stack, push, remove
 from tether.live.sites import here
 
@@ -46,6 +47,7 @@ class Patches:
         self._handles: list[Any] = []  # of the hooks around optimizer steps
         self.on_step: Callable[[], None] = lambda: None  # after each step, recorded or not
         self._optimizers: dict[int, int] = {}  # id of an optimizer -> its index in the facts
+        self._versions: dict[int, dict[int, int]] = {}  # open step -> id of tensor -> its version
 
     def hook(self) -> None:
         """Hear of optimizer steps; costs next to nothing while nothing is recorded."""
@@ -474,6 +476,7 @@ class Patches:
             recorder.naming.maybe_search(here(2))
             kind = type(optimizer).__name__
             listener.span = recorder.open_span("step", kind, place[0], listener.span)
+            self._versions[listener.span] = {id(one): version_of(one) for one in tensors}
 
     def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         try:
@@ -494,11 +497,13 @@ class Patches:
             if recorder.spans[span][0] != "step":
                 return
             listener.span = recorder.spans[span][5]
+            before = self._versions.pop(span, {})
             written = []
             for group in optimizer.param_groups:
                 for one in group["params"]:
-                    ref = recorder.who.find(one)
-                    if ref is not None and ref.snapshot[2] not in (-1, one._version):
+                    # A closure may have looked since: the version before the step counts as well.
+                    ref, now = recorder.who.find(one), version_of(one)
+                    if ref is not None and {ref.snapshot[2], before.get(id(one), now)} != {now}:
                         written.append(one)
             kind = type(optimizer).__name__
             event = listener.note("step", place, writes=written, note=kind)
@@ -525,6 +530,7 @@ class Patches:
             number = spans[number][5]
         for stale in opened[: max(0, len(opened) - (running - 1))]:
             self._recorder.close_span(stale)
+            self._versions.pop(stale, None)
             if listener.span == stale:
                 listener.span = spans[stale][5]
 
