@@ -2,10 +2,11 @@
 
     python benchmarks/copying.py [one] [first] [busy] [trees] [numpy] [cuda] [--quick] [--json FILE]
 
-Every table runs its ways in turn, round after round, so that what else the machine does falls on
-all of them alike. Times are medians; a ratio is the median of the rounds' own ratios, with their
-quartiles in brackets. "memory" is the memory's own speed: `copy_` into memory that is mapped
-already, with the better thread count. `--json` writes every time's quartiles, in microseconds.
+Every table runs its ways in turn, round after round, in an order of dice, so that what else the
+machine does falls on all of them alike. Times are medians; a ratio is the median of the rounds' own
+ratios, with their quartiles in brackets. "memory" is the memory's own speed: `copy_` into memory
+that is mapped already, with the better thread count. `--json` writes every time's quartiles, in
+microseconds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import copy
 import gc
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from tether.live import threads
 
 warnings.filterwarnings("ignore", message="To copy construct")
 SETTINGS = {"quick": False}  # quick: a few rounds only, to see that all of it runs
-WARM_UP = 20
+WARM_UP = 150  # calls of each way before it counts; for what takes long two are enough
 Ways = dict[str, Callable[[], object]]
 
 
@@ -79,14 +81,19 @@ def record(table: str, row: str, found: Measured) -> None:
 
 
 def measure(ways: Ways, rounds: int, calls: int = 1) -> Measured:
-    """Return the time of one call of each way in every round; results die within the round."""
+    """Return the time of one call of each way in every round; results die within the round.
+
+    Every round has an order of its own: what the way before leaves in the caches falls on all.
+    """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(WARM_UP if rounds > 15 else 2):  # steady state: what is learnt is learnt
         for way in ways.values():
             way()
     gc.collect()
+    order, dice = list(ways.items()), random.Random(0)
     for _ in range(rounds):
-        for name, way in ways.items():
+        dice.shuffle(order)
+        for name, way in order:
             start = time.perf_counter()
             for _ in range(calls):
                 kept = way()

@@ -1,10 +1,10 @@
 """How many threads a copy uses: one, or as many as PyTorch would.
 
 A copy that both cores share takes half the time while both are idle. When another process keeps
-one of them busy, PyTorch's copy waits for its slowest thread, often for milliseconds where a
-single thread takes a tenth of one. No fixed threshold is right for both, so it is measured as it
-goes: per size class, the time of the last copies either way; the better way is used, and the other
-is tried again now and then.
+one of them busy, PyTorch's copy waits now and then for its slowest thread, for milliseconds where
+a single thread takes a tenth of one. No fixed threshold is right for both, so it is measured as it
+goes: per size class, the times of the last copies either way. The way with the better median is
+used, and the other is tried again now and then.
 
 `torch.set_num_threads` is a setting of the whole program and visible to it. What is set here is
 OpenMP's number for the *calling thread* only, and it is put back before the call returns.
@@ -29,33 +29,36 @@ _clock = time.perf_counter
 THRESHOLD = 1 << 20
 """Below so many bytes PyTorch's own choice stands.
 
-By benchmarks/copying.py: measuring adds 1 to 3 us, a tenth of a copy of 1 MB while all cores are
-idle; beside busy ones PyTorch's copy of 1 MB was seen to wait for 8 ms, 300 times its length.
-"""
-
-PATIENCE, RETRY = 4, 64
-"""Copies of one size class after which the way that lost is tried again, at first and at most.
-
-The number doubles each time: one early measurement may have been spoilt by page faults. The other
-way is tried for the first time after one copy, so that a program that makes few has a choice.
-"""
-
-UNWATCHED, WATCHED = 7, 4 << 20
-"""Copies between two that are timed, once the other way has lost for long, and the bytes from which
-on every copy is timed: half a microsecond is a fortieth of a copy of 1 MB, and nothing later on."""
-
-STALLED = 2.0
-"""Times of what the other way takes from which on a way is thought to have changed altogether.
-
-A busy neighbour makes itself felt all at once: a copy on all threads waits 8 ms for the one that is
-not running. What was measured before says nothing any more, and the other way is tried at once.
+By benchmarks/copying.py: timing a copy adds 1 to 3 us, a tenth of a copy of 1 MB while all cores
+are idle; beside busy ones PyTorch's copy of 1 MB was seen to wait for 8 ms, 300 times its length.
 """
 
 SAMPLES = 5
 """Copies whose median time stands for a way: a lost time slice says little about the next copy."""
 
-BURST = 2
-"""Copies made in a row when the other way is tried: the first one wakes sleeping threads."""
+BURST = 3
+"""Copies made in a row when the other way is tried: enough to outvote what was measured long ago."""
+
+PATIENCE, RETRY = 4, 32
+"""Timed copies after which the way that lost is tried again, at first and at most.
+
+The number doubles each time: one early measurement may have been spoilt by page faults. The other
+way is tried for the first time after one copy, so that a program that makes few has a choice.
+"""
+
+SETTLED, UNTIMED = 16, 7
+"""Once the other way has lost for so many timed copies in a row, only each eighth copy is timed."""
+
+STALLED = 4.0
+"""Times of the median from which on a copy is worth a closer look: all are timed again.
+
+A busy neighbour makes itself felt all at once: a copy on all threads waits 8 ms for the one that is
+not running. One such copy in fifty is no reason to take twice as long for all the others.
+"""
+
+CLEARLY = 0.9
+"""Share of the other way's median below which a way is the better one: neither way wins for noise.
+"""
 
 
 @functools.cache
@@ -81,7 +84,7 @@ def _openmp() -> ctypes.PyDLL | None:
 class _Class:
     """What was measured of copies of one size class, in seconds per byte."""
 
-    __slots__ = ("burst", "led", "mark", "patience", "since", "times", "unwatched")
+    __slots__ = ("alone", "burst", "patience", "since", "times", "untimed")
 
     def __init__(self) -> None:
         # The last times on all threads, and those alone.
@@ -89,34 +92,33 @@ class _Class:
             collections.deque[float](maxlen=SAMPLES),
             collections.deque[float](maxlen=SAMPLES),
         )
-        self.led = False  # copying alone is the better way so far
-        self.mark = 0.0  # the median time of the other way, which the better one has to beat
+        self.alone = False  # copying alone is the better way so far
         self.since = 0  # timed copies since the other way was tried
         self.patience = 1  # copies after which it is tried again: the first time at once
         self.burst = 0  # copies that are still to be made the other way
-        self.unwatched = 0  # copies that are not to be timed, since nothing has changed for long
+        self.untimed = 0  # copies that are not to be timed, since nothing has changed for long
 
-    def learn(self, spent: float, alone: bool, rest: int) -> None:
-        """Take the time of one copy in, in seconds per byte, and choose the better way.
+    def turn(self) -> bool:
+        """Choose for the next timed copy; return whether it is made alone."""
+        if not self.burst:
+            self.since += 1
+            if self.since <= self.patience:
+                return self.alone
+            self.since, self.burst = 0, BURST
+            self.patience = min(max(2 * self.patience, PATIENCE), RETRY)
+        self.burst -= 1
+        return not self.alone
 
-        When there is nothing to choose, `rest` copies need no timing.
-        """
-        if alone == self.led and self.mark and not self.burst:
-            if spent <= self.mark:  # as good as expected: nothing to decide
-                self.times[alone].append(spent)
-                if self.patience == RETRY:
-                    self.unwatched = rest
-                return
-            if spent > STALLED * self.mark:
-                self.times[alone].clear()
-                self.since, self.burst = 0, BURST
+    def learn(self, spent: float, alone: bool) -> None:
+        """Take in the time of one copy, in seconds per byte, and choose the better way."""
         self.times[alone].append(spent)
         if self.burst or not all(self.times):
             return
-        together, by_itself = map(_median, self.times)
-        if self.led != (by_itself < together):
-            self.led, self.since, self.patience = by_itself < together, 0, PATIENCE
-        self.mark = max(together, by_itself)
+        medians = tuple(map(_median, self.times))
+        if medians[not self.alone] < CLEARLY * medians[self.alone]:
+            self.alone, self.since, self.patience = not self.alone, 0, PATIENCE
+        settled = self.patience >= SETTLED and spent <= STALLED * medians[alone]
+        self.untimed = UNTIMED if settled else 0
 
 
 _classes = [_Class() for _ in range(64)]
@@ -126,7 +128,7 @@ def _guess(index: int) -> None:
     """Let a size class that was never measured begin with what was learnt next to it."""
     for near in (index - 1, index + 1):
         if 0 <= near < len(_classes) and all(_classes[near].times):
-            _classes[index].led = _classes[near].led
+            _classes[index].alone = _classes[near].alone
             return
 
 
@@ -149,26 +151,18 @@ def paced(function: Callable[[], T], nbytes: int) -> T:
         return function()
     index = nbytes.bit_length()
     known = _classes[index]
-    if known.unwatched:
-        known.unwatched -= 1
-        return single_threaded(function) if known.led else function()
+    if known.untimed:
+        known.untimed -= 1
+        return single_threaded(function) if known.alone else function()
     if torch.get_num_threads() < 2:
         return function()
     # Threads race here at worst for a measurement; every value they leave is a true one.
-    if known.burst:
-        known.burst -= 1
-        alone = not known.led
-    else:
-        if not known.times[0] and not known.times[1]:
-            _guess(index)
-        alone = known.led
-        known.since += 1
-        if known.since > known.patience:
-            known.since, known.burst = 0, BURST
-            known.patience = min(max(2 * known.patience, PATIENCE), RETRY)
+    if not known.times[0] and not known.times[1]:
+        _guess(index)
+    alone = known.turn()
     start = _clock()
     result = single_threaded(function) if alone else function()
-    known.learn((_clock() - start) / nbytes, alone, UNWATCHED if nbytes < WATCHED else 0)
+    known.learn((_clock() - start) / nbytes, alone)
     return result
 
 
