@@ -37,7 +37,7 @@ SAMPLES = 5
 """Copies whose median time stands for a way: a lost time slice says little about the next copy."""
 
 BURST = 3
-"""Copies made in a row when the other way is tried: enough to outvote what was measured long ago."""
+"""Copies made in a row when the other way is tried: enough to outvote what was measured before."""
 
 PATIENCE, RETRY = 4, 32
 """Timed copies after which the way that lost is tried again, at first and at most.
