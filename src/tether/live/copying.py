@@ -100,18 +100,13 @@ def copy(
     ):
         # What `decide` says for this intent, without asking: detach if there is a graph, clone.
         try:
+            if to == "torch" and not obj.__dict__:
+                return _values(obj)
             if to == "numpy":
                 if obj.nbytes < _SMALL_ARRAY:  # NumPy allocates these quicker
                     return obj.numpy(force=True).copy("K")  # force: detach, resolve, in one call
-                return _own_array(obj)
-            if to == "torch" and not obj.__dict__:
-                source = obj.detach() if obj.requires_grad else obj
-                nbytes = source.nbytes
-                if nbytes < _SMALL:
-                    return source.clone()
-                if nbytes < _POOLED and source.is_cpu:
-                    return threads.paced(source.clone, nbytes)
-                return applying.own(source)
+                if obj.is_cpu:
+                    return _values(obj).numpy()
         except (RuntimeError, TypeError):
             pass  # a layout without nbytes, a dtype or bit that NumPy lacks: ask after all
     intent = Intent(
@@ -135,11 +130,15 @@ def copy(
     return _copy_tree(obj, intent, out, objects, share_types)
 
 
-def _own_array(x: torch.Tensor) -> Any:
-    """Return an array on memory of its own. Raises what `Tensor.numpy` raises."""
-    if x.is_cpu and not (x.is_conj() or x.is_neg()):
-        return applying.own(x.detach() if x.requires_grad else x).numpy()
-    raise TypeError("to be planned")
+def _values(x: torch.Tensor) -> torch.Tensor:
+    """Return the values of a plain tensor on memory of their own, gradient cut."""
+    source = x.detach() if x.requires_grad else x
+    nbytes = source.nbytes
+    if nbytes < _SMALL:
+        return source.clone()
+    if nbytes < _POOLED and source.is_cpu:
+        return threads.paced(source.clone, nbytes)
+    return applying.own(source)
 
 
 def plan(obj: Any, /, **options: Any) -> Plan | TreePlan:

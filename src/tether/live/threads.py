@@ -112,6 +112,10 @@ class _Class:
     def learn(self, spent: float, alone: bool) -> None:
         """Take in the time of one copy, in seconds per byte, and choose the better way."""
         self.times[alone].append(spent)
+        if self.burst and alone and self.times[0] and spent > _median(self.times[0]):
+            self.burst = (
+                0  # one such copy says enough; one on all threads may have had to wake them
+            )
         if self.burst or not all(self.times):
             return
         medians = tuple(map(_median, self.times))
@@ -126,9 +130,10 @@ _classes = [_Class() for _ in range(64)]
 
 def _guess(index: int) -> None:
     """Let a size class that was never measured begin with what was learnt next to it."""
-    for near in (index - 1, index + 1):
+    for near in (index - 1, index + 1, index - 2, index + 2):
         if 0 <= near < len(_classes) and all(_classes[near].times):
             _classes[index].alone = _classes[near].alone
+            _classes[index].patience = PATIENCE
             return
 
 
