@@ -67,10 +67,29 @@ def test_words_say_when_nothing_differs():
     assert any("at no size measured" in line for line in render.words(bench))
 
 
-def test_a_refusal_stands_in_its_row():
+def test_what_was_refused_is_told_below_the_table():
     text = render.to_text(BENCH, width=200)
-    assert "c: RuntimeError: refused" in text
+    assert "Not measured: c: RuntimeError: refused" in text
     assert "25%" in text
+
+
+def test_a_refusal_of_all_is_told_once():
+    refused = [Cost(way, "tensor", 1, None, note="TypeError: no") for way in "ab"]
+    text = render.to_text(BENCH._replace(costs=(*refused, *BENCH.costs)), width=200)
+    assert "Nothing was measured at 1 B: TypeError: no" in text
+
+
+def test_what_is_the_same_in_every_row_is_said_once():
+    here = [cost("a", 4, 1e-6, waits=0, memory="none"), cost("a", 8, 1e-6, waits=1, memory="none")]
+    head, _, below = render.to_text(Bench(tuple(here), {4: 1e-6}), width=200).partition("In every")
+    assert "waits" in head and "memory" not in head
+    assert "memory shared with x: none" in below
+
+
+def test_a_narrow_table_fits_and_says_what_it_leaves_out():
+    text = render.to_text(BENCH, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "Left out for want of room: speed, faults, peak" in text
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def run(
         if found:
             floor[found[0].nbytes] = seconds_of_memory
         if words:
-            disturbed.append(f"at {found[0].nbytes} bytes {words}")
+            disturbed.append(f"at {found[0].nbytes:,} bytes {words}")
     return Bench(tuple(costs), floor, (), machine(setting), (*loaded(), *disturbed))
 
 

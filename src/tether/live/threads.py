@@ -113,9 +113,7 @@ class _Class:
         """Take in the time of one copy, in seconds per byte, and choose the better way."""
         self.times[alone].append(spent)
         if self.burst and alone and self.times[0] and spent > _median(self.times[0]):
-            self.burst = (
-                0  # one such copy says enough; one on all threads may have had to wake them
-            )
+            self.burst = 0  # a slow copy says enough, unless it had to wake other threads
         if self.burst or not all(self.times):
             return
         medians = tuple(map(_median, self.times))

@@ -50,7 +50,10 @@ def to_text(
     console = Console(
         width=width, color_system="auto" if color else None, force_terminal=color, highlight=False
     )
-    parts: list[Any] = [_table(bench, family, old) for family in families(bench)]
+    parts: list[Any] = []
+    for family in families(bench):
+        table, below = _table(bench, family, old, narrow=width < NARROW)
+        parts += [table, *map(Text, below), Text()]
     if bench.limits:
         parts.append(_limits(bench))
     parts += [Text(line) for line in words(bench, old)]
@@ -64,47 +67,106 @@ def families(bench: Bench) -> list[str]:
     return list(dict.fromkeys(cost.family for cost in bench.costs))
 
 
-def _table(bench: Bench, family: str, old: Bench | None) -> Table:
+NARROW = 92
+"""Columns of text below which what can be worked out or seldom differs is left out."""
+
+_FIGURES = ("time", "spread", "speed", "of limit", "faults", "new", "peak")
+_LEFT_OUT = ("speed", "faults", "peak")
+_TIES = {"waits": "waits for the device", "memory": "memory shared with x", "grad": "gradient"}
+"""Columns that mostly say the same in every row, and are then said once, below the table."""
+
+
+def _table(
+    bench: Bench, family: str, old: Bench | None, *, narrow: bool
+) -> tuple[Table, list[str]]:
+    """Return the table of one family, and the lines that belong below it."""
     titles = {"tensor": "Copies of a tensor", "numpy": "A tensor to an independent array"}
-    table = Table(title=titles.get(family, "Cost of one call"), box=box.SIMPLE_HEAD)
+    costs = sorted((c for c in bench.costs if c.family == family), key=lambda c: c.nbytes)
+    measured = [cost for cost in costs if cost.seconds is not None]
+    ties = {name: [_ties(cost)[name] for cost in measured] for name in _TIES}
+    varying = [name for name, found in ties.items() if len(set(found)) > 1]
+    constant = [name for name in _TIES if measured and name not in varying]
+    said = ", ".join(f"{_TIES[name]}: {ties[name][0]}" for name in constant)
+    title = titles.get(family, "Cost of one call")
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.title_justify = "left"
-    table.add_column("bytes", justify="right")
+    table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("way", overflow="fold", min_width=14)
-    for name in ("time", "spread", "speed", "of limit", "faults", "new", "peak", "waits"):
-        table.add_column(name, justify="right")
-    table.add_column("memory")
-    table.add_column("grad")
+    shown = [name for name in _FIGURES if not (narrow and name in _LEFT_OUT)]
+    for name in shown:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in varying:
+        table.add_column(name)
     if old:
         table.add_column("against old", justify="right")
     last = -1
-    for cost in sorted((c for c in bench.costs if c.family == family), key=lambda c: c.nbytes):
+    for cost in measured:
         if last not in {-1, cost.nbytes}:
             table.add_section()
-        table.add_row(*_cells(bench, cost, old, first=cost.nbytes != last))
+        size = amount(cost.nbytes) if cost.nbytes != last else ""
+        compared = [against(cost, old)] if old else []
+        figures = dict(zip(_FIGURES, _figures(bench, cost), strict=True)) | _ties(cost)
+        told = [figures[name] for name in (*shown, *varying)]
+        table.add_row(size, cost.way, *told, *compared)
         last = cost.nbytes
-    return table
+    below = [f"In every row: {said}."] if said else []
+    if narrow:
+        below.append(f"Left out for want of room: {', '.join(_LEFT_OUT)}; --json has them.")
+    return table, below + _refused(costs)
 
 
-def _cells(bench: Bench, cost: Cost, old: Bench | None, *, first: bool) -> list[str]:
-    size = amount(cost.nbytes) if first else ""
-    if cost.seconds is None:
-        return [size, f"{cost.way}: {cost.note}"]
+def _figures(bench: Bench, cost: Cost) -> list[str]:
     share = bench.share(cost)
-    cells = [
-        size,
-        cost.way,
-        duration(cost.seconds),
-        f"{duration(cost.low)}..{duration(cost.high)}",
+    return [
+        duration(cost.seconds or 0),
+        _spread(cost),
         f"{amount(cost.speed or 0)}/s",
         f"{share:.0%}" if share is not None else "?",
         f"{cost.faults:,.0f}" if cost.faults >= 10 else f"{cost.faults:.2g}",
         _known(cost.allocated),
         _known(cost.peak),
-        "?" if cost.waits is None else str(cost.waits),
-        cost.memory or "-",
-        cost.gradient or "-",
     ]
-    return [*cells, against(cost, old)] if old else cells
+
+
+def _spread(cost: Cost) -> str:
+    """Return how far the quartiles lie from the median: the farther one."""
+    median = cost.seconds or 1.0
+    return f"\u00b1{max(cost.high - median, median - cost.low) / median:.0%}"
+
+
+def _ties(cost: Cost) -> dict[str, str]:
+    return {
+        "waits": "?" if cost.waits is None else str(cost.waits),
+        "memory": cost.memory or "-",
+        "grad": cost.gradient or "-",
+    }
+
+
+def _refused(costs: Sequence[Cost]) -> list[str]:
+    """Return a line for each reason why something could not be measured: what, where and why."""
+    reasons: dict[str, list[Cost]] = {}
+    for cost in costs:
+        if cost.seconds is None:
+            reasons.setdefault(cost.note, []).append(cost)
+    every = {cost.way for cost in costs}
+    lines = []
+    for note, refused in reasons.items():
+        ways = list(dict.fromkeys(cost.way for cost in refused))
+        sizes = list(dict.fromkeys(cost.nbytes for cost in refused))
+        asked = {cost.nbytes for cost in costs if cost.way in ways}
+        where = "" if set(sizes) == asked else f" at {_stretch(sizes)}"
+        if len(ways) == len(every) > 1:
+            lines.append(f"Nothing was measured{where}: {note}")
+        else:
+            lines.append(f"Not measured: {', '.join(ways)}{where}: {note}")
+    return lines
+
+
+def _stretch(sizes: Sequence[int]) -> str:
+    """Return the first and the last of sizes in order; two or one by themselves."""
+    if len(sizes) > 2:
+        return f"{len(sizes)} sizes from {amount(sizes[0])} to {amount(sizes[-1])}"
+    return " and ".join(map(amount, sizes))
 
 
 def _known(nbytes: int | None) -> str:
@@ -184,7 +246,7 @@ def words(bench: Bench, old: Bench | None = None) -> list[str]:
     for family in families(bench):
         sizes = ranked(bench, family)
         if not sizes:
-            lines.append("No way could be measured; each row says why.")
+            lines.append("No way could be measured; the reasons are above.")
             continue
         several = len({cost.way for cost in bench.costs if cost.family == family}) > 1
         if several:
