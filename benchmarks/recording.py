@@ -1,10 +1,11 @@
 """What recording costs, as ratios within one run.
 
-``python benchmarks/recording.py [--rounds N] [--json FILE]``: one training step of a 12-block
-transformer of width 64 on one thread, a model whose steps take tens of milliseconds, and one
-64x64 ``clone()``; bare, under an empty function mode, under the recorder, under an empty dispatch
-mode, and under DebugMode and TorchLens where they can be imported. Runs are interleaved, so that a
-noisy machine is noisy for all; the figures are medians, and the bytes an event takes.
+``python benchmarks/recording.py [--rounds N] [--json FILE]``: training steps of a 12-block
+transformer of width 64 and of a model whose steps take a tenth of a second, a forward and backward
+pass without an optimizer, and single calls on 64x64 tensors, all on one thread; bare, under an
+empty function mode, under the recorder, under an empty dispatch mode, and under DebugMode and
+TorchLens where they can be imported. Runs are interleaved, so that a noisy machine is noisy for
+all; the figures are medians, and the bytes an event takes.
 """
 
 from __future__ import annotations
@@ -102,12 +103,37 @@ def training_step(width: int, blocks: int, batch: int, length: int) -> Callable[
     return step
 
 
-def clones(count: int = 1000) -> Callable[[], None]:
-    x = torch.randn(64, 64)
-
+def repeated(call: Callable[[], Any], count: int = 1000) -> Callable[[], None]:
     def step() -> None:
         for _ in range(count):
-            x.clone()
+            call()
+
+    return step
+
+
+def single_calls() -> dict[str, Callable[[], Any]]:
+    """Return calls by what they make: nothing, a view, new memory, or more than one operation."""
+    x, w, b = torch.randn(64, 64), torch.randn(64, 64, requires_grad=True), torch.randn(64)
+    scale = torch.ones(64)
+    return {
+        "x.mul_(1.0)": lambda: x.mul_(1.0),
+        "x[0]": lambda: x[0],
+        "x.clone()": x.clone,
+        "F.linear(x, w, b)": lambda: nn.functional.linear(x, w, b),
+        "F.layer_norm(x, (64,), scale, b)": lambda: nn.functional.layer_norm(x, (64,), scale, b),
+        "F.dropout(x)": lambda: nn.functional.dropout(x),
+        "torch.einsum('ij,jk->ik', x, w)": lambda: torch.einsum("ij,jk->ik", x, w),
+    }
+
+
+def forward_and_backward(width: int, blocks: int, batch: int, length: int) -> Callable[[], None]:
+    torch.manual_seed(0)
+    model = Transformer(width, blocks)
+    ids = torch.randint(0, 256, (batch, length))
+
+    def step() -> None:
+        model(ids).logsumexp(-1).sum().backward()
+        model.zero_grad()
 
     return step
 
@@ -207,7 +233,12 @@ def main() -> None:
     cases = {
         "transformer, 12 blocks of width 64, one step": (training_step(64, 12, 4, 32), 6, 18),
         "transformer, 4 blocks of width 256, one step": (training_step(256, 4, 8, 64), 2, 5),
-        "1000 clones of 64x64": (clones(), 3, 1),
+        "12 blocks of width 64, forward and backward": (
+            forward_and_backward(64, 12, 4, 32),
+            10,
+            18,
+        ),
+        **{f"1000 times {text}": (repeated(call), 3, 1) for text, call in single_calls().items()},
     }
     report: dict[str, Any] = {"torch": torch.__version__, "python": sys.version.split()[0]}
     for title, (step, repeat, warm) in cases.items():
