@@ -323,7 +323,12 @@ class Listener(TorchFunctionMode):
             if who.dead:
                 who.bury()
             categories, refs = self._categories, self._refs
-            for argument in args:
+            arguments = args
+            if kwargs:
+                arguments = (*args, *kwargs.values())
+                if "out" in kwargs or "non_blocking" in kwargs:
+                    plain = False
+            for argument in arguments:
                 category = categories.get(type(argument))
                 if category == PLAIN:
                     # As `Identities.snapshot` does, without the calls.
@@ -343,13 +348,6 @@ class Listener(TorchFunctionMode):
                     rows.append(seen[5])
                 elif category != OTHER and self._look(argument, tensors, reads, rows):
                     plain = False
-            if kwargs:
-                if "out" in kwargs or "non_blocking" in kwargs:
-                    plain = False
-                for argument in kwargs.values():
-                    other = categories.get(type(argument)) == OTHER
-                    if not other and self._look(argument, tensors, reads, rows):
-                        plain = False
             if recorder.contents.watched:
                 recorder.contents.compare(reads, site)
         except Exception as error:  # noqa: BLE001
@@ -364,20 +362,33 @@ class Listener(TorchFunctionMode):
         # After: who was written, what came back.
         try:
             count = len(rows)
-            if plain and count < 15 and categories.get(type(result)) == PLAIN:
+            if plain and count < 14 and categories.get(type(result)) == PLAIN:
+                written: torch.Tensor | None = None
                 for tensor, before in zip(tensors, reads):  # noqa: B905 -- a third of its cost
-                    if before[2] < 0 or tensor._version != before[2]:
-                        break
+                    version = before[2]
+                    if version < 0 or tensor._version != version:
+                        if tensor is not result or version < 0 or recorder.contents.watched:
+                            break
+                        written = tensor
                 else:
-                    # The common case: one tensor came back, and nothing else is to be told.
+                    # The common cases: one tensor came back, new or written in place, and
+                    # nothing else is to be told.
                     if who.dead:
                         who.bury()
                     ref = refs.get(id(result))
-                    seen = who.meet(result) if ref is None else who.snapshot(result)
-                    data = PACK[count + 1](
-                        what.number, site, GRAD_ON if _grad_enabled() else _mode(), self.span,
-                        inner, self.thread, _NO_NOTE, count, 1, 0, *rows, seen[5],
-                    )  # fmt: skip
+                    mode = GRAD_ON if _grad_enabled() else _mode()
+                    if written is None:
+                        seen = who.meet(result) if ref is None else who.snapshot(result)
+                        data = PACK[count + 1](
+                            what.number, site, mode, self.span, inner, self.thread, _NO_NOTE,
+                            count, 1, 0, *rows, seen[5],
+                        )  # fmt: skip
+                    else:
+                        row = who.refresh(written)[5]
+                        data = PACK[count + 2](
+                            what.number, site, mode, self.span, inner, self.thread, _NO_NOTE,
+                            count, 1, 1, *rows, row, row,
+                        )  # fmt: skip
                     log = recorder.log
                     index = log.count
                     log.numbers += data  # as in `EventLog.add`
