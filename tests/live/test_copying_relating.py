@@ -98,3 +98,18 @@ def test_describe():
     with torch.inference_mode():
         assert tether.describe(torch.ones(1)).version is None
     assert "sparse" in str(tether.describe(torch.eye(2).to_sparse()))
+    assert "a view of a tensor [100, 10]" in str(tether.describe(large[:, 3]))
+    assert "conj bit set" in str(tether.describe(torch.ones(2, dtype=torch.complex64).conj()))
+    assert tether.describe(torch.ones(2, dtype=torch.complex64).conj().imag).bits == ("neg",)
+
+
+def test_a_view_that_pytorch_refuses_to_ask_is_described_as_it_stands():
+    made = torch.ones(3, requires_grad=True) * 1
+    with torch.no_grad():
+        view = made[:2]
+    made.mul_(2)
+    with pytest.raises(RuntimeError, match="view was created in no_grad"):
+        view.grad_fn  # noqa: B018 -- asking is what raises
+    assert tether.describe(view).grad_fn == ""
+    with pytest.raises(RuntimeError, match="view was created in no_grad"):
+        view.grad_fn  # noqa: B018 -- and describing has not changed that

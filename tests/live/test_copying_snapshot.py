@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import pytest
@@ -151,3 +153,24 @@ def test_options():
     assert "dict" in repr(half)
     with pytest.raises(TypeError, match="memory"):
         tether.Snapshot({"w": torch.ones(2)}, memory="share")
+
+
+@pytest.mark.parametrize("way", ["pickle", "deepcopy", "tether.copy"])
+def test_it_can_be_copied_and_pickled(way):
+    model = nn.Linear(2, 2)
+    best = tether.Snapshot(model)
+    kept = best.value.weight.detach().clone()
+    held = {"model": model, "best": best}
+    copied = {
+        "pickle": lambda: pickle.loads(pickle.dumps(held)),
+        "deepcopy": lambda: copy.deepcopy(held),
+        "tether.copy": lambda: tether.copy(held),
+    }[way]()
+    with torch.no_grad():
+        copied["model"].weight.add_(1)
+        model.weight.mul_(0)
+    copied["best"].restore()
+    assert torch.equal(copied["model"].weight, kept)
+    copied["best"].update()
+    assert torch.equal(best.value.weight, kept)
+    assert not model.weight.any()

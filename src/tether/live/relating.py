@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from tether.live import numpy_bridge
+from tether.live.identity import is_leaf
 
 MemoryTie = Literal["none", "same", "overlaps", "disjoint", "unknown"]
 GradientTie = Literal["none", "same", "ancestor", "descendant", "common", "cut"]
@@ -67,6 +68,8 @@ class Description(NamedTuple):
     grad_fn: str  # "" for none
     version: int | None  # None for an inference tensor, which counts none
     resizable: bool  # false on pooled and on foreign memory: the storage cannot grow
+    view_of: tuple[int, ...] | None = None  # shape of its base; None where it is no view
+    bits: tuple[str, ...] = ()  # "conj", "neg": what reading it does to its bytes
     note: str = ""
 
     def __str__(self) -> str:
@@ -74,9 +77,11 @@ class Description(NamedTuple):
         where = "a leaf" if self.leaf else f"made by {self.grad_fn}"
         grad = f"{where}, {'requires' if self.requires_grad else 'no'} grad"
         order = "contiguous" if self.contiguous else f"strides {list(self.strides)}"
+        bits = "".join(f", {bit} bit set" for bit in self.bits)
+        base = "" if self.view_of is None else f", a view of a tensor {list(self.view_of)}"
         lines = [
-            f"{self.kind} {size} {self.dtype} on {self.device}, {self.layout}, {order}",
-            f"  memory: {self.bytes_used} bytes used of {self.bytes_kept} kept alive",
+            f"{self.kind} {size} {self.dtype} on {self.device}, {self.layout}, {order}{bits}",
+            f"  memory: {self.bytes_used} bytes used of {self.bytes_kept} kept alive{base}",
             f"  gradient: {grad}",
             f"  version: {'not counted' if self.version is None else self.version}",
         ]
@@ -279,7 +284,13 @@ def _described(x: Any, tensor: torch.Tensor) -> Description:
     strided = tensor.layout is torch.strided and not tensor.is_nested
     if strided and used < kept:
         note = note or f"it keeps {kept - used} bytes alive that it does not use"
-    grad_fn = tensor.grad_fn
+    leaf = is_leaf(tensor)
+    try:
+        grad_fn = None if leaf else tensor.grad_fn
+        made_by = type(grad_fn).__name__ if grad_fn is not None else ""
+    except RuntimeError as error:  # a view that may not follow the writes to its base
+        made_by, note = "a call that PyTorch refuses to tell", str(error).partition(". ")[0]
+    base = tensor._base
     return Description(
         kind=type(x).__name__,
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
@@ -292,9 +303,11 @@ def _described(x: Any, tensor: torch.Tensor) -> Description:
         bytes_kept=kept,
         contiguous=strided and tensor.is_contiguous(),
         requires_grad=tensor.requires_grad,
-        leaf=tensor.is_leaf,
-        grad_fn=type(grad_fn).__name__ if grad_fn is not None else "",
+        leaf=leaf,
+        grad_fn=made_by,
         version=None if tensor.is_inference() else tensor._version,
         resizable=growing,
+        view_of=None if base is None else tuple(base.shape),
+        bits=tuple(bit for bit in ("conj", "neg") if getattr(tensor, f"is_{bit}")()),
         note=note,
     )

@@ -108,6 +108,14 @@ class Snapshot:
                     torch._foreach_lerp_(mixed[0], mixed[1], 1 - decay)
             refreshing.write(plain)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle or a deepcopy holds: the source and the value, from one moment."""
+        with self._lock:
+            return {"_source": self._source, "_value": copying.copy(self._value)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.RLock(), _known=None)
+
     def __repr__(self) -> str:
         return f"<a snapshot of {type(self._source).__name__}>"
 
