@@ -99,9 +99,11 @@ class Dataflow:
                     edges.append(Edge(inner, None))
         self.edges.append(tuple(edges))
         self.carries.append(True)
+        shown = self._shown_through(event)
         for result in event.results:
-            self._producer[result.tensor] = position
-            self._alias[self.memory(result)] = position
+            source = shown.get(result.tensor, position)
+            self._producer[result.tensor] = source
+            self._alias[self.memory(result)] = source
         if event.operation == "data.__set__" and event.reads:
             self._producer[event.reads[0].tensor] = position
         for written in event.writes:
@@ -112,6 +114,21 @@ class Dataflow:
                 continue
             self._producer[written.tensor] = position
             self._note_write(memory, position, written)
+
+    def _shown_through(self, event: Event) -> dict[int, int]:
+        """Return result -> the event whose values it shows, where one call views several tensors.
+
+        Each result of ``broadcast_tensors``, ``meshgrid`` and their kin shows one argument, and no
+        value of the others: it stands for that argument, and the call for nothing.
+        """
+        if len(event.results) < 2 or len(event.reads) < 2 or event.writes:
+            return {}
+        arguments = {self.memory(one): one.tensor for one in event.reads}
+        found = {one.tensor: arguments.get(self.memory(one)) for one in event.results}
+        if None in found.values() or len(set(found.values())) < 2:
+            return {}
+        sources = {one: self._producer.get(read or UNKNOWN, UNKNOWN) for one, read in found.items()}
+        return {one: source for one, source in sources.items() if source != UNKNOWN}
 
     def _note_write(self, memory: int, position: int, written: Operand) -> None:
         """Remember a write; it covers earlier ones of the same elements (and read them first)."""

@@ -95,13 +95,13 @@ class History:
         return makers
 
     def times(self, position: int) -> int:
-        """Count how often the call at a position was made from the same line."""
+        """Count how often the call at a position was made from the same place."""
         event = self.events[position]
-        return self._times[event.operation, event.site]
+        return self._times[event.operation, event.site, event.inner]
 
     @cached_property
-    def _times(self) -> Counter[tuple[str, int]]:
-        return Counter((event.operation, event.site) for event in self.events)
+    def _times(self) -> Counter[tuple[str, int, int]]:
+        return Counter((event.operation, event.site, event.inner) for event in self.events)
 
     # -- who ---------------------------------------------------------------------------------
 

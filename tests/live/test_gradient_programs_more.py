@@ -628,6 +628,32 @@ if __name__ == "__main__":
 }
 
 
+SAMPLED = """\
+import torch
+from torch import nn
+from torch.distributions import Normal
+
+torch.manual_seed(0)
+enc, dec = nn.Linear(3, 2), nn.Linear(2, 3)
+opt = torch.optim.SGD([*enc.parameters(), *dec.parameters()], lr=0.1)
+for i in range(3):
+    x = torch.randn(4, 3)
+    z = Normal(enc(x), 1.0).sample()  #! gradient-cut enc.weight
+    opt.zero_grad()
+    (dec(z) - x).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+def test_a_library_that_switches_gradients_off_inside_is_named(tmp_path):
+    recording = check_program(SAMPLED, tmp_path)
+    (finding,) = [one for one in recording.findings if one.slug == "gradient-cut"]
+    assert "the library switches off inside it" in finding.message
+    (inside,) = [one.site for one in finding.evidence if one.role == "inside"]
+    assert inside.file.replace("\\", "/").endswith("torch/distributions/normal.py")
+    assert "Normal(enc(x), 1.0).rsample()" in finding.fix.text
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CUT)
 def test_a_cut_is_found_where_it_is(name, tmp_path):

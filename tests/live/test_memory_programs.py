@@ -266,6 +266,13 @@ print(loss.item())
 }
 
 QUIET = {
+    "a state_dict loaded back into the tied model that it shows": """
+net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+net[1].weight = net[0].weight
+state = net.state_dict()
+net.load_state_dict(state)
+print(net(torch.arange(3)).sum(), state["0.weight"].sum())
+""",
     "copies of arrays, and arrays used at once": MODEL
     + """
 history, made = [], []

@@ -31,10 +31,16 @@ def shown_path(file: str, folder: str) -> str:
 _CELL = re.compile(r"cell \d+")
 
 
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
+
+
 def shown_line(file: str, line: int, folder: str) -> str:
-    """Return a line as reports show it: ``train.py:14``, ``cell 3, line 5`` in a notebook."""
+    """Return a line as reports show it: ``train.py:14``, ``cell 3, line 5`` in a notebook.
+
+    An installed package's by the path that it is imported by: ``torch/distributions/normal.py:80``.
+    """
     between = ", line " if _CELL.fullmatch(file) else ":"
-    return f"{shown_path(file, folder)}{between}{line}"
+    return f"{_INSTALLED.sub('', shown_path(file, folder))}{between}{line}"
 
 
 @dataclass(frozen=True)

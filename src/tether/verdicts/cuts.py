@@ -216,6 +216,8 @@ def _mode(history: History, at: int, event: Event, expression: str) -> Cut | Non
         )  # fmt: skip
     event_of_switch = history.events[switch]
     where = history.site_of(event_of_switch)
+    if event.site == event_of_switch.site or not where.user:
+        return _switched_inside(history, event, expression)
     how = f"`{shortened(where.expression)}`" if where.expression else "a switch"
     mode = "inference mode" if event_of_switch.note == "inference" else "gradients switched off"
     fix = f"move {expression} out of the block that begins at {place(where)}"
@@ -234,6 +236,23 @@ def _mode(history: History, at: int, event: Event, expression: str) -> Cut | Non
             Evidence("cut", site, f"{expression} builds no graph"),
         ),
     )
+
+
+def _switched_inside(history: History, event: Event, expression: str) -> Cut:
+    """Return the cut by a library's call that switches gradients off for itself."""
+    site, inner = history.site_of(event), history.site(event.inner)
+    what = f"{expression} runs without gradients, which the library switches off inside it"
+    fix = f"use a call that keeps the graph; {expression} at {place(site)} gives values only"
+    if "/torch/distributions/" in inner.file.replace("\\", "/") and ".sample(" in expression:
+        fix = (
+            f"draw with {expression.replace('.sample(', '.rsample(')} at {place(site)}, through"
+            " which gradients reach the distribution's parameters, if it has rsample; if not, weigh"
+            " its log_prob"
+        )
+    found = [Evidence("cut", site, f"{expression} builds no graph")]
+    if inner != site:
+        found.append(Evidence("inside", inner, "it does so here, where gradients are off"))
+    return Cut(site, event.operation, what, fix, tuple(found))
 
 
 def _by_dtype(history: History, _at: int, event: Event, expression: str) -> Cut | None:

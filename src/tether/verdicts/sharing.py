@@ -59,7 +59,7 @@ class Sharing:
                         continue
                     if memory(read) == memory(made) and made.storage != UNKNOWN:
                         self.links[made.tensor] = Link(at, read.tensor)
-            for one in _target(event):
+            for one in () if _onto_itself(event) else _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
             if event.operation not in NO_VALUES or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
@@ -132,6 +132,17 @@ def _target(event: Event) -> tuple[Operand, ...]:
         first = event.reads[0].tensor
         return tuple(one for one in event.writes if one.tensor == first) or event.writes
     return event.writes
+
+
+def _onto_itself(event: Event) -> bool:
+    """Whether a copy wrote the very elements that it read: nothing is another value after it.
+
+    Loading a ``state_dict`` back into the model that it shows does so, parameter by parameter.
+    """
+    if event.operation != "copy_" or len(event.reads) != 2:
+        return False
+    target, source = event.reads
+    return target.storage == source.storage != UNKNOWN and target[3:7] == source[3:7]
 
 
 def _matter(event: Event) -> tuple[Operand, ...]:
