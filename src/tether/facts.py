@@ -87,6 +87,7 @@ NOTES = {
     "grad.__get__": "'none' when the gradient read was None",
     "grad.__set__": "'none' when it was set to None",
     "backward": "'raised' when it raised (the Raised fact has the message), 'create_graph'",
+    "autograd.grad": "'of N', its first N operands being the losses; then ', create_graph'",
     "*": "'raised' when the call raised; 'out' when results went to an out= argument",
 }
 """What `Event.note` says, by operation."""

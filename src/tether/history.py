@@ -22,6 +22,13 @@ from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
 _NOWHERE = Site("<unknown>", 0)
 
 
+def losses_of(event: Event) -> tuple[Operand, ...]:
+    """Return the losses among the operands of a backward pass; the rest was asked for."""
+    if event.operation == "autograd.grad" and event.note.startswith("of "):
+        return event.reads[: int(event.note.removeprefix("of ").partition(",")[0])]
+    return event.reads
+
+
 class History:
     """A trace, indexed.
 
@@ -196,9 +203,8 @@ class History:
         asked: dict[int, int] = {}
         for position in range(first, len(self.events)):
             event = self.events[position]
-            if event.operation == "autograd.grad" and event.note.startswith("of "):
-                wanted = event.reads[int(event.note.removeprefix("of ")) :]
-                for leaf in wanted:
+            if event.operation == "autograd.grad":
+                for leaf in event.reads[len(losses_of(event)) :]:
                     if leaf.leaf and leaf.requires_grad:
                         asked.setdefault(leaf.tensor, position)
             if event.operation == "grad.__get__" and event.inner == event.site and event.reads:

@@ -266,6 +266,26 @@ print(loss.item())
 }
 
 QUIET = {
+    "a loss of several tasks, each with a differentiated inner step": """
+w, x = torch.ones(3, requires_grad=True), torch.ones(3)
+for _ in range(3):
+    total = 0
+    for _ in range(3):
+        (slope,) = torch.autograd.grad((w * x).sum(), w, create_graph=True)
+        total = total + ((w - slope) * x).square().sum()
+    w.grad = None
+    total.backward()
+""",
+    "three losses of one forward pass, each with a pass of its own": MODEL
+    + """
+for _ in range(4):
+    a = model(x).tanh()
+    a.sum().backward(retain_graph=True)
+    b = a.exp()
+    b.sum().backward(retain_graph=True)
+    c = b.sin()
+    c.sum().backward()
+""",
     "a state_dict loaded back into the tied model that it shows": """
 net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
 net[1].weight = net[0].weight

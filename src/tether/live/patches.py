@@ -273,7 +273,7 @@ class Patches:
             if silent:
                 push(listener)
             # backward(create_graph=True) leaves gradients that hold the graph they came from.
-            creates = accumulates and len(args) > 2 and bool(args[2])
+            creates = len(args) > 2 and bool(args[2])
             note, results = "create_graph" if creates else "", []
             recorder.gradients.trains()
             try:
@@ -288,7 +288,9 @@ class Patches:
                     remove(listener)
                 listener.span = outer
                 with muted(listener):
-                    extra = f"of {len(losses)}" if asked and not note else note
+                    extra = note
+                    if asked and note != "raised":
+                        extra = f"of {len(losses)}" + (f", {note}" if note else "")
                     if recorder.holdings is not None:
                         recorder.holdings.backward_ended(place[0])
                     index = listener.note(name, place, results=results, note=extra, snapshots=reads)

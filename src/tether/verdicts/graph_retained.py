@@ -6,7 +6,7 @@ import ast
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix
@@ -62,13 +62,22 @@ def check(history: History) -> Iterator[Finding]:
     yield from _gradients(history)
 
 
-def _windows(history: History) -> list[int]:
-    """Positions that part the program's steps: its backward passes from a loss."""
-    return history.backwards
+def _steps(history: History, calls: Iterable[int]) -> int:
+    """Count the steps in which these calls were made; 0 where the program has no step.
 
-
-def _window(history: History, at: int) -> int:
-    return bisect_left(_windows(history), at)
+    Backward passes part them, those of one line at a time: a step may hold passes of several lines
+    (two networks' losses). After `autograd.grad` with ``create_graph`` the graph is to go on.
+    """
+    if "passes by line" not in history.memo:
+        lines: dict[int, list[int]] = defaultdict(list)
+        for at in history.backwards:
+            event = history.events[at]
+            if event.operation == "backward" or not event.note.endswith("create_graph"):
+                lines[event.site].append(at)
+        history.memo["passes by line"] = list(lines.values())
+    found = list(calls)
+    passes: list[list[int]] = history.memo["passes by line"]
+    return max((len({bisect_left(one, at) for at in found}) for one in passes), default=0)
 
 
 def _kept(history: History) -> dict[int, Operand]:
@@ -104,9 +113,8 @@ def _container(history: History, name: str, tensors: list[int]) -> Finding | Non
     together = [one for one in tensors if made[one] >= 0 and _death(history, one) > latest]
     if not together:
         return None
-    if history.backwards:
-        graphs = len({_window(history, made[one]) for one in together})
-    else:
+    graphs = _steps(history, (made[one] for one in together))
+    if not history.backwards:
         graphs = _apart(history, [made[one] for one in together])
     if graphs < LEAST:
         return None
@@ -227,29 +235,28 @@ def _called(node: ast.expr) -> str:
 
 def _chains(history: History, kept: dict[int, Operand], told: set[int]) -> Iterator[Finding]:
     """Find a named tensor whose one graph reaches back over several steps."""
-    places: dict[int, tuple[int, int, set[int]]] = {}
+    places: dict[int, tuple[int, int, int]] = {}
     for tensor, operand in kept.items():
         made = history.made_at(tensor)
         if tensor in told or made < 0 or _death(history, tensor) < len(history.events):
             continue
         writes = list(history.writes_to(operand, made))
         at = writes[-1] if writes else made
-        windows = {_window(history, one) for one in graph_of(history, at)}
-        windows.add(_window(history, at))
-        if len(windows) >= LEAST and history.backwards:
+        steps = _steps(history, {at, *graph_of(history, at)})
+        if steps >= LEAST:
             number = history.events[at].site
-            if number not in places or len(windows) > len(places[number][2]):
-                places[number] = (tensor, at, windows)
+            if number not in places or steps > places[number][2]:
+                places[number] = (tensor, at, steps)
     graphs: set[int] = set()
-    for tensor, at, windows in sorted(places.values(), key=lambda one: one[1]):
+    for tensor, at, steps in sorted(places.values(), key=lambda one: one[1]):
         graph = graph_of(history, at)
         if at in graphs:
             continue
         graphs |= graph
-        yield _chain(history, tensor, at, windows)
+        yield _chain(history, tensor, at, steps)
 
 
-def _chain(history: History, tensor: int, at: int, windows: set[int]) -> Finding:
+def _chain(history: History, tensor: int, at: int, steps: int) -> Finding:
     event = history.events[at]
     name = history.name_of(tensor)
     site = history.site_of(event)
@@ -261,7 +268,7 @@ def _chain(history: History, tensor: int, at: int, windows: set[int]) -> Finding
         site=site,
         operation=event.operation,
         message=(
-            f"The graph of `{name}` reaches back over {len(windows)} steps, {_size(nbytes)}: each"
+            f"The graph of `{name}` reaches back over {steps} steps, {_size(nbytes)}: each"
             f" step at {place(site)} adds to it."
         ),
         evidence=(
@@ -271,7 +278,7 @@ def _chain(history: History, tensor: int, at: int, windows: set[int]) -> Finding
             f"Add values without their graph at {place(site)}: .item() or .detach()"
             f" (or {name} = {name}.detach() once a step)."
         ),
-        count=len(windows),
+        count=steps,
         bytes=nbytes,
         tensors=(tensor,),
     )
@@ -309,7 +316,7 @@ def _nameless(history: History, told: set[int]) -> Iterator[Finding]:
         if at not in within and history.inside(history.events[at], "backward", "function") < 0:
             groups[history.events[at].site].append(at)
     for places in groups.values():
-        steps = len({_window(history, at) for at in places})
+        steps = _steps(history, places)
         if steps >= LEAST:
             yield _held(history, [alive[at] for at in places], places, steps)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tether.history import History
-from tether.verdicts.paths import Paths, follow, losses_of
+from tether.history import History, losses_of
+from tether.verdicts.paths import Paths, follow
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tether.dataflow import Edge
 from tether.facts import Event, Operand
-from tether.history import History, overlaps
+from tether.history import History, losses_of, overlaps
 
 STEP_FUNCTIONS = frozenset(
     {"round", "floor", "ceil", "sign", "trunc", "fix", "sgn", "heaviside", "floor_divide"}
@@ -171,10 +171,3 @@ def is_step(history: History, event: Event) -> bool:
         return False
     text = "".join(history.site_of(event).expression.split())
     return "rounding_mode=" in text and "rounding_mode=None" not in text
-
-
-def losses_of(event: Event) -> tuple[Operand, ...]:
-    """Return the losses among the operands of a backward pass; the rest was asked for."""
-    if event.operation == "autograd.grad" and event.note.startswith("of "):
-        return event.reads[: int(event.note.removeprefix("of "))]
-    return event.reads
