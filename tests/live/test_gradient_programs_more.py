@@ -603,6 +603,43 @@ for i in range(3):
     loss.backward()
     opt.step()
 """,
+    "a sampled action beside the log-probability that is made a number": """\
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+torch.manual_seed(0)
+policy, value = nn.Linear(4, 2, bias=False), nn.Linear(4, 1, bias=False)
+opt = torch.optim.Adam([*policy.parameters(), *value.parameters()], 1e-2)
+for episode in range(4):
+    logps, values = [], []
+    for t in range(5):
+        state = torch.randn(4)
+        chances = Categorical(logits=policy(state))
+        action = chances.sample()
+        logps.append(chances.log_prob(action).item())  #! gradient-cut policy.weight
+        values.append(value(state))
+    gain = torch.ones(5) - torch.stack(values).squeeze(1)
+    loss = -(torch.tensor(logps) * gain.detach()).sum() + gain.pow(2).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "the optimizer of the model that a deepcopy was made of": """\
+import copy
+
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1, bias=False))
+model = copy.deepcopy(net)
+opt = torch.optim.SGD(net.parameters(), 0.1)  #! parameter-stale net.0.weight
+for _ in range(3):
+    loss = model(torch.ones(4, 3)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
     "main() function": """\
 import torch
 from torch import nn

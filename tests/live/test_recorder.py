@@ -438,3 +438,17 @@ def test_where_cuda_takes_its_flag():
     assert first_bool((x, 0, True))
     assert not first_bool((x, 0, False))
     assert not first_bool((x, "cuda"))
+
+
+def test_a_call_that_python_specialises_stays_one_place():
+    """CPython 3.11 makes a call of a builtin from another instruction once it is warm."""
+
+    def numbers(tensors):
+        return [float(one) for one in tensors]
+
+    with Recorded() as r:
+        for _ in range(50):
+            numbers([torch.ones(()), torch.zeros(())])
+    events = [event for event in r.trace.events if event.operation == "__float__"]
+    assert len(events) == 100
+    assert len({event.site for event in events}) == 1

@@ -11,6 +11,7 @@ line" filter counts as it would have.
 from __future__ import annotations
 
 import functools
+import itertools
 import linecache
 import os
 import site as site_packages
@@ -18,7 +19,6 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable
-from typing import Any
 
 from tether.facts import Site
 
@@ -53,6 +53,7 @@ def _is_user_path(file: str) -> bool:
     return not path.startswith((_PACKAGE + os.sep, *_LIBRARY))
 
 
+_Position = tuple[int | None, int | None, int | None, int | None]
 _caller = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
 
 
@@ -76,7 +77,7 @@ class Place:
 class CodePlaces:
     """What is known of one code object: whose it is, and its places met so far."""
 
-    __slots__ = ("code", "file", "places", "skip", "user")
+    __slots__ = ("code", "file", "numbers", "places", "skip", "user")
 
     def __init__(self, code: types.CodeType) -> None:
         self.code = code  # held, so that its id stays its own
@@ -85,6 +86,12 @@ class CodePlaces:
         self.user = is_user_file(name)
         self.skip = any(part in name for part in _SKIPPED)
         self.places: dict[int, Place] = {}
+        self.numbers: dict[_Position, int] = {}  # of the places whose columns are known
+
+    def position(self, offset: int) -> _Position:
+        """Return the first line, last line, first and last column (in bytes) of an instruction."""
+        following = itertools.islice(self.code.co_positions(), max(offset, 0) // 2, None)
+        return next(following, (None,) * 4)
 
 
 class Places:
@@ -102,12 +109,21 @@ class Places:
         return known
 
     def add(self, known: CodePlaces, offset: int) -> Place:
-        """Learn a place that was not met before."""
+        """Learn a place that was not met before.
+
+        Python rewrites instructions as it goes, so that one call may come from two of them: those
+        of one position in the text are one place.
+        """
         place = known.places.get(offset)
         if place is None:
-            self._all.append((known, offset))
-            place = Place(len(self._all) - 1, known.code, offset)
-            known.places[offset] = place
+            position = known.position(offset)
+            number = known.numbers.get(position, -1)
+            if number < 0:
+                self._all.append((known, offset))
+                number = len(self._all) - 1
+                if position[2] is not None:
+                    known.numbers[position] = number
+            place = known.places[offset] = Place(number, known.code, offset)
         return place
 
     def add_definition(self, code: types.CodeType) -> int:
@@ -152,17 +168,12 @@ class Places:
 
     def resolve(self, first: int = 0) -> list[Site]:
         """Turn every place from number `first` on into its file, line and columns."""
-        tables: dict[int, list[Any]] = {}
         sites = []
         for place in self._all[first:]:
             if isinstance(place, Site):
                 sites.append(place)
                 continue
-            known, offset = place
-            table = tables.get(id(known.code))
-            if table is None:
-                table = tables[id(known.code)] = list(known.code.co_positions())
-            sites.append(_site(known, table, offset))
+            sites.append(site_at(*place))
         return sites
 
 
@@ -173,12 +184,10 @@ def _line_of(code: types.CodeType, offset: int) -> int:
     return code.co_firstlineno
 
 
-def _site(known: CodePlaces, table: list[Any], offset: int) -> Site:
+def site_at(known: CodePlaces, offset: int) -> Site:
+    """Return where an instruction of a code object stands in the program's text."""
     code = known.code
-    index = offset // 2
-    line, end_line, column, end_column = (None,) * 4
-    if 0 <= index < len(table):
-        line, end_line, column, end_column = table[index]
+    line, end_line, column, end_column = known.position(offset)
     line = line or code.co_firstlineno
     end_line = end_line or line
     first, last = 0, 0

@@ -33,7 +33,7 @@ from tether.live import running
 from tether.live.gradients import GradientLog
 from tether.live.recorder import Listener, _past_dispatch
 from tether.live.session import Session
-from tether.live.sites import _site
+from tether.live.sites import site_at
 
 MOST = 200_000
 """Values that are summed up in one trial; what is handed out after that is counted only."""
@@ -159,7 +159,7 @@ class Trial(Listener):
         place = known.places.get(offset) or self.recorder.places.add(known, offset)
         found = self._positions.get(place.number)
         if found is None:
-            site = _site(known, list(known.code.co_positions()), offset)
+            site = site_at(known, offset)
             found = self._positions[place.number] = site[:5]
         return found
 

@@ -10,6 +10,7 @@ from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, listed, place
 from tether.verdicts.cuts import Cut, described
 from tether.verdicts.missing import in_how_many, missing
+from tether.verdicts.parameter_stale import stale
 from tether.verdicts.paths import Paths
 
 PAGE = """
@@ -51,7 +52,10 @@ def check(history: History) -> Iterator[Finding]:
     found = missing(history)
     groups: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
     told: dict[tuple[str, int, int, str], tuple[Paths, Cut, list[Cut]]] = {}
+    elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
     for tensor in [*found.none, *found.stopped]:
+        if tensor in elsewhere:
+            continue
         story = _story(history, found.reaching(tensor), tensor)
         if story is None:
             continue
@@ -66,7 +70,12 @@ def check(history: History) -> Iterator[Finding]:
 def _story(
     history: History, reaching: list[Paths], tensor: int
 ) -> tuple[Paths, Cut, list[Cut]] | None:
-    """Find the cut nearest to the tensor, and those after it, on the first path that has any."""
+    """Find the cut to tell, and those that remain, on the first path that has any.
+
+    It is the one nearest to the tensor among those that every way passes: whoever opens it, and
+    what every way passes after it, has the gradient, though other ways stay cut (an action that is
+    sampled, beside its log-probability). Where each way has a cut of its own, all are to be opened.
+    """
     for paths in reaching:
         bit = 1 << paths.tensors.index(tensor)
         if paths.live & bit:
@@ -74,7 +83,10 @@ def _story(
         positions = paths.of(paths.cuts, tensor)
         if positions:
             later = [at for at in paths.of(paths.later, tensor) if at > positions[0]]
-            rest = sorted({*positions[1:], *later})
+            cuts = sorted({*positions, *later})
+            always = set(paths.of(paths.always, tensor))
+            cuts = [at for at in cuts if at in always] or cuts
+            positions, rest = cuts[:1], cuts[1:]
             return paths, described(history, positions[0]), _distinct(history, rest)
     if reaching and all(one.live & 1 << one.tensors.index(tensor) for one in reaching):
         # The graph was whole, and yet no gradient came: a custom backward kept it.

@@ -15,8 +15,9 @@ PAGE = """
 
 ## What it says
 The optimizer and the model hold different tensors. Either the optimizer steps a tensor that the
-model has replaced, or a parameter of the model gets gradients and no optimizer holds it, since it
-was made after the optimizer or stands where `parameters()` does not look (a plain Python list).
+model has replaced, or it steps one model while the loss is computed with its twin (a deepcopy), or
+a parameter of the model gets gradients and no optimizer holds it, since it was made after the
+optimizer or stands where `parameters()` does not look (a plain Python list).
 
 ## Why it matters
 Everything runs without an error, and the part concerned never trains.
@@ -46,9 +47,9 @@ def check(history: History) -> Iterator[Finding]:
 
 
 def stale(history: History) -> list[Finding]:
-    """Find tensors that an optimizer steps while another one bears their name; computed once."""
+    """Find tensors that an optimizer steps while others train in their place; computed once."""
     if "stale" not in history.memo:
-        history.memo["stale"] = list(_replaced(history))
+        history.memo["stale"] = [*_replaced(history), *_twins(history)]
     found: list[Finding] = history.memo["stale"]
     return found
 
@@ -102,6 +103,76 @@ def _replaced(history: History) -> Iterator[Finding]:
         )
 
 
+def _twins(history: History) -> Iterator[Finding]:
+    """Find models that an optimizer steps while the loss is computed with another of their make.
+
+    The other's parameters have the same names below its own, the same shapes and classes; they get
+    the gradients, and no optimizer holds them.
+    """
+    found = missing(history)
+    twins: dict[tuple[str, str, tuple[int, ...]], int] = {}
+    for tensor in sorted(_with_gradient(history) - history.held):
+        key = _place_in_model(history, tensor)
+        if key is not None:
+            twins.setdefault(key, tensor)
+    groups: dict[tuple[int, str, str], list[tuple[int, int]]] = {}
+    for tensor in found.none:
+        key = _place_in_model(history, tensor)
+        twin = twins.get(key) if key is not None and tensor in history.held else None
+        if twin is not None:
+            roots = (history.name_of(tensor).split(".")[0], history.name_of(twin).split(".")[0])
+            site = _holder(history, tensor).site
+            groups.setdefault((site, *roots), []).append((tensor, twin))
+    for (number, root, other), pairs in groups.items():
+        if root != other:
+            yield _twin(history, number, other, pairs)
+
+
+def _twin(history: History, number: int, other: str, pairs: list[tuple[int, int]]) -> Finding:
+    (tensor, twin), site = pairs[0], history.site(number)
+    kind = _holder(history, tensor).kind
+    names = [history.name_of(one) for one, _ in pairs]
+    whole = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and {len(names) - 1} more"
+    position = history.made_at(twin)
+    made = history.site_of(history.events[position]) if position != UNKNOWN else history.site(-1)
+    return Finding(
+        slug="parameter-stale",
+        severity="warning",
+        subject=names[0],
+        site=site,
+        operation="Parameter",
+        message=(
+            f"{kind} steps {whole}, which got no gradient {in_how_many(history, tensor)}: the"
+            f" loss is computed with `{history.name_of(twin)}`, made at {place(made)}, which no"
+            " optimizer holds."
+        ),
+        also=tuple(names[1:]),
+        evidence=(
+            Evidence("held", site, f"{kind} takes `{names[0]}` here"),
+            Evidence("made", made, f"`{history.name_of(twin)}`, which gets the gradient, is made"),
+        ),
+        fix=Fix(f"Give the optimizer at {place(site)} the parameters of `{other}`."),
+        tensors=tuple(one for one, _ in pairs),
+    )
+
+
+def _place_in_model(history: History, tensor: int) -> tuple[str, str, tuple[int, ...]] | None:
+    """Return where a parameter stands in its model: the path below it, the class, the shape."""
+    fact, operand = history.facts_of_name(tensor), history.operand_of(tensor)
+    if fact is None or operand is None or not fact.module:
+        return None
+    return fact.name.partition(".")[2], fact.owner, operand.shape
+
+
+def _with_gradient(history: History) -> set[int]:
+    return {
+        tensor
+        for fact in history.after_backward
+        for tensor, status in fact.status.items()
+        if status != "none"
+    }
+
+
 def _holder(history: History, tensor: int) -> OptimizerFact:
     return next(one for one in history.trace.optimizers if tensor in one.tensors)
 
@@ -110,12 +181,6 @@ def _unheld(history: History) -> Iterator[Finding]:
     """Find parameters with a gradient that no optimizer holds, though it holds their model's."""
     if not history.steps:
         return
-    had = {
-        tensor
-        for fact in history.after_backward
-        for tensor, status in fact.status.items()
-        if status != "none"
-    }
     roots: dict[str, OptimizerFact] = {}
     for optimizer in history.trace.optimizers:
         for tensor in optimizer.tensors:
@@ -124,7 +189,7 @@ def _unheld(history: History) -> Iterator[Finding]:
                 roots.setdefault(fact.name.split(".")[0], optimizer)
     explained = {name for one in stale(history) for name in (one.subject, *one.also)}
     groups: dict[tuple[str, int], list[int]] = {}
-    for tensor in sorted(had - history.held):
+    for tensor in sorted(_with_gradient(history) - history.held):
         fact = history.facts_of_name(tensor)
         if fact is None or not fact.module or fact.name in explained:
             continue

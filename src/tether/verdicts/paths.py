@@ -22,6 +22,9 @@ STEP_FUNCTIONS = frozenset(
 )
 """Differentiable in PyTorch's books, with a derivative of zero wherever there is one."""
 
+MOST = 2_000_000
+"""Events times cuts up to which it is found out which cuts every way passes: a second or two."""
+
 
 @dataclass
 class Paths:
@@ -34,6 +37,7 @@ class Paths:
     smooth: int = 0  # ... and not only through step functions
     cuts: dict[int, int] = field(default_factory=dict)  # position -> bits of tensors cut there
     later: dict[int, int] = field(default_factory=dict)  # explicit cuts after a first one
+    always: dict[int, int] = field(default_factory=dict)  # of both, those that every way passes
     steps: dict[int, int] = field(default_factory=dict)  # step functions met while live
     functions: dict[int, int] = field(default_factory=dict)  # custom Functions met while live
     likely: int = 0  # bits whose path goes over a bridge that is not certain
@@ -85,6 +89,7 @@ class _Walk:
         losses = losses_of(events[paths.backward])
         edges = [one for one in self.flow.edges[paths.backward] if one.operand in losses]
         paths.reaches, paths.live, paths.smooth, paths.likely = self._into(paths.backward, edges)
+        self._find_always(edges)
         missing = paths.reaches & ~paths.smooth
         for mapping in (paths.cuts, paths.later, paths.steps):
             for position in list(mapping):
@@ -92,6 +97,42 @@ class _Walk:
                 if not mapping[position]:
                     del mapping[position]
         return paths
+
+    def _find_always(self, ends: Sequence[Edge]) -> None:
+        """Find which cuts lie on every way of a tensor that is cut at more than one."""
+        paths = self.paths
+        once = several = 0
+        for bits in paths.cuts.values():
+            once, several = once | bits, several | once & bits
+        if not several:
+            return
+        # A line that cuts again and again cuts as one: all its calls are opened together.
+        lines: dict[tuple[str, int], set[int]] = defaultdict(set)
+        for at in (*paths.cuts, *paths.later):
+            event = self.history.events[at]
+            lines[event.operation, event.site].add(at)
+        behind = self.flow.behind(paths.backward)
+        if len(behind) * len(lines) > MOST:
+            return
+        for line in lines.values():
+            bits = several & ~self._past(line, behind, ends)
+            paths.always.update((at, bits) for at in line if bits)
+
+    def _past(self, cuts: set[int], behind: Sequence[int], ends: Sequence[Edge]) -> int:
+        """Return the tensors whose values reach the loss by a way that passes none of the cuts."""
+        reaches: dict[int, int] = {}
+        for position in behind:
+            if position not in cuts and self.flow.carries[position]:
+                reaches[position] = self._reaching(self.flow.edges[position], reaches)
+        return self._reaching(ends, reaches)
+
+    def _reaching(self, edges: Sequence[Edge], reaches: dict[int, int]) -> int:
+        bits = 0
+        for edge in edges:
+            bits |= reaches.get(edge.source, 0)
+            if edge.operand is not None:
+                bits |= self._own_bits(edge.operand)
+        return bits
 
     def _through(self, position: int, event: Event) -> None:
         """Carry the masks through one event."""
