@@ -4,6 +4,7 @@ import re
 from dataclasses import fields, replace
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from tether import rulebook_cli
@@ -17,8 +18,14 @@ def test_the_rule_holds(rule):
     verdict = try_rule(rule)
     if verdict.status == "not tried":
         pytest.skip("; ".join(verdict.seen))
+    if rule.since and release(torch.__version__) < release(rule.since):
+        pytest.skip(f"so since PyTorch {rule.since}")
     assert verdict.tried
     assert not verdict.seen
+
+
+def release(version):
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 ALIASES = [(rule, name) for rule in RULES for name in rule.names if name.isidentifier()]

@@ -152,6 +152,7 @@ class Rule:
     only: When = ANY  # the sources it makes sense for
     names: tuple[str, ...] = ()  # further operation names that mean this call
     needs: Literal["", "cuda", "numpy"] = ""  # what the machine must have
+    since: str = ""  # PyTorch release it was tried on, where an earlier one was found different
 
     @property
     def operation(self) -> str:

@@ -394,14 +394,16 @@ COPY_RULES = (
         rule(
             "asarray",
             "torch.asarray(x)",
-            "Returns the very same tensor, gradient and all.",
+            "Returns the very same tensor, gradient and all; PyTorch 2.11 cut the gradient.",
             SAME,
+            since="2.13",
         ),
         rule(
             "asarray:copy",
             "torch.asarray(x, copy=True)",
-            "A copy in memory of its own that stays in the graph.",
+            "A copy in memory of its own that stays in the graph; PyTorch 2.11 cut the gradient.",
             CLONE,
+            since="2.13",
         ),
         rule(
             "empty_like",
