@@ -32,7 +32,7 @@ def test_a_rule_is_whole(rule):
         assert case.when != When(), "a case that always holds hides those after it"
     for case in rule.cases:
         if case.effect.raises:
-            assert re.match(r"\w+(Error|Exception): ", case.effect.raises)
+            assert re.match(r"(\w+(Error|Exception)\|?)+: ", case.effect.raises)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)

@@ -56,7 +56,7 @@ def when(condition: When, effect: Effect) -> Case:
 
 
 def raises(text: str, condition: When = ANY) -> Case:
-    """Make a case that raises; `text` is ``Type: part of the message``."""
+    """Make a case that raises; `text` is ``Type: part of the message``, or ``One|Other: part``."""
     return Case(condition, Effect("values", raises=text))
 
 

@@ -300,6 +300,13 @@ class _Text:
             return None
         node: ast.AST = call
         above = self._parents.get(node)
+        # What a method or an index gives is kept: the array lived on, so that is a view of it.
+        while (
+            isinstance(above, ast.Attribute)
+            or (isinstance(above, ast.Call) and above.func is node)
+            or (isinstance(above, ast.Subscript) and above.value is node)
+        ):
+            node, above = above, self._parents.get(above)
         while isinstance(above, (ast.ListComp, ast.DictComp, ast.List, ast.Dict, ast.Tuple)):
             if isinstance(above, ast.ListComp) and above.elt is not node:
                 return None
@@ -349,7 +356,7 @@ class _Text:
         loop = self._loop(kept.node)
         if loop is not None and not kept.many and node.lineno <= (loop.end_lineno or 0):
             return False
-        return kept.many or self._set_once(kept.name, scope)
+        return kept.many or self._set_once(kept, scope, node.lineno)
 
     def _line_in(self, scope: ast.AST, taken: ast.Call, done: Site) -> int:
         """Return the line of a scope at which the write happens: its own, or that of a call."""
@@ -394,16 +401,18 @@ class _Text:
                 found = node
         return found
 
-    def _set_once(self, name: str, scope: ast.AST) -> bool:
+    def _set_once(self, kept: Kept, scope: ast.AST, line: int) -> bool:
+        """Whether a name set by the call is set nowhere else, but for a `best = None` above it."""
         stores = [
-            node
+            node.lineno
             for node in self._nodes
             if isinstance(node, (ast.Name, ast.Attribute))
             and isinstance(node.ctx, ast.Store)
-            and ast.unparse(node) == name
+            and ast.unparse(node) == kept.name
             and self._scope(node) is scope
         ]
-        return len(stores) <= 2  # `best = None` above it, and the array
+        last = kept.node.end_lineno or kept.node.lineno
+        return len(stores) <= 2 and not any(last < one <= line for one in stores)
 
 
 def _target(target: ast.expr, call: ast.Call) -> Kept | None:

@@ -450,6 +450,8 @@ class _Judge:
                 return Reason("unknown", f"a {kind} may be more than its elements")
             if self._memory(one) in self.exported and self._unwatched(one):
                 return Reason("unknown", "an array on its memory may have been written unheard")
+        if self._outlived_by_array(source, copy):
+            return Reason("unknown", "the array behind its source may have been written later on")
         if copy.dtype.startswith("complex"):
             return Reason("unknown", "a complex tensor may be conjugated in name only")
         if (source.version == UNKNOWN) != (copy.version == UNKNOWN):
@@ -486,6 +488,17 @@ class _Judge:
             or any("not looked for" in gap.reason or "no longer" in gap.reason
                    for gap in self.trace.gaps)
         )  # fmt: skip
+
+    def _outlived_by_array(self, source: Operand, copy: Operand) -> bool:
+        """Whether the source was made of an array, and gone before the copy was.
+
+        Its memory is the array's, which may live on: bytes are compared only while a tensor shows
+        them.
+        """
+        fact = self.trace.storages[source.storage]
+        if fact.memory == UNKNOWN or fact.freed == UNKNOWN:
+            return False
+        return self.history.position(fact.freed) < self._lives_until(copy)
 
     def _kind(self, operand: Operand) -> str:
         fact = self.trace.tensors.get(operand.tensor)

@@ -209,6 +209,27 @@ class _Texts:
                 "multiplying a list repeats the object, not its memory",
                 f"Make each its own: [{item} for _ in range({count})].",
             )
+        elif isinstance(value, ast.ListComp) and _one_object(value):
+            item = ast.unparse(value.elt)
+            self._fillings[target] = Made(
+                _site(file, value, text),
+                "list of one name",
+                f"the list takes `{item}` itself each time, not what it holds",
+                f"Put a copy there each time: {item}.clone().",
+            )
+        elif (
+            isinstance(value, ast.Call)
+            and ast.unparse(value.func).endswith("dict.fromkeys")
+            and len(value.args) == 2
+        ):
+            keys, item = (ast.unparse(one) for one in value.args)
+            self._fillings[target] = Made(
+                _site(file, value, text),
+                "dict.fromkeys",
+                "dict.fromkeys gives every key the same object",
+                f"Make each its own: {{key: {item} for key in {keys}}}"
+                + (f", with {item}.clone()." if item.isidentifier() else "."),
+            )
         elif (
             isinstance(value, ast.Call)
             and ast.unparse(value.func) in ("copy.copy", "copy")
@@ -230,6 +251,20 @@ class _Texts:
             f"Append a copy: {ast.unparse(func)}({ast.unparse(item)}.clone()).",
             (loop.lineno, loop.end_lineno or loop.lineno),
         )
+
+
+def _one_object(value: ast.ListComp) -> bool:
+    """Whether each item of a comprehension is one variable that the comprehension does not set."""
+    bound = {
+        node.id
+        for generator in value.generators
+        for node in ast.walk(generator)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    item = value.elt
+    while isinstance(item, ast.Attribute):
+        item = item.value
+    return isinstance(item, ast.Name) and item.id not in bound
 
 
 def _site(file: str, node: ast.expr, text: str) -> Site:
