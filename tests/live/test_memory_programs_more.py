@@ -1,0 +1,113 @@
+"""More programs on shared memory: several places of one tensor, arrays and their views.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+HEAD = """\
+import torch
+from torch import nn
+import numpy as np
+"""
+TRAINED = """
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def step():
+    opt.zero_grad()
+    net(torch.ones(4, 3)).pow(2).mean().backward()
+    opt.step()
+"""
+
+FOUND = {
+    "a list of one name": """
+zeros = torch.zeros(2)
+hidden = [zeros for _ in range(3)]  #! alias-write hidden
+for i in range(3):
+    hidden[i] += i + 1
+print(torch.stack(hidden))
+""",
+    "the same value for every key": """
+totals = dict.fromkeys(["a", "b", "c"], torch.zeros(1))  #! alias-write totals
+for name, value in [("a", 1.0), ("b", 2.0), ("a", 3.0)]:
+    totals[name] += value
+print({name: value.item() for name, value in totals.items()})
+""",
+    "arrays laid flat, which are views": TRAINED
+    + """
+path = []
+for _ in range(3):
+    path.append(net.weight.detach().numpy().ravel())  #! alias-write path
+    step()
+print(np.stack(path))
+""",
+    "a row of an array": TRAINED
+    + """
+start = net.weight.detach().numpy()[0]  #! alias-write start
+step()
+print(start)
+""",
+}
+
+QUIET = {
+    "a copy for each place, and places that are only read": """
+shape = torch.zeros(2)
+hidden = [shape.clone() for _ in range(3)]
+for i in range(3):
+    hidden[i] += i + 1
+same = [shape for _ in range(3)]
+print(torch.stack(hidden), torch.stack(same))
+""",
+    "values of keys that are replaced": """
+totals = dict.fromkeys(["a", "b"], torch.zeros(1))
+for name in ["a", "b", "a"]:
+    totals[name] = totals[name] + 1
+print(totals["a"] + totals["b"])
+""",
+    "numbers and copies that arrays give": TRAINED
+    + """
+path, means, wide = [], [], []
+for _ in range(3):
+    path.append(net.weight.detach().numpy().ravel().copy())
+    means.append(net.weight.detach().numpy().mean())
+    wide.append(net.weight.detach().numpy().astype(np.float64))
+    step()
+print(np.stack(path), means, wide)
+""",
+    "an array taken again before it is read": TRAINED
+    + """
+for _ in range(4):
+    weight = net.weight.detach().numpy()
+    print(weight.mean())
+    step()
+weight = net.weight.detach().numpy()
+print(weight.mean())
+""",
+}
+
+REUSED = """
+observed, memory = np.zeros(4, dtype=np.float32), []
+for t in range(4):
+    observed[:] = t
+    memory.append(torch.from_numpy(observed).clone())
+print(torch.stack(memory).std(0))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", FOUND.values(), ids=FOUND)
+def test_it_is_found_where_it_is(program, tmp_path):
+    check_program(HEAD + program, tmp_path)
+
+
+@pytest.mark.parametrize("program", QUIET.values(), ids=QUIET)
+def test_a_good_program_is_left_in_peace(program, tmp_path):
+    check_program(HEAD + program, tmp_path)
+
+
+def test_a_copy_of_an_array_that_its_owner_fills_again_is_not_called_needless(tmp_path):
+    found = check_program(HEAD + REUSED, tmp_path).findings
+    assert not [one for one in found if one.slug == "needless-copy"]
