@@ -137,6 +137,14 @@ y.numpy()  #! tie-error y
 w = torch.ones(3, requires_grad=True)
 w.add_(1)  #! tie-error w
 """,
+    "a hidden state carried over, and several statements on one line": """
+rnn, head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 1)
+hidden = torch.zeros(1, 2, 4)
+for _ in range(2):
+    out, hidden = rnn(torch.ones(2, 5, 3), hidden)
+    loss = head(out).sum()
+    rnn.zero_grad(); loss.backward(); print(loss.item())  #! tie-error hidden
+""",
     "the graph a second time": """
 w = torch.ones(3, requires_grad=True)
 loss = (w * w).sum()

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from tether.facts import UNKNOWN, Raised, Trace
 from tether.live.recorder import text_of
 from tether.live.session import Session
-from tether.live.sites import is_worn, without_our_frames
+from tether.live.sites import CodePlaces, is_worn, site_at, without_our_frames
 
 Kind = Literal["script", "module", "code"]
 
@@ -345,9 +345,10 @@ def _site_of(trace: Trace, error: BaseException) -> int:
     last = UNKNOWN
     traceback = error.__traceback__
     by_line = {(site.file, site.line): n for n, site in enumerate(trace.sites) if site.user}
+    by_call = {site[:5]: n for n, site in enumerate(trace.sites) if site.user}
     while traceback is not None:
-        key = (os.path.abspath(traceback.tb_frame.f_code.co_filename), traceback.tb_lineno)
-        last = by_line.get(key, last)
+        call = site_at(CodePlaces(traceback.tb_frame.f_code), traceback.tb_lasti)
+        last = by_call.get(call[:5], by_line.get((call.file, call.line), last))
         traceback = traceback.tb_next
     return last
 

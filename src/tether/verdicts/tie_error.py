@@ -179,7 +179,7 @@ def _second_backward(history: History, event: Event | None) -> Told:
             common = graph & graph_of(history, earlier) if earlier < at else frozenset()
             if common:
                 node = history.events[max(common)]
-                shared = (node.results or node.writes or (None,))[0]
+                shared = _carried(history, node, graph - common)
                 facts = (
                     evidence(history, "loss", history.events[earlier], "backward freed it here"),
                     evidence(history, "shared", node, "both passes go through this value"),
@@ -201,6 +201,13 @@ def _second_backward(history: History, event: Event | None) -> Told:
         " the first call.",
         facts,
     )
+
+
+def _carried(history: History, node: Event, beyond: frozenset[int]) -> Operand | None:
+    """Return the result of a call that the calls `beyond` it read, or else its first."""
+    read = {one.tensor for at in beyond for one in history.events[at].reads}
+    made = node.results or node.writes
+    return next((one for one in made if one.tensor in read), made[0] if made else None)
 
 
 def _deepcopy(history: History, event: Event | None) -> Told:
