@@ -1,4 +1,4 @@
-"""More programs on shared memory: several places of one tensor, arrays and their views.
+"""More programs on memory: several places of one tensor, views of arrays, values overwritten.
 
 Each program says in comments what must be found and where; see `programs.py`.
 """
@@ -44,6 +44,42 @@ for _ in range(3):
     step()
 print(np.stack(path))
 """,
+    "gradients that are zeroed in place, kept": """
+net, x = nn.Linear(3, 1), torch.randn(5, 3)
+grads = []
+for _ in range(3):
+    net.zero_grad(set_to_none=False)
+    net(x).sum().backward()
+    grads.append(net.weight.grad)  #! alias-write grads
+print(torch.stack(grads))
+""",
+    "rows of tables that a function leaves, told once": """
+class Index:
+    def __init__(self):
+        self.queries = []
+
+    def add(self, n):
+        table = torch.randn(n, 256)
+        self.queries.append(table[0])  #! storage-pinned index.queries
+
+index = Index()
+for _ in range(4):
+    index.add(500)
+""",
+    "a score of before the step, differentiated after it": """
+first, second = nn.Linear(2, 2), nn.Linear(2, 1)
+opt = torch.optim.SGD(second.parameters(), lr=0.1)
+score = second(first(torch.randn(4, 2)).tanh())
+score.pow(2).mean().backward(retain_graph=True)
+opt.step()  #! saved-overwritten second.weight
+(score - 1).pow(2).mean().backward()
+""",
+    "rows of a state that later rows are made of": """
+cell, state = nn.Linear(4, 4), torch.zeros(3, 4)
+for t in range(3):
+    state[t] = torch.tanh(cell(state[t - 1]))  #! saved-overwritten state
+state.pow(2).sum().backward()
+""",
     "a row of an array": TRAINED
     + """
 start = net.weight.detach().numpy()[0]  #! alias-write start
@@ -76,6 +112,16 @@ for _ in range(3):
     wide.append(net.weight.detach().numpy().astype(np.float64))
     step()
 print(np.stack(path), means, wide)
+""",
+    "gradients that are new at each pass, and clones of them": """
+net, x = nn.Linear(3, 1), torch.randn(5, 3)
+grads, sums = [], []
+for _ in range(3):
+    net.zero_grad()
+    net(x).sum().backward()
+    grads.append(net.weight.grad)
+    sums.append(net.bias.grad.clone())
+print(torch.stack(grads), torch.stack(sums))
 """,
     "an array taken again before it is read": TRAINED
     + """

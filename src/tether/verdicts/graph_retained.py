@@ -27,8 +27,8 @@ Memory grows with every step until it runs out, far from the line that causes it
 
 ## Known problems
 After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
-still alive. What is held by a closure, a hook or a kept exception's traceback bears no name: it is
-told by the line that made it, and who holds it is not known.
+still alive. What is held by a closure, a hook, a cache or a kept exception's traceback bears no
+name: it is told by the line that made it, and who holds it is not known.
 
 ## Example
 ```python
@@ -335,11 +335,11 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
         message=(
             f"`{name}` of {steps} steps is still alive with its graphs, {_size(nbytes)} or"
             f" {_size(nbytes // steps)} more at each step, and no variable holds it: a closure, a"
-            " hook or the traceback of an exception that is kept does."
+            " hook, a cache or the traceback of an exception that is kept does."
         ),
         evidence=(evidence(history, "made", event, f"`{name}` is made with its graph here"),),
         fix=Fix(
-            f"Give the closure or hook what it needs of `{name}` and no graph:"
+            f"Give the closure, hook or cache what it needs of `{name}` and no graph:"
             f" {name}.detach(); of an exception keep the message, not the object."
         ),
         count=len(tensors),

@@ -8,6 +8,7 @@ that one tensor bears, and from the program's text.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ def repeated(history: History) -> Iterator[Finding]:
         if made is None:
             continue
         born = history.made_at(tensor)
-        writes = [at for at in history.writes_to(operand, born) if _after(history, at, made)]
+        written = sorted({*history.writes_to(operand, born), *_accumulated(history, tensor)})
+        writes = [at for at in written if _after(history, at, made)]
         reads = [
             at
             for at in history.on_storage(operand)
@@ -63,6 +65,26 @@ def _places(history: History) -> dict[int, list[str]]:
         if match and not name.module:
             found[name.tensor, match[1]][name.name] = None
     return {tensor: list(names) for (tensor, _), names in found.items() if len(names) > 1}
+
+
+def _accumulated(history: History, tensor: int) -> list[int]:
+    """Positions of the backward passes that added to a gradient while the program held it."""
+    operand = history.operand_of(tensor)
+    made = history.made_at(tensor)
+    if operand is None or made < 0 or history.events[made].operation != "grad.__get__":
+        return []
+    versions = [
+        (at, one.version)
+        for at in history.on_storage(operand)
+        for one in (*history.events[at].reads, *history.events[at].results)
+        if one.tensor == tensor
+    ]
+    moved = [
+        (first, last)
+        for (first, before), (last, after) in itertools.pairwise(versions)
+        if before < after
+    ]
+    return [at for at in history.backwards if any(one < at < other for one, other in moved)]
 
 
 def _after(history: History, at: int, made: Made) -> bool:

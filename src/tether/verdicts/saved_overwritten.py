@@ -115,7 +115,10 @@ def _ahead(history: History) -> Iterator[tuple[int, _Saved]]:
 def _warning(history: History, loss: int, best: _Saved) -> Finding:
     """Say of a loss that backward through it would fail."""
     write, saver = history.events[best.write], history.events[best.at]
-    name, kept = history.name_of(write.writes[0].tensor), history.name_of(best.operand.tensor)
+    name, kept = (
+        history.name_of(write.writes[0].tensor).strip("`"),
+        history.name_of(best.operand.tensor).strip("`"),
+    )
     called = history.name_of(history.events[loss].results[0].tensor)
     return Finding(
         slug="saved-overwritten",
@@ -149,12 +152,13 @@ def _find(history: History, backward: int, message: re.Match[str]) -> _Saved | N
         for operand in perhaps_saved(event):
             if operand.version != expected:
                 continue
-            if sorted(operand.shape) != sorted(shape):
+            if _sizes(operand.shape) != _sizes(shape):
                 continue
+            # The counter is the whole storage's: a write beside the saved part moves it as well.
             writes = [
                 one
-                for one in history.writes_to(operand, at)
-                if one < backward and _version_after(history, one, operand) > expected
+                for one in history.on_storage(operand)
+                if at < one < backward and _version_after(history, one, operand) > expected
             ]
             if not writes or _version_after(history, writes[-1], operand) != now:
                 continue
@@ -162,6 +166,11 @@ def _find(history: History, backward: int, message: re.Match[str]) -> _Saved | N
             made = event.operation.replace("_", "") == node and operand in event.results
             found.append(_Saved((made, exact, operand in sure, at), at, operand, writes[0]))
     return max(found, default=None)
+
+
+def _sizes(shape: tuple[int, ...]) -> list[int]:
+    """Return what a view that a call makes of its operand, to save that, leaves of a shape."""
+    return sorted(size for size in shape if size != 1)
 
 
 def _version_after(history: History, at: int, operand: Operand) -> int:
@@ -174,8 +183,8 @@ def _version_after(history: History, at: int, operand: Operand) -> int:
 def _finding(history: History, backward: int, best: _Saved) -> Finding:
     write, saver = history.events[best.write], history.events[best.at]
     written = next(one for one in write.writes if one.storage == best.operand.storage)
-    kept = history.name_of(best.operand.tensor)
-    name = history.name_of(written.tensor)
+    kept = history.name_of(best.operand.tensor).strip("`")
+    name = history.name_of(written.tensor).strip("`")
     carried = _carried(history, backward, best) if write.operation == "step" else None
     facts = [
         evidence(history, "saved", saver, f"{saver.operation} saves `{kept}` for its backward"),
@@ -193,7 +202,7 @@ def _finding(history: History, backward: int, best: _Saved) -> Finding:
             f" {place(history.site_of(write))}, or compute the loss again after it."
         )
         if carried is not None:
-            subject = history.name_of(carried.tensor)
+            subject = history.name_of(carried.tensor).strip("`")
             what += f", and `{subject}` still carries the graph from before that step"
             fix = f"Cut it between the steps: {subject} = {subject}.detach()."
             use = history.made_at(carried.tensor)
@@ -230,8 +239,18 @@ def _carried(history: History, backward: int, best: _Saved) -> Operand | None:
         for one in history.events[at].reads:
             made = history.made_at(one.tensor)
             if one.requires_grad and not one.leaf and best.at <= made < best.write:
-                return one
+                return one if _goes_on(history, backward, best.write) else None
     return None
+
+
+def _goes_on(history: History, backward: int, write: int) -> bool:
+    """Whether a loss has leaves of its own after a write: cut there, it would have a gradient."""
+    return any(
+        one.leaf and one.requires_grad
+        for at in graph_of(history, backward)
+        if at > write
+        for one in history.events[at].reads
+    )
 
 
 def _repair(history: History, name: str, best: _Saved) -> str:

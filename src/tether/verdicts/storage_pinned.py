@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tether.dataflow import element_size, extent
 from tether.facts import UNKNOWN, Operand
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
-from tether.verdicts.sharing import sharing
+from tether.verdicts.sharing import container, sharing
 
 PAGE = """
 # storage-pinned
@@ -42,6 +43,13 @@ A clone has the same values and other memory: never applied by itself.
 
 LEAST_BYTES = 64 << 10
 FACTOR = 8
+
+
+class _Pinned(NamedTuple):
+    """The views that are left of one storage, and its bytes."""
+
+    operands: list[Operand]
+    nbytes: int
 
 
 def check(history: History) -> Iterator[Finding]:
@@ -84,6 +92,7 @@ def _pinning(history: History, told: set[int]) -> Iterator[Finding]:
         operand = history.operand_of(tensor)
         if life.died == UNKNOWN and operand is not None and operand.storage != UNKNOWN:
             alive[operand.storage].append(operand)
+    groups: dict[int, list[_Pinned]] = defaultdict(list)
     for operands in alive.values():
         named = [one for one in operands if history.names_of(one.tensor)]
         if not named or any(one.tensor in told for one in operands):
@@ -94,8 +103,12 @@ def _pinning(history: History, told: set[int]) -> Iterator[Finding]:
         }
         holders = [one for one in operands if one.tensor not in bases]
         nbytes = _large(history, operands[0], sum(map(_bytes, holders)))
-        if nbytes and _view_of(history, named[0].tensor) != UNKNOWN:
-            yield _finding(history, named, nbytes, UNKNOWN)
+        cut = _view_of(history, named[0].tensor)
+        if nbytes and cut != UNKNOWN:
+            groups[history.events[cut].site].append(_Pinned(named, nbytes))
+    for found in groups.values():
+        operands = [operand for one in found for operand in one.operands]
+        yield _finding(history, operands, sum(one.nbytes for one in found), UNKNOWN, len(found))
 
 
 def _view_of(history: History, tensor: int) -> int:
@@ -109,36 +122,39 @@ def _view_of(history: History, tensor: int) -> int:
     return UNKNOWN
 
 
-def _finding(history: History, operands: list[Operand], nbytes: int, save: int) -> Finding:
+def _finding(
+    history: History, operands: list[Operand], nbytes: int, save: int, storages: int = 1
+) -> Finding:
     names = [history.name_of(one.tensor) for one in operands]
-    subject = names[0]
+    subject = (container(names) if storages > 1 else "") or names[0]
     cut = _view_of(history, operands[0].tensor)
     shown = sum(map(_bytes, operands))
     maker = history.events[cut if cut != UNKNOWN else max(save, 0)]
     site = history.site_of(maker)
-    facts = [evidence(history, "made", maker, f"`{subject}` shows {shown:,} bytes of a storage")]
+    whole = f"a storage of {nbytes:,}"
+    if storages > 1:
+        whole = f"{storages:,} storages of {nbytes:,} together"
+    facts = [evidence(history, "made", maker, f"`{subject}` shows {shown:,} bytes of {whole}")]
     if save != UNKNOWN:
         saving = history.events[save]
         where = history.site_of(saving)
         facts.append(Evidence("saved", where, f"torch.save writes all {nbytes:,} bytes of it"))
         what = f"torch.save ({place(where)}) writes the whole storage behind it"
     else:
-        what = "nothing else is left of it"
+        what = f"nothing else is left of {'it' if storages == 1 else 'them'}"
     return Finding(
         slug="storage-pinned",
         severity="warning",
         subject=subject,
         site=site,
         operation=maker.operation,
-        message=(
-            f"`{subject}` shows {shown:,} bytes of a storage of {nbytes:,} since {place(site)}, and"
-            f" {what}."
-        ),
-        also=tuple(dict.fromkeys(names[1:])),
+        message=(f"`{subject}` shows {shown:,} bytes of {whole} since {place(site)}, and {what}."),
+        also=tuple(one for one in dict.fromkeys(names) if one != subject)[:50],
         evidence=tuple(facts),
         fix=Fix(
             f"Give it memory of its own at {place(site)}: {site.expression or subject}.clone()."
         ),
+        count=storages,
         bytes=nbytes,
         tensors=tuple(one.tensor for one in operands),
     )
