@@ -76,6 +76,9 @@ def _always_cleared(history: History, tensor: int) -> tuple[int, Gradients] | No
             since <= history.position(fact.at) <= at and fact.status.get(tensor, "none") != "none"
             for fact in history.after_backward
         )
+        if not had and first is None and not any(one < at for one in history.backwards):
+            since = at
+            continue  # before the first backward pass: there was nothing yet to clear
         cleared = _clearing(history, tensor, since, at) if had else UNKNOWN
         if cleared == UNKNOWN:
             return None
@@ -113,7 +116,10 @@ def _finding(history: History, tensors: list[int], position: int, step: Gradient
     names = [history.name_of(tensor) for tensor in tensors]
     event = history.events[position]
     site, stepped = history.site_of(event), history.site(step.site)
-    count = sum(tensors[0] in fact.status for fact in history.steps)
+    since = history.backwards[0] if history.backwards else 0
+    count = sum(
+        tensors[0] in fact.status and history.position(fact.at) > since for fact in history.steps
+    )
     every = "the one step" if count == 1 else f"each of {count} steps"
     backward = next(
         (one for one in reversed(history.backwards) if one < position), history.backwards[0]

@@ -64,7 +64,7 @@ def _finding(history: History, position: int, tensor: int, name: str) -> Finding
     event = history.events[position]
     site = history.site_of(event)
     leaves = _leaves(history, position)
-    named = [f"`{history.name_of(leaf)}`" for leaf in leaves]
+    named = [f"`{history.name_of(leaf).strip('`')}`" for leaf in leaves]
     made = history.made_at(tensor)
     facts = [Evidence("read", site, ".grad is read here and is None")]
     if made >= 0:

@@ -65,23 +65,27 @@ def _replaced(history: History) -> Iterator[Finding]:
         for one in event.reads
         if event.operation not in ("step", "zero_grad")
     }
+    trained = _with_gradient(history)
     groups: dict[tuple[int, str], list[tuple[int, int, str]]] = {}
     for tensor in found.none:
-        if tensor not in history.held or found.reaching(tensor):
+        if tensor not in history.held:
             continue
+        reaching = bool(found.reaching(tensor))
         for name in history.names_of(tensor):
             others = [one for one in bearers[name] if one != tensor and one in read]
             new = next((one for one in reversed(others) if one not in history.held), None)
-            if new is None:
-                continue
+            if new is None or (reaching and (len(others) > 1 or new not in trained)):
+                continue  # replaced at every step by what is made of it: that is a cut
             position = history.made_at(new)
             number = history.events[position].site if position != UNKNOWN else UNKNOWN
-            groups.setdefault((number, name.rpartition(".")[0]), []).append((tensor, new, name))
+            module = name.rpartition(".")[0] if number == UNKNOWN else ""
+            groups.setdefault((number, module), []).append((tensor, new, name))
             break
     for (site_number, _), members in groups.items():
         holder = _holder(history, members[0][0])
         optimizer, site = history.site(holder.site), history.site(site_number)
         names = [name for _, _, name in members]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield Finding(
             slug="parameter-stale",
             severity="warning",
@@ -89,7 +93,7 @@ def _replaced(history: History) -> Iterator[Finding]:
             site=site if site.line else optimizer,
             operation="Parameter",
             message=(
-                f"{holder.kind} steps the old `{names[0]}`, which got no gradient"
+                f"{holder.kind} steps the old `{names[0]}`{more}, which got no gradient"
                 f" {in_how_many(history, members[0][0])}: the model uses another tensor by that"
                 f" name, made at {place(site)}."
             ),
