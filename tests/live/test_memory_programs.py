@@ -145,6 +145,17 @@ for _ in range(2):
     loss = head(out).sum()
     rnn.zero_grad(); loss.backward(); print(loss.item())  #! tie-error hidden
 """,
+    "features of inference mode in training": """
+encoder, head = nn.Linear(3, 4), nn.Linear(4, 2)
+with torch.inference_mode():
+    features = encoder(torch.ones(5, 3))
+head(features)  #! tie-error features
+""",
+    "what is trained computed once, and no leaf": """
+w = torch.ones(3, 1, requires_grad=True) * 0.01
+for _ in range(2):
+    (torch.ones(5, 3) @ w).sum().backward()  #! tie-error w
+""",
     "the graph a second time": """
 w = torch.ones(3, requires_grad=True)
 loss = (w * w).sum()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tether.facts import Event, Operand, Raised
+from tether.facts import UNKNOWN, Event, Operand, Raised
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, evidence, place
@@ -170,30 +170,36 @@ def _devices(history: History, event: Event | None) -> Told:
 
 def _second_backward(history: History, event: Event | None) -> Told:
     loss = _first(event)
+    joined = _joined(history, event) if event is not None else None
     facts: tuple[Evidence, ...] = ()
-    shared = None
-    if event is not None and loss is not None:
-        at = history.events.index(event)
-        graph = graph_of(history, at)
-        for earlier in history.backwards:
-            common = graph & graph_of(history, earlier) if earlier < at else frozenset()
-            if common:
-                node = history.events[max(common)]
-                shared = _carried(history, node, graph - common)
-                facts = (
-                    evidence(history, "loss", history.events[earlier], "backward freed it here"),
-                    evidence(history, "shared", node, "both passes go through this value"),
-                )
-                break
-    if shared is not None and loss is not None and shared.tensor != loss.tensor:
-        return Told(
-            shared,
-            "Two backward passes go through {name}, and the first one freed what it had saved"
-            " ({line}).",
-            "If it is carried over from an earlier step, cut it there: {name} = {name}.detach()."
-            " If both losses belong to one step, add them and call backward once.",
-            facts,
+    if joined is not None and event is not None and loss is not None:
+        first, at = history.events[joined[0]], joined[1]
+        node = history.events[at]
+        facts = (
+            evidence(history, "loss", first, "backward freed it here"),
+            evidence(history, "shared", node, "both passes go through this value"),
         )
+        shared = _carried(history, node, graph_of(history, history.events.index(event)))
+        if shared is not None and shared.tensor != loss.tensor:
+            # One line asks for both passes, and made this value before the first: it is no state.
+            if first.site == event.site and history.times(at) == 1:
+                return Told(
+                    shared,
+                    "{name} was computed once, and the first backward pass freed what its graph had"
+                    " saved ({line}).",
+                    "Compute {name} anew before each backward pass; or, if it is what you train,"
+                    " make it a leaf: {name} = {name}.detach().requires_grad_().",
+                    facts,
+                )
+            return Told(
+                shared,
+                "Two backward passes go through {name}, and the first one freed what it had saved"
+                " ({line}).",
+                "If it is carried over from an earlier step, cut it there:"
+                " {name} = {name}.detach(). If both losses belong to one step, add them and call"
+                " backward once.",
+                facts,
+            )
     return Told(
         loss,
         "backward ran through the graph of {name} before, and freed what it had saved ({line}).",
@@ -203,11 +209,33 @@ def _second_backward(history: History, event: Event | None) -> Told:
     )
 
 
-def _carried(history: History, node: Event, beyond: frozenset[int]) -> Operand | None:
-    """Return the result of a call that the calls `beyond` it read, or else its first."""
-    read = {one.tensor for at in beyond for one in history.events[at].reads}
+def _joined(history: History, event: Event) -> tuple[int, int] | None:
+    """Return the first backward pass through the graph of another, and the last call they share."""
+    at = history.events.index(event)
+    graph = graph_of(history, at)
+    for earlier in history.backwards:
+        common = graph & graph_of(history, earlier) if earlier < at else frozenset()
+        if common:
+            return earlier, max(common)
+    return None
+
+
+def _carried(history: History, node: Event, graph: frozenset[int]) -> Operand | None:
+    """Return the result of a call that later calls of a graph read, or else its first."""
+    read = {one.tensor for at in graph for one in history.events[at].reads}
     made = node.results or node.writes
     return next((one for one in made if one.tensor in read), made[0] if made else None)
+
+
+def _inference(history: History, event: Event | None) -> Told:
+    made = [one for one in event.reads if one.version == UNKNOWN] if event is not None else []
+    tensor = made[0] if made else None
+    return Told(
+        tensor,
+        "{name} was made in inference mode, and autograd cannot use it outside ({line}).",
+        "Make it under torch.no_grad() instead of inference_mode(), or take {name}.clone() here.",
+        _made(history, tensor),
+    )
 
 
 def _deepcopy(history: History, event: Event | None) -> Told:
@@ -240,6 +268,9 @@ ERRORS: tuple[tuple[str, _Explain], ...] = (
     (r"Input type \(torch\.cuda\.\w+\) and weight type \(torch\.(?!cuda)", _devices),
     (r"Input type \(torch\.(?!cuda)\w+\) and weight type \(torch\.cuda\.", _devices),
     (r"backward through the graph a second time", _second_backward),
+    (r"Inference tensors cannot be saved for backward", _inference),
+    (r"Inplace update to inference tensor outside InferenceMode", _inference),
+    (r"Setting requires_grad=True on inference tensor", _inference),
     (r"Only Tensors created explicitly by the user", _deepcopy),
     (r"Expected to have finished reduction in the prior iteration", _ddp),
 )

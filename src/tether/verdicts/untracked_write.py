@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.dataflow import may_overlap
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
@@ -110,20 +111,15 @@ def _unheard(history: History) -> Iterator[_Write]:
 
 
 def _unseen_by(history: History, operand: Operand, write: _Write) -> bool:
-    """Whether the write moved no counter that the saved value is checked against."""
+    """Whether the write reached the saved value and moved no counter that it is checked against."""
     if write.operand is None:
         return True
     found = sharing(history)
     if found.counter(operand.tensor) == found.counter(write.operand.tensor):
         return False
-    first, last = _extent(operand)
-    other_first, other_last = _extent(write.operand)
-    return first < other_last and other_first < last
-
-
-def _extent(operand: Operand) -> tuple[int, int]:
-    reach = sum((n - 1) * abs(s) for n, s in zip(operand.shape, operand.strides, strict=False))
-    return operand.offset, operand.offset + reach + 1
+    if operand.dtype != write.operand.dtype:
+        return True
+    return may_overlap(operand, write.operand._replace(storage=operand.storage))
 
 
 def _used(history: History, at: int, write: _Write) -> int:
