@@ -285,6 +285,26 @@ print(loss.item())
 }
 
 QUIET = {
+    "columns of a scratch, each written through data before it is used": """
+class Put(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, scratch, value, column):
+        ctx.column = column
+        scratch.data[:, column] = value
+        return scratch
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient[:, ctx.column], None
+
+w, scratch = torch.ones(4, requires_grad=True), torch.zeros(4, 3)
+y = w * 1
+scratch = Put.apply(scratch, y, 0)
+for i in range(2):
+    y = y + (scratch[:, : i + 1] * w[:, None]).sum(1)
+    scratch = Put.apply(scratch, y, i + 1)
+y.sum().backward()
+""",
     "a loss of several tasks, each with a differentiated inner step": """
 w, x = torch.ones(3, requires_grad=True), torch.ones(3)
 for _ in range(3):

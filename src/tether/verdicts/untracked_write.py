@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.dataflow import may_overlap
+from tether.dataflow import extent, may_overlap
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
@@ -27,6 +28,8 @@ PyTorch refuses a backward whose saved values were written, by comparing version
 writes are the ones it cannot see.
 
 ## Known problems
+Which elements an assignment to an index wrote is not recorded: where only a part of the tensor was
+saved, nothing is said.
 Only operations of which it is known what they save are judged. A write through an array is found
 by comparing bytes, of storages up to 16 MiB, for at most 2 % of the run's time.
 
@@ -45,6 +48,14 @@ h = torch.exp(w).clamp(max=1.0)
 ## Fix safety
 What is computed changes: never applied by itself.
 """
+
+
+_IN_PART = frozenset(
+    {"__setitem__", "index_put_", "index_fill_", "index_copy_", "index_add_", "index_reduce_"}
+    | {"masked_fill_", "masked_scatter_", "scatter_", "scatter_add_", "scatter_reduce_", "put_"}
+    | {"fill_diagonal_"}
+)
+"""Writes of some elements of the tensor that they are called on."""
 
 
 class _Write(NamedTuple):
@@ -117,9 +128,17 @@ def _unseen_by(history: History, operand: Operand, write: _Write) -> bool:
     found = sharing(history)
     if found.counter(operand.tensor) == found.counter(write.operand.tensor):
         return False
-    if operand.dtype != write.operand.dtype:
-        return True
-    return may_overlap(operand, write.operand._replace(storage=operand.storage))
+    written = write.operand._replace(storage=operand.storage)
+    if history.events[write.before].operation in _IN_PART and not _covers(operand, written):
+        return False  # which elements it wrote is not recorded: perhaps the others
+    return operand.dtype != written.dtype or may_overlap(operand, written)
+
+
+def _covers(operand: Operand, written: Operand) -> bool:
+    """Whether an operand has every element of the tensor that was written."""
+    (first, last), (other_first, other_last) = extent(operand), extent(written)
+    inside = first <= other_first and other_last <= last
+    return inside and math.prod(operand.shape) >= math.prod(written.shape)
 
 
 def _used(history: History, at: int, write: _Write) -> int:
