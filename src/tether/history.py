@@ -204,12 +204,15 @@ class History:
         for position in range(first, len(self.events)):
             event = self.events[position]
             if event.operation == "autograd.grad":
-                for leaf in event.reads[len(losses_of(event)) :]:
-                    if leaf.leaf and leaf.requires_grad:
-                        asked.setdefault(leaf.tensor, position)
-            if event.operation == "grad.__get__" and event.inner == event.site and event.reads:
-                leaf = event.reads[0]
-                if leaf.leaf and leaf.requires_grad and not self.inside(event, "backward") >= 0:
+                wanted = event.reads[len(losses_of(event)) :]
+            elif event.operation == "grad.__get__" and event.inner == event.site:
+                wanted = event.reads[:1]
+            else:
+                continue
+            if self.inside(event, "backward") >= 0:
+                continue  # a custom backward at its own work
+            for leaf in wanted:
+                if leaf.leaf and leaf.requires_grad:
                     asked.setdefault(leaf.tensor, position)
         return asked
 

@@ -336,6 +336,28 @@ print(y.grad)  #! gradient-on-non-leaf y
 }
 
 CLEAN = {
+    "a custom backward that asks for what may be unused": """
+class Adjoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, w):
+        ctx.save_for_backward(y, w)
+        return y @ w
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            y, w, time = (one.detach().requires_grad_() for one in (*ctx.saved_tensors, torch.ones(1)))
+            shown = time * 2
+            found = torch.autograd.grad(y @ w, (y, w, time), gradient, allow_unused=True)
+        return found[:2]
+
+w = torch.ones(3, 3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    Adjoint.apply(torch.ones(2, 3), w).sum().backward()
+    opt.step()
+""",
     "target network and EMA": """
 import copy
 net = nn.Linear(3, 1)

@@ -26,6 +26,7 @@ class Default(NamedTuple):
 def defaults_written(history: History) -> Iterator[Finding]:
     """Find tensors made in a definition and written in place by the code that it defines."""
     trees: dict[str, ast.Module | None] = {}
+    known: dict[int, Default | None] = {}  # by site: a line is run many times
     for at, event in enumerate(history.events):
         if not event.results or event.reads or event.site < 0:
             continue
@@ -34,7 +35,9 @@ def defaults_written(history: History) -> Iterator[Finding]:
             continue
         if site.file not in trees:
             trees[site.file] = _parsed(history.trace.sources[site.file])
-        default = _default_at(trees[site.file], site)
+        if event.site not in known:
+            known[event.site] = _default_at(trees[site.file], site)
+        default = known[event.site]
         if default is None:
             continue
         writes = list(_writes(history, at, event, default, site.file))
