@@ -145,6 +145,13 @@ for _ in range(2):
     loss = head(out).sum()
     rnn.zero_grad(); loss.backward(); print(loss.item())  #! tie-error hidden
 """,
+    "one model's gradients with a graph, beside another's without": MODEL
+    + """
+model(x).sum().backward()
+w = torch.ones(3, requires_grad=True)
+(w ** 3).sum().backward(create_graph=True)  #! graph-retained w.grad
+print(model.weight.grad.sum())
+""",
     "features of inference mode in training": """
 encoder, head = nn.Linear(3, 4), nn.Linear(4, 2)
 with torch.inference_mode():

@@ -354,22 +354,17 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
 def _gradients(history: History) -> Iterator[Finding]:
     """Find leaves whose .grad was made by backward(create_graph=True) and never let go."""
     made: dict[int, list[int]] = defaultdict(list)
+    cleared: dict[int, int] = {}  # tensor -> the last time that its gradient was let go
     for at, event in enumerate(history.events):
         if event.operation == "backward" and event.note == "create_graph":
-            for fact in history.after_backward:
-                if history.position(fact.at) in (at, at + 1):
-                    for tensor, status in fact.status.items():
-                        if status != "none":
-                            made[tensor].append(at)
+            for tensor in _leaves(history, at):
+                made[tensor].append(at)
+        elif event.operation in ("zero_grad", "grad.__set__") and event.note == "none":
+            cleared.update((one.tensor, at) for one in event.reads)
     left: dict[int, list[int]] = defaultdict(list)
     for tensor, backwards in made.items():
-        cleared = any(
-            event.operation in ("zero_grad", "grad.__set__")
-            and event.note == "none"
-            and any(one.tensor == tensor for one in event.reads)
-            for event in history.events[backwards[-1] :]
-        )
-        if not cleared and history.trace.tensors[tensor].died == UNKNOWN:
+        alive = history.trace.tensors[tensor].died == UNKNOWN
+        if alive and cleared.get(tensor, UNKNOWN) < backwards[-1]:
             left[history.events[backwards[-1]].site].append(tensor)
     for tensors in left.values():
         event = history.events[made[tensors[0]][-1]]
@@ -396,6 +391,12 @@ def _gradients(history: History) -> Iterator[Finding]:
             count=len(made[tensors[0]]),
             tensors=tuple(tensors),
         )
+
+
+def _leaves(history: History, backward: int) -> list[int]:
+    """Return the leaves to which a backward pass leads, in the order in which they were used."""
+    reads = (one for at in sorted(graph_of(history, backward)) for one in history.events[at].reads)
+    return list(dict.fromkeys(one.tensor for one in reads if one.leaf and one.requires_grad))
 
 
 VERDICT = Verdict(
