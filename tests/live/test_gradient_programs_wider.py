@@ -8,6 +8,58 @@ import pytest
 from programs import check_program
 
 MISSING = {
+    "a buffer that requires grad": """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Gate(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.register_buffer("alpha", torch.ones(n, requires_grad=True))  #! parameter-stale net.0.alpha
+        self.lin = nn.Linear(n, n)
+    def forward(self, x): return self.lin(x) * self.alpha
+net = nn.Sequential(Gate(3), nn.Linear(3, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    loss = net(torch.randn(4, 3)).pow(2).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+""",
+    "a plain tensor as an attribute": """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+class Att(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.q = nn.Linear(n, n)
+        self.query = torch.randn(n, requires_grad=True)  #! parameter-stale att.query
+    def forward(self, x):
+        w = (self.q(x) @ self.query).softmax(0)
+        return (w[:, None] * x).sum(0)
+att = Att(4)
+opt = torch.optim.SGD(att.parameters(), 0.1)
+for _ in range(3):
+    loss = att(torch.randn(5, 4)).pow(2).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+""",
+    "parameters in a plain list": """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(3, 3)
+        self.ws = [nn.Parameter(torch.ones(3)) for _ in range(2)]  #! parameter-stale m.ws[0]
+    def forward(self, x):
+        x = self.l(x)
+        for w in self.ws: x = x * w
+        return x
+m = M(); opt = torch.optim.SGD(m.parameters(), .1)
+for _ in range(3):
+    loss = m(torch.randn(4, 3)).pow(2).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+""",
     "a state dict assigned after the optimizer was made": """\
 import torch
 from torch import nn
@@ -166,6 +218,40 @@ for _ in range(3):
 }
 
 QUIET = {
+    "collocation points kept by the module": """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+class P(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.x = torch.linspace(0, 1, 10)[:, None].requires_grad_()
+    def loss(self):
+        u = self.net(self.x)
+        (du,) = torch.autograd.grad(u.sum(), self.x, create_graph=True)
+        return (du + u).pow(2).mean()
+p = P(); opt = torch.optim.Adam(p.parameters())
+for _ in range(3):
+    loss = p.loss(); opt.zero_grad(); loss.backward(); opt.step()
+""",
+    "an input that is attacked, remembered by the module": """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+class A(nn.Module):
+    def __init__(self):
+        super().__init__(); self.l = nn.Linear(3, 2); self.last = None
+    def forward(self, x):
+        self.last = x
+        return self.l(x)
+a = A(); opt = torch.optim.SGD(a.parameters(), .1)
+for _ in range(3):
+    x = torch.randn(4, 3).requires_grad_()
+    loss = a(x).pow(2).sum(); loss.backward()
+    adv = (x + .1 * x.grad.sign()).detach()
+    opt.zero_grad(); a(adv).pow(2).sum().backward(); opt.step()
+""",
     "a teacher that follows": """\
 import torch
 from torch import nn

@@ -80,9 +80,12 @@ class Naming:
             if not str(kind.__module__).startswith(("torch.", "builtins", "collections")):
                 users = _is_user_class(kind)
             if module:
-                for part, tensor in (*value._parameters.items(), *value._buffers.items()):
+                for part, tensor in value._parameters.items():
                     if tensor is not None:
                         self._found(f"{path}.{part}", tensor, value, path, users, listed)
+                for part, tensor in value._buffers.items():
+                    if tensor is not None:
+                        self._found(f"{path}.{part}", tensor, value, path, users, False)
                 for part_path, part in _modules(path, value):
                     queue.append((part_path, part, depth + 1, users, listed))
             for part_path, part in _parts(path, value):

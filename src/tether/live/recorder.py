@@ -367,7 +367,8 @@ class Listener(TorchFunctionMode):
                 for tensor, before in zip(tensors, reads):  # noqa: B905 -- a third of its cost
                     version = before[2]
                     if version < 0 or tensor._version != version:
-                        if tensor is not result or version < 0 or recorder.contents.watched:
+                        first = tensor is result and written is None
+                        if not first or version < 0 or recorder.contents.watched:
                             break
                         written = tensor
                 else:

@@ -17,7 +17,7 @@ PAGE = """
 The optimizer and the model hold different tensors. Either the optimizer steps a tensor that the
 model has replaced, or it steps one model while the loss is computed with its twin (a deepcopy), or
 a parameter of the model gets gradients and no optimizer holds it, since it was made after the
-optimizer or stands where `parameters()` does not look (a plain Python list).
+optimizer, stands where `parameters()` does not look (a plain Python list) or is a plain tensor.
 
 ## Why it matters
 Everything runs without an error, and the part concerned never trains.
@@ -195,7 +195,9 @@ def _unheld(history: History) -> Iterator[Finding]:
     groups: dict[tuple[str, int], list[int]] = {}
     for tensor in sorted(_with_gradient(history) - history.held):
         fact = history.facts_of_name(tensor)
-        if fact is None or not fact.module or fact.name in explained:
+        if fact is None or (fact.listed and not fact.module) or fact.name in explained:
+            continue
+        if not _is_parameter(history, tensor) and not _looks_trained(history, tensor):
             continue
         holder = roots.get(fact.name.split(".")[0])
         if holder is None:
@@ -209,6 +211,20 @@ def _unheld(history: History) -> Iterator[Finding]:
         groups.setdefault((holder.kind, site), []).append(tensor)
     for (kind, number), tensors in groups.items():
         yield _left_out(history, kind, number, tensors)
+
+
+def _is_parameter(history: History, tensor: int) -> bool:
+    return history.trace.tensors[tensor].kind != "Tensor"
+
+
+def _looks_trained(history: History, tensor: int) -> bool:
+    """Whether a plain tensor of a module is there to be trained, as far as anyone can tell.
+
+    It was made once, and the program does nothing with its gradient: an input that is made anew
+    for each step, or one that an attack or a physical loss differentiates by, is none.
+    """
+    at = history.made_at(tensor)
+    return tensor not in history.asked and at != UNKNOWN and history.times(at) == 1
 
 
 def _made_after(history: History, tensor: int, holder: OptimizerFact) -> bool:
@@ -227,12 +243,17 @@ def _left_out(history: History, kind: str, number: int, tensors: list[int]) -> F
         and any(history.name_of(tensor).split(".")[0] == root for tensor in one.tensors)
     )
     site, optimizer = history.site(number), history.site(holder.site)
-    listed = fact is None or fact.listed
-    why = (
-        f"it was made after the optimizer ({place(optimizer)})"
-        if listed
-        else "parameters() does not list it: its module stands in a plain container"
-    )
+    why = f"it was made after the optimizer ({place(optimizer)})"
+    fix = f"Make the optimizer after it, or add it with add_param_group ({place(optimizer)})."
+    if not _is_parameter(history, tensors[0]):
+        why = "parameters() does not list it, since it is a plain tensor or a buffer"
+        fix = f"Make it a parameter at {place(site)}: self.name = nn.Parameter(...)."
+    elif fact is not None and not fact.listed and fact.module:
+        why = "parameters() does not list it: its module stands in a plain container"
+        fix = "Keep the modules in nn.ModuleList or nn.ModuleDict."
+    elif fact is not None and not fact.listed:
+        why = "parameters() does not list it: it stands in a plain container"
+        fix = "Keep the parameters in nn.ParameterList or nn.ParameterDict."
     return Finding(
         slug="parameter-stale",
         severity="warning",
@@ -247,11 +268,7 @@ def _left_out(history: History, kind: str, number: int, tensors: list[int]) -> F
                 "held", optimizer, f"{kind} takes the parameters of `{root}` here, without it"
             ),
         ),
-        fix=Fix(
-            f"Make the optimizer after it, or add it with add_param_group ({place(optimizer)})."
-            if listed
-            else "Keep the modules in nn.ModuleList or nn.ModuleDict."
-        ),
+        fix=Fix(fix),
         tensors=tuple(tensors),
     )
 
