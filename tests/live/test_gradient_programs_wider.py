@@ -8,6 +8,31 @@ import pytest
 from programs import check_program
 
 MISSING = {
+    "a trainer that copies the model and not its optimizer": """\
+import copy
+
+import torch
+from torch import nn
+
+
+class Trainer:
+    def __init__(self, model, opt):
+        self.model = copy.deepcopy(model)
+        self.opt = opt
+
+    def step(self, x):
+        loss = self.model(x).pow(2).mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+
+
+net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.Linear(2, 1, bias=False))
+opt = torch.optim.SGD(net.parameters(), 0.1)  #! parameter-stale net.0.weight
+trainer = Trainer(net, opt)
+for _ in range(3):
+    trainer.step(torch.ones(4, 3))
+""",
     "a buffer that requires grad": """\
 import torch
 from torch import nn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.facts import UNKNOWN, OptimizerFact
@@ -113,23 +114,24 @@ def _twins(history: History) -> Iterator[Finding]:
     The other's parameters have the same names below its own, the same shapes and classes; they get
     the gradients, and no optimizer holds them.
     """
-    found = missing(history)
-    twins: dict[tuple[str, str, tuple[int, ...]], int] = {}
+    twins: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     for tensor in sorted(_with_gradient(history) - history.held):
-        key = _place_in_model(history, tensor)
-        if key is not None:
-            twins.setdefault(key, tensor)
-    groups: dict[tuple[int, str, str], list[tuple[int, int]]] = {}
-    for tensor in found.none:
-        key = _place_in_model(history, tensor)
-        twin = twins.get(key) if key is not None and tensor in history.held else None
-        if twin is not None:
-            roots = (history.name_of(tensor).split(".")[0], history.name_of(twin).split(".")[0])
-            site = _holder(history, tensor).site
-            groups.setdefault((site, *roots), []).append((tensor, twin))
-    for (number, root, other), pairs in groups.items():
-        if root != other:
-            yield _twin(history, number, other, pairs)
+        make = _make(history, tensor)
+        if make is not None:
+            twins[make].append(tensor)
+    groups: dict[tuple[int, str, str], list[tuple[int, int]]] = defaultdict(list)
+    for tensor in missing(history).none:
+        make = _make(history, tensor)
+        if make is None or tensor not in history.held:
+            continue
+        root, _, below = history.name_of(tensor).partition(".")
+        for twin in twins.get(make, ()):
+            other = history.name_of(twin).removesuffix(f".{below}")
+            if other not in (root, history.name_of(twin)):
+                groups[_holder(history, tensor).site, root, other].append((tensor, twin))
+                break
+    for (number, _, other), pairs in groups.items():
+        yield _twin(history, number, other, pairs)
 
 
 def _twin(history: History, number: int, other: str, pairs: list[tuple[int, int]]) -> Finding:
@@ -160,12 +162,12 @@ def _twin(history: History, number: int, other: str, pairs: list[tuple[int, int]
     )
 
 
-def _place_in_model(history: History, tensor: int) -> tuple[str, str, tuple[int, ...]] | None:
-    """Return where a parameter stands in its model: the path below it, the class, the shape."""
+def _make(history: History, tensor: int) -> tuple[str, tuple[int, ...]] | None:
+    """Return the class of the module that holds a parameter, and its shape."""
     fact, operand = history.facts_of_name(tensor), history.operand_of(tensor)
     if fact is None or operand is None or not fact.module:
         return None
-    return fact.name.partition(".")[2], fact.owner, operand.shape
+    return fact.owner, operand.shape
 
 
 def _with_gradient(history: History) -> set[int]:
