@@ -8,6 +8,19 @@ import pytest
 from programs import check_program
 
 MISSING = {
+    "a parametrization after the optimizer was made": """\
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 1))
+opt = torch.optim.SGD(net.parameters(), 0.1)
+weight_norm(net[0])  #! parameter-stale net.0.parametrizations.weight.original0
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.ones(4, 3)).sum().backward()
+    opt.step()
+""",
     "a trainer that copies the model and not its optimizer": """\
 import copy
 

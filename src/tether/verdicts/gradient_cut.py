@@ -10,7 +10,7 @@ from tether.history import History
 from tether.verdicts.base import Example, Expected, Verdict, listed, place
 from tether.verdicts.cuts import Cut, described
 from tether.verdicts.missing import in_how_many, missing
-from tether.verdicts.parameter_stale import stale
+from tether.verdicts.parameter_stale import stale, unheld
 from tether.verdicts.paths import Paths
 
 PAGE = """
@@ -53,11 +53,13 @@ def check(history: History) -> Iterator[Finding]:
     groups: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
     told: dict[tuple[str, int, int, str], tuple[Paths, Cut, list[Cut]]] = {}
     elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
+    # Values that went into new parameters: what is wrong is that the optimizer lacks those.
+    remade = {one.site for one in unheld(history)}
     for tensor in [*found.none, *found.stopped]:
         if tensor in elsewhere:
             continue
         story = _story(history, found.reaching(tensor), tensor)
-        if story is None:
+        if story is None or (story[1].site in remade and tensor in history.held):
             continue
         cut = story[1]
         key = (cut.site.file, cut.site.line, cut.site.column, cut.operation)

@@ -44,7 +44,7 @@ It changes what is trained: never applied by itself.
 def check(history: History) -> Iterator[Finding]:
     """Give the replaced tensors, and those that no optimizer ever got."""
     yield from stale(history)
-    yield from _unheld(history)
+    yield from unheld(history)
 
 
 def stale(history: History) -> list[Finding]:
@@ -52,6 +52,14 @@ def stale(history: History) -> list[Finding]:
     if "stale" not in history.memo:
         history.memo["stale"] = [*_replaced(history), *_twins(history)]
     found: list[Finding] = history.memo["stale"]
+    return found
+
+
+def unheld(history: History) -> list[Finding]:
+    """Find parameters that get a gradient and that no optimizer holds; computed once."""
+    if "unheld" not in history.memo:
+        history.memo["unheld"] = list(_unheld(history))
+    found: list[Finding] = history.memo["unheld"]
     return found
 
 
