@@ -69,6 +69,16 @@ class History:
         """The gradients after each backward pass, in order."""
         return [fact for fact in self.trace.gradients if fact.moment == "backward"]
 
+    @cached_property
+    def had_gradient(self) -> set[int]:
+        """Tensors that had a gradient after some backward pass."""
+        return {
+            tensor
+            for fact in self.after_backward
+            for tensor, status in fact.status.items()
+            if status != "none"
+        }
+
     def inside(self, event: Event, *kinds: str) -> int:
         """Return the innermost span of one of these kinds around an event, or -1."""
         number = event.span

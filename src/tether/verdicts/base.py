@@ -51,6 +51,11 @@ def evidence(history: History, role: str, event: Event, text: str) -> Evidence:
     return Evidence(role, history.site_of(event), text)
 
 
+def and_more(names: list[str]) -> str:
+    """Return the first of several names, and how many more there are: `a` and 4 more."""
+    return f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and {len(names) - 1} more"
+
+
 def listed(names: list[str], most: int = 3) -> str:
     """Return names as prose: a, b and 4 more."""
     if len(names) > most + 1:

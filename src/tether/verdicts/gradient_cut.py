@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, listed, place
+from tether.verdicts.base import Example, Expected, Verdict, and_more, listed, place
 from tether.verdicts.cuts import Cut, described
 from tether.verdicts.missing import in_how_many, missing
 from tether.verdicts.parameter_stale import stale, unheld
@@ -124,7 +124,7 @@ def _finding(
         if (other.site.file, other.site.line) not in shown
     ]
     facts.append(Evidence("loss", loss, "backward starts from the loss here"))
-    whole = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and {len(names) - 1} more"
+    whole = and_more(names)
     when = in_how_many(history, tensors[0])
     if paths.live & bit:
         message = f"{whole} got no gradient {when}. Most likely {cut.what}."

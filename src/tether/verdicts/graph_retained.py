@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
+from tether.verdicts.base import Example, Expected, Verdict, and_more, evidence, place
 from tether.verdicts.saving import graph_of
 
 PAGE = """
@@ -377,10 +377,9 @@ def _gradients(history: History) -> Iterator[Finding]:
             site=site,
             operation="backward",
             message=(
-                f"backward(create_graph=True) at {place(site)} leaves `{names[0]}`"
-                + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-                + " with the graph they were made by: parameter, gradient and graph hold each"
-                " other, and none is freed."
+                f"backward(create_graph=True) at {place(site)} leaves {and_more(names)} with the"
+                " graph they were made by: parameter, gradient and graph hold each other, and none"
+                " is freed."
             ),
             also=tuple(dict.fromkeys(names[1:])),
             evidence=(evidence(history, "grows", event, "each gradient made here has a graph"),),

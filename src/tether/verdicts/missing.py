@@ -42,17 +42,11 @@ def missing(history: History) -> Missing:
 
 def _sorted(history: History) -> Missing:
     found = Missing()
-    had = {
-        tensor
-        for fact in history.after_backward
-        for tensor, status in fact.status.items()
-        if status != "none"
-    }
     for tensor in history.without_gradient:
         operand = history.operand_of(tensor)
         if operand is not None and not operand.requires_grad:
             found.frozen.append(tensor)
-        elif tensor in had and tensor in history.held:
+        elif tensor in history.had_gradient and tensor in history.held:
             found.cleared.append(tensor)
         else:
             found.none.append(tensor)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tether.facts import UNKNOWN, OptimizerFact
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, place
+from tether.verdicts.base import Example, Expected, Verdict, and_more, place
 from tether.verdicts.missing import in_how_many, missing
 
 PAGE = """
@@ -74,7 +74,7 @@ def _replaced(history: History) -> Iterator[Finding]:
         for one in event.reads
         if event.operation not in ("step", "zero_grad")
     }
-    trained = _with_gradient(history)
+    trained = history.had_gradient
     groups: dict[tuple[int, str], list[tuple[int, int, str]]] = {}
     for tensor in found.none:
         if tensor not in history.held:
@@ -94,7 +94,6 @@ def _replaced(history: History) -> Iterator[Finding]:
         holder = _holder(history, members[0][0])
         optimizer, site = history.site(holder.site), history.site(site_number)
         names = [name for _, _, name in members]
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield Finding(
             slug="parameter-stale",
             severity="warning",
@@ -102,7 +101,7 @@ def _replaced(history: History) -> Iterator[Finding]:
             site=site if site.line else optimizer,
             operation="Parameter",
             message=(
-                f"{holder.kind} steps the old `{names[0]}`{more}, which got no gradient"
+                f"{holder.kind} steps the old {and_more(names)}, which got no gradient"
                 f" {in_how_many(history, members[0][0])}: the model uses another tensor by that"
                 f" name, made at {place(site)}."
             ),
@@ -123,7 +122,7 @@ def _twins(history: History) -> Iterator[Finding]:
     the gradients, and no optimizer holds them.
     """
     twins: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
-    for tensor in sorted(_with_gradient(history) - history.held):
+    for tensor in sorted(history.had_gradient - history.held):
         make = _make(history, tensor)
         if make is not None:
             twins[make].append(tensor)
@@ -146,7 +145,6 @@ def _twin(history: History, number: int, other: str, pairs: list[tuple[int, int]
     (tensor, twin), site = pairs[0], history.site(number)
     kind = _holder(history, tensor).kind
     names = [history.name_of(one) for one, _ in pairs]
-    whole = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and {len(names) - 1} more"
     position = history.made_at(twin)
     made = history.site_of(history.events[position]) if position != UNKNOWN else history.site(-1)
     return Finding(
@@ -156,9 +154,9 @@ def _twin(history: History, number: int, other: str, pairs: list[tuple[int, int]
         site=site,
         operation="Parameter",
         message=(
-            f"{kind} steps {whole}, which got no gradient {in_how_many(history, tensor)}: the"
-            f" loss is computed with `{history.name_of(twin)}`, made at {place(made)}, which no"
-            " optimizer holds."
+            f"{kind} steps {and_more(names)}, which got no gradient"
+            f" {in_how_many(history, tensor)}: the loss is computed with"
+            f" `{history.name_of(twin)}`, made at {place(made)}, which no optimizer holds."
         ),
         also=tuple(names[1:]),
         evidence=(
@@ -178,15 +176,6 @@ def _make(history: History, tensor: int) -> tuple[str, tuple[int, ...]] | None:
     return fact.owner, operand.shape
 
 
-def _with_gradient(history: History) -> set[int]:
-    return {
-        tensor
-        for fact in history.after_backward
-        for tensor, status in fact.status.items()
-        if status != "none"
-    }
-
-
 def _holder(history: History, tensor: int) -> OptimizerFact:
     return next(one for one in history.trace.optimizers if tensor in one.tensors)
 
@@ -203,7 +192,7 @@ def _unheld(history: History) -> Iterator[Finding]:
                 roots.setdefault(fact.name.split(".")[0], optimizer)
     explained = {name for one in stale(history) for name in (one.subject, *one.also)}
     groups: dict[tuple[str, int], list[int]] = {}
-    for tensor in sorted(_with_gradient(history) - history.held):
+    for tensor in sorted(history.had_gradient - history.held):
         fact = history.facts_of_name(tensor)
         if fact is None or (fact.listed and not fact.module) or fact.name in explained:
             continue

@@ -170,7 +170,8 @@ def _devices(history: History, event: Event | None) -> Told:
 
 def _second_backward(history: History, event: Event | None) -> Told:
     loss = _first(event)
-    joined = _joined(history, event) if event is not None else None
+    backward = history.events.index(event) if event is not None else UNKNOWN
+    joined = _joined(history, backward) if event is not None else None
     facts: tuple[Evidence, ...] = ()
     if joined is not None and event is not None and loss is not None:
         first, at = history.events[joined[0]], joined[1]
@@ -179,7 +180,7 @@ def _second_backward(history: History, event: Event | None) -> Told:
             evidence(history, "loss", first, "backward freed it here"),
             evidence(history, "shared", node, "both passes go through this value"),
         )
-        shared = _carried(history, node, graph_of(history, history.events.index(event)))
+        shared = _carried(history, node, graph_of(history, backward))
         if shared is not None and shared.tensor != loss.tensor:
             # One line asks for both passes, and made this value before the first: it is no state.
             if first.site == event.site and history.times(at) == 1:
@@ -209,9 +210,8 @@ def _second_backward(history: History, event: Event | None) -> Told:
     )
 
 
-def _joined(history: History, event: Event) -> tuple[int, int] | None:
+def _joined(history: History, at: int) -> tuple[int, int] | None:
     """Return the first backward pass through the graph of another, and the last call they share."""
-    at = history.events.index(event)
     graph = graph_of(history, at)
     for earlier in history.backwards:
         common = graph & graph_of(history, earlier) if earlier < at else frozenset()
