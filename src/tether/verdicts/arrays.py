@@ -18,7 +18,7 @@ from tether.dataflow import OVERWRITES, may_overlap
 from tether.facts import UNKNOWN, Event, Operand, Site
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
-from tether.verdicts.base import evidence, place
+from tether.verdicts.base import evidence, place, site_of_node
 from tether.verdicts.sharing import container, sharing, unheard
 
 _FRESH = frozenset(
@@ -278,16 +278,8 @@ class _Text:
                 self._times[site.line].append(at)
 
     def site(self, node: ast.expr) -> Site:
-        """Return where an expression stands, in characters."""
-        line, end = node.lineno, node.end_lineno or node.lineno
-        return Site(
-            self._file, line, self._column(line, node.col_offset), end,
-            self._column(end, node.end_col_offset or 0), expression=ast.unparse(node),
-        )  # fmt: skip
-
-    def _column(self, line: int, offset: int) -> int:
-        raw = self._lines[line - 1].encode("utf-8", "replace") if line <= len(self._lines) else b""
-        return len(raw[:offset].decode("utf-8", "replace")) + 1
+        """Return where an expression stands."""
+        return site_of_node(self._file, node, self._lines)
 
     def times(self, line: int) -> list[int]:
         """Return the positions of the calls recorded at a line, in order."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import ast
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +40,24 @@ class Verdict:
     page: str  # Markdown with fixed headings
     check: Callable[[History], Iterator[Finding]]
     examples: tuple[Example, ...] = ()
+
+
+def site_of_node(file: str, node: ast.expr, lines: Sequence[str]) -> Site:
+    """Return where an expression stands in a file of these lines, columns in characters."""
+
+    def column(line: int, offset: int) -> int:
+        raw = lines[line - 1].encode("utf-8", "replace") if line <= len(lines) else b""
+        return len(raw[:offset].decode("utf-8", "replace")) + 1
+
+    end_line = node.end_lineno or node.lineno
+    return Site(
+        file,
+        node.lineno,
+        column(node.lineno, node.col_offset),
+        end_line,
+        column(end_line, node.end_col_offset or 0),
+        expression=ast.unparse(node),
+    )
 
 
 def place(site: Site) -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tether.facts import Event, Site
 from tether.finding import Evidence, Finding, Fix
 from tether.history import History
-from tether.verdicts.base import evidence, place
+from tether.verdicts.base import evidence, place, site_of_node
 
 _PLACE = re.compile(r"(.+)\[(\d+|'[^']*')\]$")
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -226,7 +226,7 @@ class _Texts:
             item = ast.unparse(value.left.elts[0])
             count = ast.unparse(value.right)
             self._fillings[target] = Made(
-                _site(file, value, text),
+                site_of_node(file, value, text.splitlines()),
                 "list * number",
                 "multiplying a list repeats the object, not its memory",
                 f"Make each its own: [{item} for _ in range({count})].",
@@ -234,7 +234,7 @@ class _Texts:
         elif isinstance(value, ast.ListComp) and _one_object(value):
             item = ast.unparse(value.elt)
             self._fillings[target] = Made(
-                _site(file, value, text),
+                site_of_node(file, value, text.splitlines()),
                 "list of one name",
                 f"the list takes `{item}` itself each time, not what it holds",
                 f"Put a copy there each time: {item}.clone().",
@@ -246,7 +246,7 @@ class _Texts:
         ):
             keys, item = (ast.unparse(one) for one in value.args)
             self._fillings[target] = Made(
-                _site(file, value, text),
+                site_of_node(file, value, text.splitlines()),
                 "dict.fromkeys",
                 "dict.fromkeys gives every key the same object",
                 f"Make each its own: {{key: {item} for key in {keys}}}"
@@ -257,7 +257,9 @@ class _Texts:
             and ast.unparse(value.func) in ("copy.copy", "copy")
             and len(value.args) == 1
         ):
-            self._shallow.append((target, ast.unparse(value.args[0]), _site(file, value, text)))
+            self._shallow.append(
+                (target, ast.unparse(value.args[0]), site_of_node(file, value, text.splitlines()))
+            )
 
     def _appended(self, file: str, text: str, node: ast.Call, loop: ast.stmt) -> None:
         func = node.func
@@ -267,7 +269,7 @@ class _Texts:
         if not isinstance(item, (ast.Name, ast.Attribute)):
             return
         self._fillings[ast.unparse(func.value)] = Made(
-            _site(file, node, text),
+            site_of_node(file, node, text.splitlines()),
             "append",
             f"append puts `{ast.unparse(item)}` itself there, not what it holds now",
             f"Append a copy: {ast.unparse(func)}({ast.unparse(item)}.clone()).",
@@ -287,22 +289,3 @@ def _one_object(value: ast.ListComp) -> bool:
     while isinstance(item, ast.Attribute):
         item = item.value
     return isinstance(item, ast.Name) and item.id not in bound
-
-
-def _site(file: str, node: ast.expr, text: str) -> Site:
-    """Return the site of an expression, columns in characters."""
-    lines = text.splitlines()
-
-    def column(line: int, offset: int) -> int:
-        raw = lines[line - 1].encode("utf-8", "replace") if line <= len(lines) else b""
-        return len(raw[:offset].decode("utf-8", "replace")) + 1
-
-    end_line = node.end_lineno or node.lineno
-    return Site(
-        file,
-        node.lineno,
-        column(node.lineno, node.col_offset),
-        end_line,
-        column(end_line, node.end_col_offset or 0),
-        expression=ast.unparse(node),
-    )
