@@ -37,12 +37,12 @@ from typing import Any
 
 from _needless_programs import OTHER, PACKAGES, PROGRAMS, SAME, base_of, real
 
+from tether.analysis.copy_needs import Key, Need, needs
+from tether.analysis.history import History
 from tether.facts import UNKNOWN
-from tether.history import History
-from tether.proving import CannotProveError, Outcome, differences, noise_of
-from tether.recording import load, save
-from tether.report.loading import prepare
-from tether.verdicts.needs import Key, Need, needs
+from tether.measure.proving import CannotProveError, Outcome, differences, noise_of
+from tether.report.recording import prepare
+from tether.store.file import load, save
 
 PAGE = Path(__file__).parents[1] / "docs" / "copies-nobody-needed.md"
 LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"))
@@ -75,8 +75,8 @@ def forked(work: Callable[[], Any], output: Path, limit: float = LIMIT) -> int:
 
 def recorded(script: Path) -> History:
     """Run a script under the recorder; return its history. Raises `RuntimeError` when it fails."""
-    from tether.live import running
-    from tether.live.session import Session
+    from tether.record import running
+    from tether.record.session import Session
 
     file = script.with_suffix(".tether")
 
@@ -98,13 +98,13 @@ def recorded(script: Path) -> History:
 
 def tried(script: Path, changes: Sequence[list[Any]]) -> Outcome:
     """Run a script with some changes; return what it handed out."""
-    from tether.live import trial
+    from tether.measure import rerun
 
     order, result = script.with_suffix(".order"), script.with_suffix(".result")
     given = {"kind": "script", "target": str(script), "arguments": [], "changes": list(changes)}
     order.write_text(json.dumps({**given, "result": str(result)}))
     result.unlink(missing_ok=True)
-    code = forked(lambda: trial.main(str(order)), script)
+    code = forked(lambda: rerun.main(str(order)), script)
     lines = Path(f"{script}.out").read_text().splitlines()
     if not result.exists():
         raise RuntimeError(_last_line(Path(f"{script}.err")) or f"exit code {code}")

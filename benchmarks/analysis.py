@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from tether.live.session import Session
-from tether.recording import load, save
-from tether.report.loading import Recording
+from tether.record.session import Session
+from tether.report.recording import Recording
+from tether.store.file import load, save
 
 
 def train(steps: int, *, cut: bool) -> None:

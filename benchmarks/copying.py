@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 import tether
-from tether.live import threads
+from tether.copying import threads
 
 warnings.filterwarnings("ignore", message="To copy construct")
 SETTINGS = {"quick": False}  # quick: a few rounds only, to see that all of it runs

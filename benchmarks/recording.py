@@ -27,7 +27,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tether.live.session import Session
+from tether.record.session import Session
 
 
 class EmptyFunctionMode(TorchFunctionMode):

@@ -13,16 +13,16 @@ __version__ = "0.1.0"
 
 # Public name -> (module, attribute); an attribute of "" means the module itself.
 _PUBLIC: dict[str, tuple[str, str]] = {
-    "copy": ("tether.live.copying", "copy"),
-    "plan": ("tether.live.copying", "plan"),
-    "Snapshot": ("tether.live.snapshot", "Snapshot"),
-    "pool": ("tether.live.pool", ""),
-    "relate": ("tether.live.relating", "relate"),
-    "describe": ("tether.live.relating", "describe"),
-    "why": ("tether.live.asking", "why"),
+    "copy": ("tether.copying.copy", "copy"),
+    "plan": ("tether.copying.copy", "plan"),
+    "Snapshot": ("tether.copying.snapshot", "Snapshot"),
+    "pool": ("tether.copying.pool", ""),
+    "relate": ("tether.copying.relation", "relate"),
+    "describe": ("tether.copying.relation", "describe"),
+    "why": ("tether.copying.why_live", "why"),
     "record": ("tether.api", "record"),
-    "unchanged": ("tether.live.guarding", "unchanged"),
-    "load": ("tether.report.loading", "load"),
+    "unchanged": ("tether.record.unchanged", "unchanged"),
+    "load": ("tether.report.recording", "load"),
     "testing": ("tether.testing", ""),
 }
 

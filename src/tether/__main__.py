@@ -1,6 +1,6 @@
 """``python -m tether`` is ``tether``."""
 
-from tether.cli import main
+from tether.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="tether")

@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from tether.facts import Raised, Trace
-from tether.live.cells import name_cells, of_the_user
-from tether.live.naming import variables_of_frames
-from tether.live.recorder import text_of
-from tether.live.session import Session
-from tether.live.sites import here
-from tether.report.loading import Recording
+from tether.record.naming import variables_of_frames
+from tether.record.notebook_cells import name_cells, of_the_user
+from tether.record.recorder import text_of
+from tether.record.session import Session
+from tether.record.sites import here
+from tether.report.recording import Recording
 
 
 class record(Recording):  # noqa: N801 -- used as `with tether.record() as recording`

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from tether.api import record
-from tether.live.cells import called
-from tether.live.sites import here
+from tether.record.notebook_cells import called
+from tether.record.sites import here
 
 
 def load(shell: Any) -> None:

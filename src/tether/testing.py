@@ -19,7 +19,7 @@ def assert_independent(a: Any, b: Any) -> None:
 
     An ndarray may stand in for a tensor.
     """
-    from tether.live.relating import relate
+    from tether.copying.relation import relate
 
     relation = relate(a, b)
     if relation.memory in ("same", "overlaps"):
@@ -30,7 +30,7 @@ def assert_independent(a: Any, b: Any) -> None:
 
 def assert_shares(a: Any, b: Any) -> None:
     """Assert that two tensors (or a tensor and an ndarray) have bytes in common."""
-    from tether.live.relating import relate
+    from tether.copying.relation import relate
 
     relation = relate(a, b)
     if relation.memory not in ("same", "overlaps"):
@@ -47,7 +47,7 @@ def assert_gradient_reaches(
     """
     import torch
 
-    from tether.live.asking import why
+    from tether.copying.why_live import why
 
     named: list[tuple[str, torch.Tensor]]
     if isinstance(target, torch.nn.Module):
@@ -67,7 +67,7 @@ def assert_gradient_reaches(
 
 def assert_unchanged(*tensors: torch.Tensor) -> AbstractContextManager[Any]:
     """Return a context manager that raises when the bytes of a tensor change in its block."""
-    from tether.live.guarding import unchanged
+    from tether.record.unchanged import unchanged
 
     return unchanged(*tensors)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tether.facts import Event, Gradients, Name, Operand, OptimizerFact, Site, StorageFact, Trace
 from tether.finding import Edit, Evidence, Finding, Fix, Severity
-from tether.report.build import Findings, in_order
+from tether.report.compose import Findings, in_order
 from tether.report.copies import copies
 from tether.report.gradients import gradients
 from tether.source.annotate import annotate

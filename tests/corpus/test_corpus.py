@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tether.live.running import Program, run
-from tether.live.session import Session
-from tether.report.loading import Recording
+from tether.record.running import Program, run
+from tether.record.session import Session
+from tether.report.recording import Recording
 
 CASES = Path(__file__).parent / "cases"
 SLUGS = {

@@ -10,11 +10,11 @@ import re
 
 from hypothesis import strategies as st
 
+from predictor.graph import Tensor
+from predictor.layout import LayoutError, elementwise, overlaps_itself
+from predictor.machine import Array
+from predictor.predict import Predictor
 from tether.facts import Operand, Raised, Trace
-from tether.semantics.graph import Tensor
-from tether.semantics.layout import LayoutError, elementwise, overlaps_itself
-from tether.semantics.machine import Array
-from tether.semantics.predict import Predictor
 
 START = ["torch.ones(2, 3)", "torch.ones(2, 3, requires_grad=True)", "torch.zeros(3)",
          "torch.ones(3, requires_grad=True)", "torch.ones(2, 1, 3)"]  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import tether
-from tether.intent import Refused
+from tether.copying.intent import Refused
 
 LAW = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

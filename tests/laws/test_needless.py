@@ -10,11 +10,11 @@ import torch
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
-from tether.history import History
-from tether.live.session import Session
-from tether.live.trial import Change, TrialSession
-from tether.report.loading import prepare
-from tether.verdicts.needs import needs
+from tether.analysis.copy_needs import needs
+from tether.analysis.history import History
+from tether.measure.rerun import Change, TrialSession
+from tether.record.session import Session
+from tether.report.recording import prepare
 
 COUNT = int(os.environ.get("TETHER_PROGRAMS", "400"))
 

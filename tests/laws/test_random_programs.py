@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, note, settings
 
+from predictor.predict import predict
 from random_programs import differences, programs
-from tether.live.session import Session
-from tether.semantics import BY_SLUG, Case
-from tether.semantics.predict import predict
+from tether.operations import BY_SLUG, Case
+from tether.record.session import Session
 
 COUNT = int(os.environ.get("TETHER_PROGRAMS", "300"))
 

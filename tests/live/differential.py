@@ -45,8 +45,8 @@ def _bits(v):
 _SERVER = r"""
 import json, os, sys, types
 import torch, numpy
-from tether.live.session import Session
-from tether.live.sites import is_worn, without_our_frames
+from tether.record.session import Session
+from tether.record.sites import is_worn, without_our_frames
 
 def run(job):
     import traceback

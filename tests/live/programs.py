@@ -15,15 +15,15 @@ import textwrap
 from pathlib import Path
 
 from tether.finding import Finding
-from tether.live.session import Session
-from tether.report.loading import Recording
+from tether.record.session import Session
+from tether.report.recording import Recording
 
 _MARK = re.compile(r"#!\s*([\w-]+)\s+(\S+)(?:\s+\((note)\))?\s*$")
 
 
 def record_program(text: str, folder: Path, name: str = "program.py") -> Recording:
     """Run `text` as a script in `folder` under the recorder; the exception it ends with is kept."""
-    from tether.live.running import Program, run
+    from tether.record.running import Program, run
 
     path = folder / name
     path.write_text(textwrap.dedent(text), encoding="utf-8")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tether
-from tether.live.guarding import ChangedError
+from tether.record.unchanged import ChangedError
 
 
 def test_a_path_is_named_from_the_loss_to_the_leaf():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tether
-from tether.live import accounting, benching, limit, timing
+from tether.measure import allocations, bench, machine_limits, timing
 
 
 def test_every_way_is_run_as_often_as_the_others():
@@ -61,7 +61,7 @@ def test_noise_is_said_in_words(times, said):
 def test_the_account_of_one_call(expression, allocated, peak, memory, gradient):
     x = torch.ones(1000, requires_grad=True)
     names = {"x": x, "torch": torch, "tether": tether}
-    found = accounting.account(timing.eval_of(expression, names), x)
+    found = allocations.account(timing.eval_of(expression, names), x)
     assert (found.allocated, found.peak, found.waits) == (allocated, peak, 0)
     assert found.memory == memory
     assert (found.gradient == "cut") == (gradient == "cut")
@@ -75,13 +75,13 @@ def test_a_temporary_counts_to_the_peak_only_while_it_lives():
         del first
         return x.clone()
 
-    found = accounting.account(call, x)
+    found = allocations.account(call, x)
     assert (found.allocated, found.peak) == (8000, 4000)
 
 
 def test_a_result_that_is_no_tensor_is_said():
     x = torch.ones(3)
-    found = accounting.account(x.tolist, x)
+    found = allocations.account(x.tolist, x)
     assert "list" in found.note
     assert found.memory == ""
 
@@ -93,13 +93,13 @@ def test_fresh_memory_faults_and_mapped_memory_does_not():
     held.copy_(x)
     mapped = timing.page_faults() - before
     before = timing.page_faults()
-    limit.fresh(8 << 20, huge=False).copy_(x)
+    machine_limits.fresh(8 << 20, huge=False).copy_(x)
     assert timing.page_faults() - before >= (8 << 20) // 65536  # pages of 64 KB at most
     assert mapped < 100
 
 
 def test_the_machine_s_limits_have_names_and_speeds():
-    found = limit.measure(1 << 22, 0.1)
+    found = machine_limits.measure(1 << 22, 0.1)
     names = [one.name for one in found]
     assert "mapped memory, one thread" in names
     assert "fresh memory, small pages" in names
@@ -107,46 +107,46 @@ def test_the_machine_s_limits_have_names_and_speeds():
 
 
 def test_the_usual_ways_at_two_sizes():
-    bench = benching.run(sizes=[2, 4096], seconds=0.2)
-    assert {cost.nbytes for cost in bench.costs} == {2, 4096}
-    assert set(bench.floor) == {2, 4096}
-    large = {cost.way: cost for cost in bench.costs if cost.nbytes == 4096}
-    assert set(large) == {way.expression for way in benching.WAYS}
+    measured = bench.run(sizes=[2, 4096], seconds=0.2)
+    assert {cost.nbytes for cost in measured.costs} == {2, 4096}
+    assert set(measured.floor) == {2, 4096}
+    large = {cost.way: cost for cost in measured.costs if cost.nbytes == 4096}
+    assert set(large) == {way.expression for way in bench.WAYS}
     assert "requires grad" in large["x.clone().numpy()"].note
     for way, cost in large.items():
         if way != "x.clone().numpy()":
             assert (cost.memory, cost.allocated) == ("none", 4096), way
-    small = {cost.way: cost for cost in bench.costs if cost.nbytes == 2}
+    small = {cost.way: cost for cost in measured.costs if cost.nbytes == 2}
     assert "cannot require grad" in small["x.clone().detach().numpy()"].note
     assert small["x.clone().detach()"].seconds > 0
 
 
 def test_sizes_that_become_the_same_are_measured_once():
-    setting = benching.Setting("float32", "n,64")
-    bench = benching.run([benching.Way("x.t()", "e")], [1, 4, 256], setting, seconds=0.1)
-    assert [cost.nbytes for cost in bench.costs] == [256]
+    setting = bench.Setting("float32", "n,64")
+    measured = bench.run([bench.Way("x.t()", "e")], [1, 4, 256], setting, seconds=0.1)
+    assert [cost.nbytes for cost in measured.costs] == [256]
 
 
 @pytest.mark.parametrize(
     ("text", "shape"), [("n", (None,)), ("n,64", (None, 64)), ("(2, n, 3)", (2, None, 3))]
 )
 def test_shapes(text, shape):
-    assert benching.shape_of(text) == shape
+    assert bench.shape_of(text) == shape
 
 
 @pytest.mark.parametrize("text", ["", "3", "n,n", "n,x", "n,0"])
 def test_bad_shapes(text):
     with pytest.raises(ValueError, match=r"shape|exactly one n"):
-        benching.shape_of(text)
+        bench.shape_of(text)
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_cuda_device():
-    setting = benching.Setting(device="cuda")
-    ways = [benching.Way("x.clone()", "e"), benching.Way("x.cpu()", "e")]
-    bench = benching.run(ways, [1 << 20], setting, seconds=0.5)
-    clone, to_host = bench.costs
+    setting = bench.Setting(device="cuda")
+    ways = [bench.Way("x.clone()", "e"), bench.Way("x.cpu()", "e")]
+    measured = bench.run(ways, [1 << 20], setting, seconds=0.5)
+    clone, to_host = measured.costs
     assert (clone.allocated, clone.waits) == (1 << 20, 0)
     assert to_host.waits >= 1
-    assert {one.name for one in limit.measure(1 << 22, 0.2)} >= {"pinned to device"}
+    assert {one.name for one in machine_limits.measure(1 << 22, 0.2)} >= {"pinned to device"}

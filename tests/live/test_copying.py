@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import tether
-from tether.intent import Intent, Refused, decide
-from tether.live import applying
+from tether.copying import steps
+from tether.copying.intent import Intent, Refused, decide
 
 
 def test_one_plain_tensor_comes_back_as_a_value():
@@ -166,8 +166,8 @@ def test_unknown_words_are_named():
 def test_the_quick_way_and_the_plan_agree():
     for x in (torch.ones(3), torch.ones(3, requires_grad=True) * 2, torch.ones(9 << 20)):
         quick = tether.copy(x)
-        subject = applying.subject_of(x)
-        planned = applying.apply(decide(Intent(), subject), x, Intent())
+        subject = steps.subject_of(x)
+        planned = steps.apply(decide(Intent(), subject), x, Intent())
         assert torch.equal(quick, planned)
         for relation in (tether.relate(quick, x), tether.relate(planned, x)):
             assert relation == tether.relate(x.detach().clone(), x)

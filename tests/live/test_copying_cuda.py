@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import tether
-from tether.intent import Intent
-from tether.live import transfer
+from tether.copying import transfer
+from tether.copying.intent import Intent
 
 CUDA = torch.cuda.is_available()
 cuda = pytest.mark.cuda

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import tether
-from tether.intent import Refused
-from tether.live import applying
+from tether.copying.intent import Refused
 
 
 def test_a_shared_array_shows_writes_and_can_be_read_only():
@@ -35,7 +34,7 @@ def test_the_types_numpy_lacks(monkeypatch):
     assert tether.copy(array).dtype is torch.bfloat16
     tiny = tether.copy(torch.tensor([1.0], dtype=torch.float8_e5m2), to="numpy")
     assert tiny.dtype == ml_dtypes.float8_e5m2
-    monkeypatch.setattr(applying, "_ml_dtypes", lambda: False)
+    monkeypatch.setattr("tether.copying.steps._ml_dtypes", lambda: False)
     with pytest.raises(Refused, match="install ml_dtypes"):
         tether.copy(x, to="numpy")
     assert tether.copy(x, to="numpy", dtype="float32").tolist() == [1.5, -2.0]

@@ -14,7 +14,7 @@ import torch
 import torch.multiprocessing
 
 import tether
-from tether.live import applying, pool, threads
+from tether.copying import pool, steps, threads
 
 SIZE = 33 << 20
 
@@ -129,7 +129,7 @@ def test_many_threads_share_it():
     def work(number: int) -> None:
         mine = x + number
         for _ in range(60):
-            copied = applying.own(mine, pooled_from=1)
+            copied = steps.own(mine, pooled_from=1)
             view = copied[7:]
             del copied
             if not torch.equal(view, mine[7:]):

@@ -65,9 +65,7 @@ def test_relations_read_as_sentences():
 
 
 def test_what_is_too_large_is_not_claimed(monkeypatch):
-    from tether.live import relating
-
-    monkeypatch.setattr(relating, "_MARKS_LIMIT", 10)
+    monkeypatch.setattr("tether.copying.relation._MARKS_LIMIT", 10)
     table = torch.zeros(50, 4)
     relation = tether.relate(table[:, 0], table[:, 1])
     assert (relation.memory, relation.bytes) == ("unknown", None)

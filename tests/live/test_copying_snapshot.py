@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tether
-from tether.intent import Refused
+from tether.copying.intent import Refused
 
 
 def tied() -> nn.Sequential:

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import tether
-from tether.intent import Refused
-from tether.live import storages, trees
+from tether.copying import storages, trees
+from tether.copying.intent import Refused
 
 
 class Point(NamedTuple):

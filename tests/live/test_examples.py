@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tether.live.running import Program, run
-from tether.live.session import Session
-from tether.report.loading import Recording
+from tether.record.running import Program, run
+from tether.record.session import Session
+from tether.report.recording import Recording
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tether import rulebook_cli
-from tether.live.experiments import try_rule, verify
-from tether.semantics import BY_SLUG, RULES, Case, When
-from tether.semantics.rule import Effect
+from tether.cli import rulebook
+from tether.measure.experiments import try_rule, verify
+from tether.operations import BY_SLUG, RULES, Case, When
+from tether.operations.rule import Effect
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
@@ -113,7 +113,7 @@ def test_a_spoilt_cache_is_no_cache(tmp_path):
 
 
 def command(*args):
-    return CliRunner().invoke(rulebook_cli.rulebook_command, [*args, "--no-cache"])
+    return CliRunner().invoke(rulebook.rulebook_command, [*args, "--no-cache"])
 
 
 def test_the_command_prints_what_was_asked():
@@ -124,7 +124,7 @@ def test_the_command_prints_what_was_asked():
 
 
 def test_the_exit_code_tells_a_difference(monkeypatch):
-    monkeypatch.setattr(rulebook_cli, "RULES", (broken("clone", memory="share"),))
+    monkeypatch.setattr(rulebook, "RULES", (broken("clone", memory="share"),))
     result = command()
     assert result.exit_code == 1
     assert "memory: the rule says share, seen own" in " ".join(result.output.split())

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from programs import record_program
-from tether.live import factors
+from tether.measure import speedups
 from tether.verdicts import slow_copy
 
 ONE_BY_ONE = """
@@ -45,7 +45,7 @@ def changed(recording, **fields):
 def test_a_factor_is_measured(tmp_path):
     recording, (found,) = findings(tmp_path)
     assert found.assumes == (slow_copy.NOT_TIMED,)
-    (told,) = factors.measured([found], recording.history)
+    (told,) = speedups.measured([found], recording.history)
     words = r"Measured here on 300 float32: \[.*\] is ([\d.]+)x slower than x\.tolist\(\)\."
     assert float(re.search(words, told.message)[1]) > 2
     assert told.assumes == ()
@@ -54,7 +54,7 @@ def test_a_factor_is_measured(tmp_path):
 def test_what_is_not_slow_here_is_not_told(tmp_path):
     recording, (found,) = findings(tmp_path)
     changed(recording, fast="[one.item() for one in x]  ")
-    assert factors.measured([found], recording.history) == []
+    assert speedups.measured([found], recording.history) == []
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_is_not_slow_here_is_not_told(tmp_path):
 def test_what_cannot_be_timed_is_told_without_a_factor(tmp_path, fields):
     recording, (found,) = findings(tmp_path)
     changed(recording, fast="x.to(dtype)", **fields)
-    assert factors.measured([found], recording.history) == [found]
+    assert speedups.measured([found], recording.history) == [found]
 
 
 def test_what_is_too_large_is_not_made(tmp_path):
@@ -71,13 +71,13 @@ def test_what_is_too_large_is_not_made(tmp_path):
     (spec,) = recording.history.memo["slow-copy"].values()
     large = spec.operands[0]._replace(shape=(1 << 40,))
     changed(recording, operands=(large,))
-    assert factors.measured([found], recording.history) == [found]
+    assert speedups.measured([found], recording.history) == [found]
 
 
 def test_when_the_time_is_over_no_factor_is_measured(tmp_path, monkeypatch):
     recording, (found,) = findings(tmp_path)
-    monkeypatch.setattr(factors, "ALL", 0.0)
-    assert factors.measured([found], recording.history) == [found]
+    monkeypatch.setattr(speedups, "ALL", 0.0)
+    assert speedups.measured([found], recording.history) == [found]
 
 
 @pytest.mark.parametrize("example", SPECS, ids=[one.title for one in SPECS])
@@ -85,7 +85,7 @@ def test_both_ways_give_the_same(tmp_path, example):
     history = record_program(example.program, tmp_path).history
     (finding,) = slow_copy.check(history)
     spec = slow_copy.spec_of(history, finding)
-    names = factors.names_of(spec)
+    names = speedups.names_of(spec)
     slow, fast = eval(spec.slow, names), eval(spec.fast, names)
     if "snapshot" in names:
         fast = names["snapshot"].value
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_the_measurement(tmp_path):
     with torch.inference_mode(mode=False), torch.no_grad():
         changed(recording, grad=True)
         random = torch.get_rng_state()
-        factors.measured(found, recording.history)
+        speedups.measured(found, recording.history)
         assert not torch.is_grad_enabled()
         assert torch.equal(random, torch.get_rng_state())
 

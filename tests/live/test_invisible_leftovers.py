@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch._dynamo  # what its import changes is none of our doing
 
-from tether.live.session import Session
+from tether.record.session import Session
 
 OWNERS = (
     "torch", "torch.overrides", "torch.autograd", "torch.autograd.Function", "torch.Tensor",

@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 
-from tether.live.session import Session
+from tether.record.session import Session
 
 methods = pytest.importorskip("torch.testing._internal.common_methods_invocations")
 ALL = bool(os.environ.get("TETHER_ALL"))

@@ -11,11 +11,11 @@ import time
 import pytest
 import torch
 
-from tether import journal, recording
 from tether.facts import Trace
-from tether.live import journaling
-from tether.live.session import Session
-from tether.recording import RecordingError, load
+from tether.record import autosave
+from tether.record.session import Session
+from tether.store import file, journal
+from tether.store.file import RecordingError, load
 
 ROUNDS = int(os.environ.get("TETHER_FUZZ", "3000")) // 6
 
@@ -41,7 +41,7 @@ def work(rounds=30):
 
 def recorded(path, monkeypatch, run=work, every=0.0, **options):
     """The facts of one session, and those that its journal has."""
-    monkeypatch.setattr(journaling, "EVERY", every)
+    monkeypatch.setattr(autosave, "EVERY", every)
     session = Session(**options)
     session.keep_journal(str(path), ["train.py"], "/home/me")
     session.start()
@@ -78,7 +78,7 @@ def test_one_batch_or_many_are_the_same_file_to_the_reader(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("compact", [0, 1 << 30])
 def test_under_a_limit_what_was_forgotten_may_be_there_or_not(tmp_path, monkeypatch, compact):
-    monkeypatch.setattr(journaling, "_COMPACT", compact)
+    monkeypatch.setattr(autosave, "_COMPACT", compact)
     trace, saved = recorded(
         tmp_path / "run.tether", monkeypatch, lambda: work(400), every=0.0, limit=500
     )
@@ -105,7 +105,7 @@ def test_threads_at_it_together(tmp_path, monkeypatch):
 
 
 def test_a_batch_that_is_broken_off_is_written_again(tmp_path, monkeypatch):
-    write, calls = journaling._write_all, []
+    write, calls = autosave._write_all, []
 
     def stumbles(handle, data):
         calls.append(len(data))
@@ -114,7 +114,7 @@ def test_a_batch_that_is_broken_off_is_written_again(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         write(handle, data)
 
-    monkeypatch.setattr(journaling, "_write_all", stumbles)
+    monkeypatch.setattr(autosave, "_write_all", stumbles)
 
     def run():
         kept = []
@@ -270,7 +270,7 @@ def test_the_finished_recording_takes_the_place_of_the_journal(tmp_path):
     saved = load(tmp_path / "run.tether")
     assert saved.outcome == "finished"
     assert not saved.gaps
-    assert (tmp_path / "run.tether").read_bytes().startswith(recording._MAGIC)
+    assert (tmp_path / "run.tether").read_bytes().startswith(file._MAGIC)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["run.tether", "train.py"]
 
 
@@ -339,7 +339,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def test_a_pipe_is_no_journal(tmp_path, monkeypatch):
-    monkeypatch.setattr(journaling, "EVERY", 0.0)
+    monkeypatch.setattr(autosave, "EVERY", 0.0)
     os.mkfifo(tmp_path / "pipe")
     session = Session()
     session.keep_journal(str(tmp_path / "pipe"), [], "")

@@ -12,13 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from test_examples import EXAMPLES, line_of
-from tether.history import History
-from tether.live.running import Program, run
-from tether.live.session import Session
-from tether.memory import Memory
-from tether.recording import load, save
+from tether.analysis.history import History
+from tether.analysis.memory import Memory
+from tether.record.running import Program, run
+from tether.record.session import Session
 from tether.report import memory as rendered
-from tether.report.loading import prepare
+from tether.report.recording import prepare
+from tether.store.file import load, save
 
 TRAINING = """
 import torch

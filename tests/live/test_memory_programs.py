@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from programs import check_program, record_program
+from tether.analysis.saved_values import saved
 from tether.facts import Event, Operand
-from tether.verdicts.saving import saved
 
 HEAD = """\
 import copy

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from programs import record_program
-from tether.proving import CannotProveError, Outcome, noise_of, prove
+from tether.measure.proving import CannotProveError, Outcome, noise_of, prove
 
 RESIDUAL = """
     import torch
@@ -140,7 +140,7 @@ def test_a_refuted_verdict_is_withdrawn_and_told_as_a_defect(tmp_path):
         return outcome("b" if wrong else "a", applied=[1] * len(changes))
 
     told = []
-    prove(recording, run, told.append)
+    recording.judged(*prove(recording.findings, recording.history, run, told.append))
     assert [(one.site.line, one.proven) for one in recording.findings] == [(4, True), (6, True)]
     (defect,) = recording.defects
     assert (defect.site.line, defect.proven) == (5, False)
@@ -160,8 +160,11 @@ def test_a_copy_that_no_run_reached_is_not_proven(tmp_path):
         """,
         tmp_path,
     )
-    prove(recording, lambda changes, _: outcome("a", applied=[0] * len(changes)), lambda _: None)
-    (found,) = recording.findings
+
+    def nothing(changes, _):
+        return outcome("a", applied=[0] * len(changes))
+
+    (found,), _ = prove(recording.findings, recording.history, nothing, lambda _: None)
     assert found.proven is None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
-from tether.live.session import Session
+from tether.record.session import Session
 
 
 class Recorded:
@@ -431,7 +431,7 @@ def test_a_copy_told_by_place_not_to_wait_is_noted(move, ahead):
 
 def test_where_cuda_takes_its_flag():
     """Without a device the call itself cannot be made."""
-    from tether.live.functions import first_bool
+    from tether.record.functions import first_bool
 
     x = torch.ones(3)
     assert first_bool((x, None, True))

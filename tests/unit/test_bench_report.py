@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tether.bench_cli import bench_command, sizes_of
-from tether.cost import Bench, Cost, Limit, from_dict
+from tether.cli.bench import bench_command, sizes_of
+from tether.measure.cost import Bench, Cost, Limit, from_dict
 from tether.report import bench as render
 from tether.report import plots
 

@@ -10,11 +10,11 @@ from test_report import FILE, TEXT, example, operand
 
 from tether.facts import Event, Name, Site, TensorFact
 from tether.finding import Finding
-from tether.report import diff
+from tether.report import compare_report
+from tether.report.compare import Differences
 from tether.report.copies import copies
-from tether.report.differences import Differences
 from tether.report.gradients import gradients
-from tether.report.keys import key, plain
+from tether.report.stable_places import key, plain
 from tether.report.text import render
 
 
@@ -52,7 +52,7 @@ def renamed(about, text):
 def test_lines_that_moved_are_no_change():
     found = Differences(example(), moved(example()))
     assert found.empty
-    assert "nothing changed" in render(diff.build(found, "a", "b"))
+    assert "nothing changed" in render(compare_report.build(found, "a", "b"))
 
 
 def test_layout_is_no_change_and_another_expression_is():
@@ -96,7 +96,7 @@ def test_a_finding_for_one_more_name_is_gained_for_it():
     found = Differences(example(), after)
     assert [one.names for one in found.gained] == [("net.layer2.weight",)]
     assert found.lost == []
-    text = render(diff.build(found, "a", "b"))
+    text = render(compare_report.build(found, "a", "b"))
     assert "It was there before, but not for net.layer2.weight." in text
 
 
@@ -124,7 +124,7 @@ def test_counts_and_bytes():
     assert sizes == [(3, 4, 0), (3, 4, 16)]
     assert found.totals[0].copied == 12
     assert found.totals[1].copied == 16
-    text = render(diff.build(found, "a", "b"))
+    text = render(compare_report.build(found, "a", "b"))
     assert "3 -> 4  12 B -> 16 B" in text
     assert "+33 %" in text
 
@@ -140,7 +140,7 @@ def test_a_view_that_became_a_copy_is_a_tie_that_changed():
 
     (pair,) = Differences(with_reshape(20), with_reshape(21)).ties
     assert (pair.before.ties, pair.after.ties) == (("shares", "keeps"), ("owns", "keeps"))
-    text = render(diff.build(Differences(with_reshape(20), with_reshape(21)), "a", "b"))
+    text = render(compare_report.build(Differences(with_reshape(20), with_reshape(21)), "a", "b"))
     assert "x.reshape(-1)  reshape    shares, keeps  owns, keeps" in text
     assert Differences(with_reshape(20), with_reshape(20)).ties == []
 
@@ -158,7 +158,7 @@ def test_names_that_share_memory_at_the_end():
     assert (found.tied, found.parted) == ([], [("m.emb.weight", "m.head.weight")])
     assert Differences(tied(31), tied(30)).tied == [("m.emb.weight", "m.head.weight")]
     assert Differences(tied(31), tied(30, died=6)).tied == []
-    text = render(diff.build(found, "a", "b"))
+    text = render(compare_report.build(found, "a", "b"))
     assert "m.emb.weight and m.head.weight share memory no more" in text
 
 
@@ -173,7 +173,7 @@ def test_gradients_by_name():
 
 def test_json_says_it_all():
     after = renamed(example(), "out2.detach()")
-    made = json.loads(diff.dumps(Differences(example(), after)))
+    made = json.loads(compare_report.dumps(Differences(example(), after)))
     assert [one["names"] for one in made["findings"]["gained"]] == [
         ["net.layer1.weight", "net.layer1.bias"]
     ]
@@ -194,5 +194,5 @@ def test_it_fits(width):
         Finding("tie-lost", "warning", "n" * 90, Site("/x/" + "d" * 80 + ".py", 3), "", "m"),
     ]
     for found in (Differences(example(), after), Differences(after, example())):
-        lines = render(diff.build(found, "a.tether", "b.tether"), width).splitlines()
+        lines = render(compare_report.build(found, "a.tether", "b.tether"), width).splitlines()
         assert max(map(len, lines)) <= width

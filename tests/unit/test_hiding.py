@@ -9,8 +9,8 @@ import pytest
 from test_report import example
 
 from tether.finding import Edit, Evidence, Fix
-from tether.report.hiding import bare, without_source
-from tether.report.loading import Recording
+from tether.report.recording import Recording
+from tether.report.redact import bare, without_source
 
 SECRET = "secret(x, 'of the author')"
 

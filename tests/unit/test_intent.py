@@ -1,4 +1,4 @@
-"""The decision table of `tether.intent`, without torch."""
+"""The decision table of `tether.copying.intent`, without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tether.intent import PLAIN_WORLD, Intent, Refused, Subject, Target, World, decide
+from tether.copying.intent import PLAIN_WORLD, Intent, Refused, Subject, Target, World, decide
 
 CPU = Subject(shape=(4,), formats=frozenset({"contiguous"}))
 GRAD = CPU._replace(requires_grad=True)
@@ -138,6 +138,6 @@ def test_the_checker_can_fail():
 
 
 def test_deciding_needs_no_torch():
-    program = "import sys, tether.intent as i; i.decide(i.Intent(), i.Subject())"
+    program = "import sys, tether.copying.intent as i; i.decide(i.Intent(), i.Subject())"
     program += "; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

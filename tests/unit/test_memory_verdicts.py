@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tether.analysis.history import History
+from tether.analysis.saved_values import perhaps_saved, saved
+from tether.analysis.shared_memory import container, overlaps_itself
 from tether.facts import Event, Operand, Site, StorageFact, TensorFact, Trace
-from tether.history import History
 from tether.verdicts import storage_pinned, unsynchronized_read
-from tether.verdicts.saving import perhaps_saved, saved
-from tether.verdicts.sharing import container, overlaps_itself
 
 
 def operand(tensor, storage=None, *, shape=(4,), strides=(1,), offset=0, grad=False, leaf=True):

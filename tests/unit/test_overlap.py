@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tether.dataflow import may_overlap
 from tether.facts import Operand
+from tether.regions import may_overlap
 
 
 def operand(offset, shape, strides, dtype="float32"):

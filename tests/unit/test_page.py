@@ -14,10 +14,10 @@ from tether.facts import Name, Site
 from tether.finding import Edit, Evidence, Finding, Fix
 from tether.report import page
 from tether.report.annotated import annotated
-from tether.report.build import Findings
+from tether.report.compose import Findings
 from tether.report.copies import copies
+from tether.report.gradient_routes import routes
 from tether.report.gradients import gradients
-from tether.report.routes import routes
 
 # Each line is the program and its own source: `traces` puts event N at line N, columns 1 to 9.
 PROGRAM = """\

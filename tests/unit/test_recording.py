@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tether import facts, tables
+from tether import facts
 from tether.facts import Event, Operand, Site, Trace
-from tether.recording import RecordingError, load, merge, save
+from tether.store import layout
+from tether.store.file import RecordingError, load, merge, save
 
 MUTATIONS = int(os.environ.get("TETHER_FUZZ", "3000"))
 """How many damaged files are tried; TETHER_FUZZ=100000 before a release."""
@@ -102,7 +103,7 @@ def test_the_example_has_every_table():
     trace = example()
     empty = [name for name, value in vars(trace).items() if not value]
     assert empty == []
-    stored = {*tables.TABLES, *tables.SCALARS, "sources"} - {"operands"}
+    stored = {*layout.TABLES, *layout.SCALARS, "sources"} - {"operands"}
     assert set(vars(trace)) == stored
 
 

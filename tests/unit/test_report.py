@@ -23,16 +23,16 @@ from tether.facts import (
     Trace,
 )
 from tether.finding import Edit, Evidence, Finding, Fix
-from tether.recording import save
 from tether.report import html, sarif
 from tether.report import json as as_json
-from tether.report.build import Findings, build, bytes_text, counted, distinct, in_order
-from tether.report.chains import why
+from tether.report.compose import Findings, build, bytes_text, counted, distinct, in_order
 from tether.report.copies import copies
 from tether.report.gradients import gradients
-from tether.report.loading import Recording, load
+from tether.report.recording import Recording, load
 from tether.report.text import render, visible, write
+from tether.report.why import why
 from tether.source.annotate import annotate
+from tether.store.file import save
 
 FILE = "/home/me/app/train.py"
 TEXT = """\

@@ -9,7 +9,7 @@ import pytest
 from test_report import FILE, example
 
 from tether.report import html
-from tether.report.build import build
+from tether.report.compose import build
 from tether.report.document import Column, Document, Phrase, Table
 from tether.report.text import render
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tether.facts import Event, Operand
+from tether.operations import BY_SLUG, RULES, Source, When, rule_for, say, words
+from tether.operations.rule import DTYPES
 from tether.report import rulebook as render
-from tether.semantics import BY_SLUG, RULES, Source, When, rule_for, say, words
-from tether.semantics.rule import DTYPES
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tether.semantics.layout import (
+from predictor.layout import (
     Layout,
     LayoutError,
     broadcast,
@@ -16,7 +16,7 @@ from tether.semantics.layout import (
     reshaped,
     sliced,
 )
-from tether.semantics.predict import predict
+from predictor.predict import predict
 
 
 def told(program):

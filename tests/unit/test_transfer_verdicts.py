@@ -12,8 +12,8 @@ import re
 
 import pytest
 
+from tether.analysis.history import History
 from tether.facts import Event, Gap, Operand, Site, StorageFact, TensorFact, Trace, Unseen
-from tether.history import History
 from tether.verdicts import needless_copy, repeated_transfer, slow_copy
 
 _LINE = re.compile(r"(?:(\w+)@(\w+) = )?(\w+)((?: \w+)*)(?: !(\w+))?(?: \* (\d+))?$")

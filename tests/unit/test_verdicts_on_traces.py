@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tether.history import History
+from tether.analysis.history import History
 from tether.verdicts import judge
 
 _spec = importlib.util.spec_from_file_location("traces", Path(__file__).with_name("traces.py"))

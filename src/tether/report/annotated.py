@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tether.dataflow import NO_VALUES
+from tether.analysis.dataflow import NO_VALUES
+from tether.analysis.history import History
 from tether.facts import Event, Operand, Site
-from tether.history import History
-from tether.report.build import Findings
+from tether.report.compose import Findings
 from tether.report.copies import LEAVING, OPERATIONS, SHOWN, nbytes
 from tether.report.filters import Selection, shown_path
 from tether.source.syntax import source_of

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from tether.cost import Bench, Cost, from_dict
+from tether.measure.cost import Bench, Cost, from_dict
 
 CLOSE = 1.05
 """Medians within a twentieth of each other are called equal: repeated runs differ by as much."""

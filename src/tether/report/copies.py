@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from tether.dataflow import element_size
 from tether.facts import GRAD_ON, Event, Operand, Site, Trace
+from tether.regions import element_size
 
 Memory = Literal["owns", "shares", "varies"]
 Gradient = Literal["keeps", "cuts"]

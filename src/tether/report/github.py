@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.build import Findings, bytes_text, finding_block
+from tether.report.compose import Findings, bytes_text, finding_block
 from tether.report.filters import shown_path
 from tether.report.text import visible
 

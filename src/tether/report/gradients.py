@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from tether.analysis.history import History
 from tether.facts import Trace
 from tether.finding import Finding
-from tether.history import History
 
 Status = Literal["reached", "zero", "none"]
 

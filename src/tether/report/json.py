@@ -8,11 +8,11 @@ from importlib import resources
 from typing import Any
 
 import tether
+from tether.analysis.history import History
+from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import Finding
-from tether.history import History
-from tether.memory import Memory
-from tether.report.build import Findings, gap_counts
+from tether.report.compose import Findings, gap_counts
 from tether.report.filters import shown_path
 
 SCHEMA = 1

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tether.analysis.history import History, shortened
+from tether.analysis.memory import KINDS, Block, Line, Memory, Plot
 from tether.facts import Site
-from tether.history import History, shortened
-from tether.memory import KINDS, Block, Line, Memory, Plot
-from tether.report.build import bytes_text
+from tether.report.compose import bytes_text
 from tether.report.document import Block as Part
 from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
 from tether.report.filters import shown_line

@@ -23,12 +23,12 @@ from tether.facts import Site
 from tether.finding import Finding
 from tether.report import html
 from tether.report.annotated import KINDS, File, Line, Mark, Span, annotated, mark_text
-from tether.report.build import Findings, build, bytes_text, finding_block
+from tether.report.compose import Findings, build, bytes_text, finding_block
 from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading
 from tether.report.filters import shown_line, shown_path
-from tether.report.hiding import without_source
-from tether.report.lanes import drawings
-from tether.report.routes import Route, Stop, routes
+from tether.report.gradient_routes import Route, Stop, routes
+from tether.report.memory_drawing import drawings
+from tether.report.redact import without_source
 from tether.report.text import visible
 from tether.source.syntax import source_of
 

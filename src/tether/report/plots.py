@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from tether.cost import Bench, Cost
+from tether.measure.cost import Bench, Cost
 from tether.report.bench import amount, duration, families
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D00")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from tether.semantics import Rule, words
+from tether.operations import Rule, words
 
 _COLUMNS = ("call", "memory", "gradient", "version", "cost", "also", "what to know")
 _MARK = {"verified": "✓", "different": "✗", "not tried": "-"}
@@ -227,7 +227,7 @@ code { white-space: pre-wrap; overflow-wrap: anywhere } .different { background:
 
 def page() -> str:
     """Make the page ``docs/rulebook.md``."""
-    from tether.semantics import RULES
+    from tether.operations import RULES
 
     return to_markdown(Row(rule) for rule in RULES)
 

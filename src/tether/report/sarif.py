@@ -14,10 +14,10 @@ from urllib.parse import quote
 import tether
 from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
-from tether.report.build import Findings, gap_counts
+from tether.report.compose import Findings, gap_counts
 from tether.report.copies import SHOWN
 from tether.report.filters import shown_path
-from tether.report.keys import fingerprint, key
+from tether.report.stable_places import fingerprint, key
 from tether.source.syntax import source_of
 from tether.verdicts import VERDICTS
 

@@ -14,6 +14,7 @@ import sys
 import tokenize
 import warnings
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
 
 from tether.facts import Site
@@ -206,3 +207,21 @@ def _globals_of(file: str) -> dict[str, object] | None:
         if own == file or (isinstance(own, str) and own and file.endswith(os.sep + own)):
             return space
     return None
+
+
+def site_of_node(file: str, node: ast.expr, lines: Sequence[str]) -> Site:
+    """Return where an expression stands in a file of these lines, columns in characters."""
+
+    def column(line: int, offset: int) -> int:
+        raw = lines[line - 1].encode("utf-8", "replace") if line <= len(lines) else b""
+        return len(raw[:offset].decode("utf-8", "replace")) + 1
+
+    end_line = node.end_lineno or node.lineno
+    return Site(
+        file,
+        node.lineno,
+        column(node.lineno, node.col_offset),
+        end_line,
+        column(end_line, node.end_col_offset or 0),
+        expression=ast.unparse(node),
+    )

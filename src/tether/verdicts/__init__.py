@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tether.analysis.history import History
 from tether.finding import SEVERITIES, Finding
-from tether.history import History
 from tether.verdicts import (
     alias_write,
     gradient_cut,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.cut_words import Cut, described
+from tether.analysis.gradient_paths import Paths
+from tether.analysis.history import History
+from tether.analysis.ungraded import in_how_many, missing
+from tether.analysis.wording import and_more, listed, place
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, and_more, listed, place
-from tether.verdicts.cuts import Cut, described
-from tether.verdicts.missing import in_how_many, missing
+from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.parameter_stale import stale, unheld
-from tether.verdicts.paths import Paths
 
 PAGE = """
 # gradient-cut

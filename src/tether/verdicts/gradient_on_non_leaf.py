@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.history import History
+from tether.analysis.wording import listed
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, listed
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # gradient-on-non-leaf

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.history import History
+from tether.analysis.ungraded import in_how_many, missing
+from tether.analysis.wording import place
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, place
-from tether.verdicts.missing import in_how_many, missing
+from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.parameter_stale import stale
 
 PAGE = """

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.gradient_paths import Paths
+from tether.analysis.history import History, shortened
+from tether.analysis.ungraded import missing
 from tether.facts import Operand
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History, shortened
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.missing import missing
-from tether.verdicts.paths import Paths
 
 PAGE = """
 # gradient-zero

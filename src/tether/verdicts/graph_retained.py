@@ -8,11 +8,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from tether.analysis.history import History
+from tether.analysis.saved_values import graph_of
+from tether.analysis.wording import and_more, evidence, place
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, and_more, evidence, place
-from tether.verdicts.saving import graph_of
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # graph-retained

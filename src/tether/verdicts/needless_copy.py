@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.copy_needs import Key, Need, copied_text, needs
+from tether.analysis.history import History, shortened
+from tether.analysis.wording import place
 from tether.facts import UNKNOWN
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History, shortened
-from tether.verdicts.base import Example, Expected, Verdict, place
-from tether.verdicts.needs import Key, Need, copied_text, needs
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # needless-copy

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.history import History, common_module
+from tether.analysis.ungraded import missing
+from tether.analysis.wording import listed, place
 from tether.facts import UNKNOWN
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History, common_module
-from tether.verdicts.base import Example, Expected, Verdict, listed, place
-from tether.verdicts.missing import missing
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # parameter-frozen

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tether.dataflow import extent, may_overlap
+from tether.analysis.copy_needs import nbytes
+from tether.analysis.history import History
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
-from tether.verdicts.needs import nbytes
+from tether.regions import extent, may_overlap
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # repeated-transfer

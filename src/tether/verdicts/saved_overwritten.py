@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.history import History
+from tether.analysis.saved_values import graph_of, perhaps_saved, saved
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Operand
 from tether.finding import Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
-from tether.verdicts.saving import graph_of, perhaps_saved, saved
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # saved-overwritten

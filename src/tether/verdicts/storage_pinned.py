@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.dataflow import element_size, extent
+from tether.analysis.history import History
+from tether.analysis.shared_memory import container, sharing
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Operand
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
-from tether.verdicts.sharing import container, sharing
+from tether.regions import element_size, extent
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # storage-pinned

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tether.analysis.history import History
+from tether.analysis.saved_values import graph_of
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand, Raised
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
-from tether.verdicts.saving import graph_of
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # tie-error

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.history import History
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Name, Operand
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # tie-lost

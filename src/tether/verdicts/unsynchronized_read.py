@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.history import History
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # unsynchronized-read

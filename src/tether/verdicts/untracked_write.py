@@ -7,13 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.dataflow import extent, may_overlap
+from tether.analysis.history import History
+from tether.analysis.saved_values import graph_of, saved
+from tether.analysis.shared_memory import OWN_COUNTER, sharing, unheard
+from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix
-from tether.history import History
-from tether.verdicts.base import Example, Expected, Verdict, evidence, place
-from tether.verdicts.saving import graph_of, saved
-from tether.verdicts.sharing import OWN_COUNTER, sharing, unheard
+from tether.regions import extent, may_overlap
+from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # untracked-write

@@ -1,0 +1,1 @@
+"""Questions over the facts that several verdicts and reports ask."""

@@ -1,0 +1,215 @@
+"""The paths from tensors that should train to a loss, and where they are cut.
+
+All tensors are followed at once, a bit each. Three masks travel with every value: ``reaches`` (the
+value of the tensor went into it), ``live`` (a gradient could come back that way) and ``smooth``
+(and not only through step functions, whose derivative is zero everywhere).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tether.analysis.dataflow import Edge
+from tether.analysis.history import History, losses_of
+from tether.facts import Event, Operand
+from tether.regions import overlaps
+
+STEP_FUNCTIONS = frozenset(
+    {"round", "floor", "ceil", "sign", "trunc", "fix", "sgn", "heaviside", "floor_divide"}
+    | {"round_", "floor_", "ceil_", "sign_", "trunc_", "fix_", "sgn_", "__floordiv__"}
+    | {"__ifloordiv__", "__rfloordiv__", "bernoulli", "poisson"}
+)
+"""Differentiable in PyTorch's books, with a derivative of zero wherever there is one."""
+
+MOST = 2_000_000
+"""Events times cuts up to which it is found out which cuts every way passes: a second or two."""
+
+
+@dataclass
+class Paths:
+    """What was found of the paths to one loss."""
+
+    tensors: list[int]
+    backward: int  # position of the backward pass
+    reaches: int = 0  # bit i: the value of tensors[i] reaches the loss
+    live: int = 0  # a gradient can come back
+    smooth: int = 0  # ... and not only through step functions
+    cuts: dict[int, int] = field(default_factory=dict)  # position -> bits of tensors cut there
+    later: dict[int, int] = field(default_factory=dict)  # explicit cuts after a first one
+    always: dict[int, int] = field(default_factory=dict)  # of both, those that every way passes
+    steps: dict[int, int] = field(default_factory=dict)  # step functions met while live
+    functions: dict[int, int] = field(default_factory=dict)  # custom Functions met while live
+    likely: int = 0  # bits whose path goes over a bridge that is not certain
+
+    def of(self, mapping: dict[int, int], tensor: int) -> list[int]:
+        """Positions in one of the mappings that concern a tensor, in the program's order."""
+        bit = 1 << self.tensors.index(tensor)
+        return sorted(position for position, bits in mapping.items() if bits & bit)
+
+
+EXPLICIT = frozenset(
+    {"detach", "detach_", "data.__get__", "data.__set__", "item", "tolist", "numpy", "__array__"}
+    | {"__float__", "__int__", "__bool__", "__index__", "__complex__", "__dlpack__", "tensor"}
+    | {"new_tensor", "Parameter", "from_numpy", "as_tensor", "argmax", "argmin", "argsort"}
+)
+
+
+def follow(history: History, tensors: list[int], backward: int) -> Paths:
+    """Follow the values of `tensors` to the loss of one backward pass."""
+    return _Walk(history, tensors, backward).run()
+
+
+class _Walk:
+    def __init__(self, history: History, tensors: list[int], backward: int) -> None:
+        self.history = history
+        self.flow = history.flow
+        self.paths = Paths(tensors, backward)
+        self.bits = {tensor: 1 << n for n, tensor in enumerate(tensors)}
+        self.by_storage: dict[int, list[Operand]] = defaultdict(list)
+        for tensor in tensors:
+            operand = history.operand_of(tensor)
+            if operand is not None:
+                self.by_storage[operand.storage].append(operand)
+        self.reaches: dict[int, int] = defaultdict(int)
+        self.live: dict[int, int] = defaultdict(int)
+        self.smooth: dict[int, int] = defaultdict(int)
+        self.uncertain = {
+            bridge.entry - history.trace.dropped
+            for bridge in history.trace.bridges
+            if not bridge.certain
+        }
+        self.uncertain_bits: dict[int, int] = defaultdict(int)
+
+    def run(self) -> Paths:
+        paths, events = self.paths, self.history.events
+        for position in self.flow.behind(paths.backward):
+            if self.flow.carries[position]:
+                self._through(position, events[position])
+        losses = losses_of(events[paths.backward])
+        edges = [one for one in self.flow.edges[paths.backward] if one.operand in losses]
+        paths.reaches, paths.live, paths.smooth, paths.likely = self._into(paths.backward, edges)
+        self._find_always(edges)
+        missing = paths.reaches & ~paths.smooth
+        for mapping in (paths.cuts, paths.later, paths.steps):
+            for position in list(mapping):
+                mapping[position] &= missing
+                if not mapping[position]:
+                    del mapping[position]
+        return paths
+
+    def _find_always(self, ends: Sequence[Edge]) -> None:
+        """Find which cuts lie on every way of a tensor that is cut at more than one."""
+        paths = self.paths
+        once = several = 0
+        for bits in paths.cuts.values():
+            once, several = once | bits, several | once & bits
+        if not several:
+            return
+        # A line that cuts again and again cuts as one: all its calls are opened together.
+        lines: dict[tuple[str, int], set[int]] = defaultdict(set)
+        for at in (*paths.cuts, *paths.later):
+            event = self.history.events[at]
+            lines[event.operation, event.site].add(at)
+        behind = self.flow.behind(paths.backward)
+        if len(behind) * len(lines) > MOST:
+            return
+        for line in lines.values():
+            bits = several & ~self._past(line, behind, ends)
+            paths.always.update((at, bits) for at in line if bits)
+
+    def _past(self, cuts: set[int], behind: Sequence[int], ends: Sequence[Edge]) -> int:
+        """Return the tensors whose values reach the loss by a way that passes none of the cuts."""
+        reaches: dict[int, int] = {}
+        for position in behind:
+            if position not in cuts and self.flow.carries[position]:
+                reaches[position] = self._reaching(self.flow.edges[position], reaches)
+        return self._reaching(ends, reaches)
+
+    def _reaching(self, edges: Sequence[Edge], reaches: dict[int, int]) -> int:
+        bits = 0
+        for edge in edges:
+            bits |= reaches.get(edge.source, 0)
+            if edge.operand is not None:
+                bits |= self._own_bits(edge.operand)
+        return bits
+
+    def _through(self, position: int, event: Event) -> None:
+        """Carry the masks through one event."""
+        reaches, live, smooth, uncertain = self._into(position, self.flow.edges[position])
+        if not reaches:
+            return
+        if live and is_step(self.history, event):
+            self.paths.steps[position] = live
+            smooth = 0
+        if event.operation == "apply" and live:
+            self.paths.functions[position] = live
+        if event.operation in EXPLICIT and reaches & ~live:
+            self.paths.later[position] = reaches & ~live
+        if position in self.uncertain:
+            uncertain |= reaches
+        self.reaches[position], self.live[position] = reaches, live
+        self.smooth[position], self.uncertain_bits[position] = smooth, uncertain
+
+    def _into(self, position: int, edges: Sequence[Edge]) -> tuple[int, int, int, int]:
+        """Masks of all that goes into an event; what was cut on the way there is noted."""
+        reaches = live = smooth = uncertain = 0
+        lost: list[tuple[int, int]] = []
+        function = self._function_around(position)
+        for edge in edges:
+            operand, source = edge.operand, edge.source
+            if operand is not None:
+                reaches |= self._own_bits(operand)
+                if operand.requires_grad:
+                    direct = self.bits.get(operand.tensor, 0)
+                    live |= direct
+                    smooth |= direct
+            if source < 0:
+                continue
+            reaches |= self.reaches[source]
+            uncertain |= self.uncertain_bits[source]
+            # Within one forward of a custom Function nothing is decided: its `apply` decides.
+            within = function >= 0 and function == self._function_around(source)
+            if within or (operand is not None and operand.requires_grad and not operand.leaf):
+                live |= self.live[source]
+                smooth |= self.smooth[source]
+            else:
+                lost.append((source, self.live[source]))
+        for source, bits in lost:
+            gone = bits & ~live
+            if gone:
+                cut = self._blamed(source, position)
+                self.paths.cuts[cut] = self.paths.cuts.get(cut, 0) | gone
+        return reaches, live, smooth, uncertain
+
+    def _blamed(self, source: int, position: int) -> int:
+        """Return the call that cut: an `apply` for what happened inside its forward."""
+        function = self._function_around(source)
+        if function >= 0:
+            outer = self.history.trace.spans[function].event - self.history.trace.dropped
+            if 0 <= outer <= position:
+                return outer
+        return source
+
+    def _own_bits(self, operand: Operand) -> int:
+        bits = self.bits.get(operand.tensor, 0)
+        for one in self.by_storage.get(operand.storage, ()):
+            if one.tensor != operand.tensor and overlaps(one, operand):
+                # Another tensor on the same bytes: made from it by a view or `.data`, which is
+                # then the source of this edge; or a second owner of the memory.
+                bits |= self.bits[one.tensor]
+        return bits
+
+    def _function_around(self, position: int) -> int:
+        return self.history.inside(self.history.events[position], "function")
+
+
+def is_step(history: History, event: Event) -> bool:
+    """Whether the call is a step function, by its name or by the rounding mode it was given."""
+    if event.operation in STEP_FUNCTIONS:
+        return True
+    if event.operation not in ("div", "div_", "divide", "divide_"):
+        return False
+    text = "".join(history.site_of(event).expression.split())
+    return "rounding_mode=" in text and "rounding_mode=None" not in text

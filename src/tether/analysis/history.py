@@ -1,0 +1,340 @@
+"""Questions asked of a trace.
+
+Every verdict, explanation and report reads the facts through `History`. It holds no torch object
+and changes nothing; its indexes are built when they are first needed, each in one pass.
+
+Positions. Inside a history an event is known by its position in `History.events`; the facts' own
+clock (`at`, `Bridge.exit`) counts from the start of the program: `position` converts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+from tether.analysis.dataflow import Dataflow
+from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
+from tether.regions import overlaps
+
+_NOWHERE = Site("<unknown>", 0)
+
+
+def losses_of(event: Event) -> tuple[Operand, ...]:
+    """Return the losses among the operands of a backward pass; the rest was asked for."""
+    if event.operation == "autograd.grad" and event.note.startswith("of "):
+        return event.reads[: int(event.note.removeprefix("of ").partition(",")[0])]
+    return event.reads
+
+
+class History:
+    """A trace, indexed.
+
+    - who: `name_of`, `names_of`, `order`, `operand_of`
+    - where: `site`, `inner_site`, `made_at`
+    - when: `position`, `backwards`, `steps`, `inside`
+    - gradients: `held`, `asked`, `trained`, `statuses`, `switch_in_force`
+    - memory: `flow`, `on_storage`, `writes_to`, `overlaps`
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.events = trace.events
+        self.memo: dict[str, Any] = {}  # what several verdicts compute from it, once
+
+    # -- when --------------------------------------------------------------------------------
+
+    def position(self, at: int) -> int:
+        """Turn the facts' clock into a position in `events`; negative: forgotten."""
+        return at - self.trace.dropped
+
+    @cached_property
+    def backwards(self) -> list[int]:
+        """Positions of the backward passes that started from a loss (``autograd.grad`` too)."""
+        return [
+            position
+            for position, event in enumerate(self.events)
+            if event.operation in ("backward", "autograd.grad") and event.reads
+        ]
+
+    @cached_property
+    def steps(self) -> list[Gradients]:
+        """The gradients as each optimizer was about to step, in order."""
+        return [fact for fact in self.trace.gradients if fact.moment == "step"]
+
+    @cached_property
+    def after_backward(self) -> list[Gradients]:
+        """The gradients after each backward pass, in order."""
+        return [fact for fact in self.trace.gradients if fact.moment == "backward"]
+
+    @cached_property
+    def had_gradient(self) -> set[int]:
+        """Tensors that had a gradient after some backward pass."""
+        return {
+            tensor
+            for fact in self.after_backward
+            for tensor, status in fact.status.items()
+            if status != "none"
+        }
+
+    def inside(self, event: Event, *kinds: str) -> int:
+        """Return the innermost span of one of these kinds around an event, or -1."""
+        number = event.span
+        while number != UNKNOWN:
+            span = self.trace.spans[number]
+            if span.kind in kinds:
+                return number
+            number = span.parent
+        return UNKNOWN
+
+    # -- where -------------------------------------------------------------------------------
+
+    def site(self, number: int) -> Site:
+        """Return a site by its number."""
+        return self.trace.sites[number] if number >= 0 else _NOWHERE
+
+    def site_of(self, event: Event) -> Site:
+        """Return the user's line of an event."""
+        return self.site(event.site)
+
+    def made_at(self, tensor: int) -> int:
+        """Position of the event that first returned a tensor, or -1."""
+        return self._makers.get(tensor, UNKNOWN)
+
+    @cached_property
+    def _makers(self) -> dict[int, int]:
+        makers: dict[int, int] = {}
+        for position, event in enumerate(self.events):
+            for result in event.results:
+                makers.setdefault(result.tensor, position)
+        return makers
+
+    def times(self, position: int) -> int:
+        """Count how often the call at a position was made from the same place."""
+        event = self.events[position]
+        return self._times[event.operation, event.site, event.inner]
+
+    @cached_property
+    def _times(self) -> Counter[tuple[str, int, int]]:
+        return Counter((event.operation, event.site, event.inner) for event in self.events)
+
+    # -- who ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> dict[int, list[Name]]:
+        names: dict[int, list[Name]] = defaultdict(list)
+        bearers: dict[str, set[int]] = defaultdict(set)
+        for name in self.trace.names:
+            names[name.tensor].append(name)
+            bearers[name.name].add(name.tensor)
+        for found in names.values():
+            # A loop variable names many tensors in turn: any other name is better.
+            found.sort(key=lambda name: (len(bearers[name.name]) > 1, *_name_rank(name)))
+        return names
+
+    def names_of(self, tensor: int) -> list[str]:
+        """Return what the program calls a tensor, the best name first."""
+        return list(dict.fromkeys(name.name for name in self._names.get(tensor, ())))
+
+    def facts_of_name(self, tensor: int) -> Name | None:
+        """Return the best name of a tensor with what is known of its owner."""
+        found = self._names.get(tensor)
+        return found[0] if found else None
+
+    def name_of(self, tensor: int) -> str:
+        """Return the best name of a tensor; a plain one is called by what its site assigns to."""
+        names = self.names_of(tensor)
+        if names:
+            return names[0]
+        return self._described(tensor)
+
+    def _described(self, tensor: int) -> str:
+        position = self.made_at(tensor)
+        if position == UNKNOWN:
+            return f"tensor {tensor}"
+        site = self.site_of(self.events[position])
+        if site.target and "," not in site.target:
+            return site.target
+        return f"`{shortened(site.expression)}`" if site.expression else f"line {site.line}"
+
+    def tensors_called(self, name: str) -> list[int]:
+        """Return the tensors that bear this very name, or whose site assigns to it."""
+        found = [fact.tensor for fact in self.trace.names if fact.name == name]
+        if not found:
+            found = [
+                result.tensor
+                for event in self.events
+                for result in event.results
+                if event.site >= 0 and self.site(event.site).target == name
+            ]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def known_names(self) -> list[str]:
+        """Every name that `tensors_called` knows."""
+        names = [fact.name for fact in self.trace.names]
+        names += [site.target for site in self.trace.sites if site.target]
+        return list(dict.fromkeys(names))
+
+    @cached_property
+    def order(self) -> dict[int, int]:
+        """Rank of each trained tensor as the optimizers list them: module order."""
+        ranks: dict[int, int] = {}
+        for optimizer in self.trace.optimizers:
+            for tensor in optimizer.tensors:
+                ranks.setdefault(tensor, len(ranks))
+        return ranks
+
+    @cached_property
+    def _last_operands(self) -> dict[int, Operand]:
+        last: dict[int, Operand] = {}
+        for event in self.events:
+            for operand in (*event.reads, *event.results, *event.writes):
+                last[operand.tensor] = operand
+        return last
+
+    def operand_of(self, tensor: int) -> Operand | None:
+        """Return a tensor as it was when it was last seen."""
+        return self._last_operands.get(tensor)
+
+    # -- gradients ---------------------------------------------------------------------------
+
+    @cached_property
+    def held(self) -> set[int]:
+        """Tensors that some optimizer holds."""
+        return {tensor for fact in self.trace.optimizers for tensor in fact.tensors}
+
+    @cached_property
+    def asked(self) -> dict[int, int]:
+        """Leaves whose gradient the program read after a backward pass: tensor -> position."""
+        first = self.backwards[0] if self.backwards else len(self.events)
+        asked: dict[int, int] = {}
+        for position in range(first, len(self.events)):
+            event = self.events[position]
+            if event.operation == "autograd.grad":
+                wanted = event.reads[len(losses_of(event)) :]
+            elif event.operation == "grad.__get__" and event.inner == event.site:
+                wanted = event.reads[:1]
+            else:
+                continue
+            if self.inside(event, "backward") >= 0:
+                continue  # a custom backward at its own work
+            for leaf in wanted:
+                if leaf.leaf and leaf.requires_grad:
+                    asked.setdefault(leaf.tensor, position)
+        return asked
+
+    @cached_property
+    def trained(self) -> dict[int, set[str]]:
+        """Tensors that should have trained -> every status their gradient had.
+
+        Those that an optimizer holds, as it was about to step; where nothing stepped, those whose
+        gradient the program read, after each backward pass.
+        """
+        found: dict[int, set[str]] = {}
+        for fact in self.steps:
+            for tensor, status in fact.status.items():
+                found.setdefault(tensor, set()).add(status)
+        stepped = set(found)
+        for fact in self.trace.gradients:
+            if fact.moment not in ("backward", "asked"):
+                continue
+            for tensor, status in fact.status.items():
+                wanted = tensor in self.asked or (not self.steps and tensor in self.held)
+                if wanted and tensor not in stepped:
+                    found.setdefault(tensor, set()).add(status)
+        return found
+
+    @cached_property
+    def without_gradient(self) -> list[int]:
+        """Tensors that should have trained and never had a gradient, in module order."""
+        found = [tensor for tensor, seen in self.trained.items() if seen == {"none"}]
+        return sorted(found, key=lambda tensor: self.order.get(tensor, tensor + len(self.order)))
+
+    @cached_property
+    def _switches(self) -> dict[int, tuple[list[int], list[int]]]:
+        """For each thread: positions of its grad-mode switches, and the one in force from each."""
+        switches: dict[int, tuple[list[int], list[int]]] = {}
+        for position, event in enumerate(self.events):
+            if event.operation != "set_grad_enabled":
+                continue
+            positions, in_force = switches.setdefault(event.thread, ([], []))
+            last = in_force[-1] if in_force else UNKNOWN
+            if event.note == "on":
+                last = UNKNOWN
+            elif last == UNKNOWN or event.note != self.events[last].note:
+                last = position  # a block inside another that is off already changes nothing
+            positions.append(position)
+            in_force.append(last)
+        return switches
+
+    def switch_in_force(self, position: int) -> int:
+        """Position of the switch that had turned gradients off at an event, or -1."""
+        positions, in_force = self._switches.get(self.events[position].thread, ([], []))
+        before = bisect_left(positions, position)
+        return in_force[before - 1] if before else UNKNOWN
+
+    # -- memory ------------------------------------------------------------------------------
+
+    @cached_property
+    def flow(self) -> Dataflow:
+        """Where values flow."""
+        return Dataflow(self.trace)
+
+    @cached_property
+    def _by_memory(self) -> dict[int, list[int]]:
+        positions: dict[int, list[int]] = defaultdict(list)
+        flow = self.flow
+        for position, event in enumerate(self.events):
+            touched = (*event.reads, *event.results, *event.writes)
+            for memory in {flow.memory(one) for one in touched}:
+                positions[memory].append(position)
+        return positions
+
+    def on_storage(self, operand: Operand) -> list[int]:
+        """Positions of the events that touch the memory behind an operand."""
+        return self._by_memory.get(self.flow.memory(operand), [])
+
+    def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
+        """Positions of the events after `after` that wrote bytes which `operand` can see."""
+        for position in self.on_storage(operand):
+            if position > after:
+                event = self.events[position]
+                if any(overlaps(operand, written) for written in event.writes):
+                    yield position
+
+    def sharing(self, operand: Operand) -> set[int]:
+        """Tensors seen on bytes that `operand` can see, itself left out."""
+        found = set()
+        for position in self.on_storage(operand):
+            event = self.events[position]
+            for other in (*event.reads, *event.results):
+                if other.tensor != operand.tensor and overlaps(operand, other):
+                    found.add(other.tensor)
+        return found
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a text on one line, cut in the middle of what is too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def common_module(names: Iterable[str]) -> str:
+    """Return the longest dotted path that all names begin with, or ""."""
+    parts = [name.split(".") for name in names]
+    if not parts:
+        return ""
+    common = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1:
+            break
+        common.append(level[0])
+    return ".".join(common)
+
+
+def _name_rank(name: Name) -> tuple[bool, bool, int, int]:
+    """Order names: through a module before a loop variable, from outside before `self`, short."""
+    return (not name.module, name.name.startswith("self."), len(name.name), name.at)

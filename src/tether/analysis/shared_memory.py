@@ -1,0 +1,208 @@
+"""Which tensors show one memory, since which call, and what was written and read of it.
+
+A record is a tensor made by a call that looks like a copy and shares memory all the same. The
+tensors made from it by views belong to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import cached_property
+from typing import NamedTuple
+
+from tether.analysis.dataflow import NO_VALUES, OVERWRITES
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event, Operand, Unseen
+from tether.regions import extent
+
+RECORDS = frozenset(
+    {"detach", "data.__get__", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
+    | {"cpu", "cuda", "to", "contiguous", "float", "double", "half", "type", "alias", "numpy"}
+)
+"""Calls that read as a copy or a record; each may give back the very memory it was given."""
+
+OWN_COUNTER = frozenset(
+    {"data.__get__", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
+)
+"""Calls whose result counts its writes apart, so that autograd does not see them."""
+
+_ENDS = re.compile(r"[.\[][^.\[]*$")
+
+
+class Link(NamedTuple):
+    """How a tensor came to share memory."""
+
+    at: int  # the call that returned it
+    source: int  # the tensor it was made from
+
+
+class Touch(NamedTuple):
+    """A write or a read of some memory."""
+
+    at: int
+    operand: Operand
+
+
+class Sharing:
+    """The links, writes and reads of a trace, by memory; built in one pass."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.links: dict[int, Link] = {}
+        self.writes: dict[int, list[Touch]] = defaultdict(list)
+        self.reads: dict[int, list[Touch]] = defaultdict(list)
+        memory = history.flow.memory
+        for at, event in enumerate(history.events):
+            for made in event.results:
+                for read in event.reads:
+                    if read.tensor == made.tensor or made.tensor in self.links:
+                        continue
+                    if memory(read) == memory(made) and made.storage != UNKNOWN:
+                        self.links[made.tensor] = Link(at, read.tensor)
+            for one in () if _onto_itself(event) else _target(event):
+                self.writes[memory(one)].append(Touch(at, one))
+            if event.operation not in NO_VALUES or event.operation in ("save", "__repr__"):
+                for one in _matter(event):
+                    self.reads[memory(one)].append(Touch(at, one))
+
+    @cached_property
+    def records(self) -> dict[int, list[int]]:
+        """Memory -> the tensors on it that some call of `RECORDS` made, in order."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for tensor, link in self.links.items():
+            event = self._history.events[link.at]
+            if event.operation in RECORDS:
+                found[self._history.flow.memory(event.results[0])].append(tensor)
+        return found
+
+    def record_of(self, tensor: int) -> int:
+        """Return the record that a tensor belongs to, itself or what it is a view of; or -1."""
+        for _ in range(64):
+            link = self.links.get(tensor)
+            if link is None:
+                return UNKNOWN
+            if self._history.events[link.at].operation in RECORDS:
+                return tensor
+            tensor = link.source
+        return UNKNOWN
+
+    def family(self, tensor: int) -> int:
+        """Return the tensor at the start of the views: the record, or the owner of the memory."""
+        for _ in range(64):
+            link = self.links.get(tensor)
+            if link is None:
+                return tensor
+            operation = self._history.events[link.at].operation
+            if operation in RECORDS or operation == "Parameter":
+                return tensor
+            tensor = link.source
+        return tensor
+
+    def chain(self, tensor: int) -> list[Link]:
+        """Return the links from a tensor to the owner of its memory."""
+        found: list[Link] = []
+        while tensor in self.links and len(found) < 64:
+            found.append(self.links[tensor])
+            tensor = found[-1].source
+        return found
+
+    def counter(self, tensor: int) -> int:
+        """Return a number that tensors counting their writes together have in common."""
+        for _ in range(64):
+            link = self.links.get(tensor)
+            if link is None or self._history.events[link.at].operation in OWN_COUNTER:
+                return tensor
+            tensor = link.source
+        return tensor
+
+
+def sharing(history: History) -> Sharing:
+    """Return what is shared in a history; computed once."""
+    if "sharing" not in history.memo:
+        history.memo["sharing"] = Sharing(history)
+    found: Sharing = history.memo["sharing"]
+    return found
+
+
+def _target(event: Event) -> tuple[Operand, ...]:
+    """Return what the call wrote; arguments that share its version counter moved with it."""
+    if event.operation.startswith("_foreach") or not event.reads:
+        return event.writes
+    if event.operation.endswith("_"):
+        first = event.reads[0].tensor
+        return tuple(one for one in event.writes if one.tensor == first) or event.writes
+    return event.writes
+
+
+def _onto_itself(event: Event) -> bool:
+    """Whether a copy wrote the very elements that it read: nothing is another value after it.
+
+    Loading a ``state_dict`` back into the model that it shows does so, parameter by parameter.
+    """
+    if event.operation != "copy_" or len(event.reads) != 2:
+        return False
+    target, source = event.reads
+    return target.storage == source.storage != UNKNOWN and target[3:7] == source[3:7]
+
+
+def _matter(event: Event) -> tuple[Operand, ...]:
+    """Return the operands whose bytes the call looked at."""
+    if event.operation in OVERWRITES and event.writes:
+        written = {one.tensor for one in _target(event)}
+        return tuple(one for one in event.reads if one.tensor not in written)
+    if event.note == "out" or event.operation == "Parameter":
+        return ()
+    if all(any(one.storage == made.storage for one in event.reads) for made in event.results):
+        # A view shows bytes and looks at none.
+        return () if event.results and not event.writes else event.reads
+    return event.reads
+
+
+def unheard(history: History) -> list[Unseen]:
+    """Return the writes found by bytes that no recorded call explains."""
+    found, memory = sharing(history), history.flow.memory
+    rest = []
+    for fact in history.trace.unseen:
+        probe = Operand(UNKNOWN, fact.storage, 0, 0, (), (), "", requires_grad=False, leaf=True)
+        after, before = history.position(fact.after), history.position(fact.before)
+        heard = found.writes.get(memory(probe), ())
+        if fact.event == UNKNOWN or not any(after < one.at <= before for one in heard):
+            rest.append(fact)
+    return rest
+
+
+def overlaps_itself(operand: Operand) -> bool:
+    """Whether two places of a tensor are one element of its memory (`expand`, `unfold`)."""
+    dims = sorted(
+        (stride, size)
+        for size, stride in zip(operand.shape, operand.strides, strict=False)
+        if size > 1
+    )
+    reach = 0
+    for stride, size in dims:
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def same_place(a: Operand, b: Operand) -> bool:
+    """Whether two operands on one memory show the same elements."""
+    return extent(a) == extent(b)
+
+
+def container(names: list[str]) -> str:
+    """Return the longest path that all names lie in: ``best`` of ``best['w']``, ``best['b']``."""
+    paths = []
+    for name in names:
+        path = [name]
+        while (found := _ENDS.search(path[-1])) is not None and found.start() > 0:
+            path.append(path[-1][: found.start()])
+        paths.append(path[::-1])
+    common = ""
+    for level in zip(*paths, strict=False):
+        if len(set(level)) > 1:
+            break
+        common = level[0]
+    return common

@@ -1,0 +1,1 @@
+"""Copies by intent, and how live tensors are tied."""

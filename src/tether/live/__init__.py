@@ -1,1 +1,0 @@
-"""The running program: everything that touches torch."""

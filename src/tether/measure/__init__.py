@@ -1,0 +1,1 @@
+"""What copies cost, whether rules and findings hold: by running code."""

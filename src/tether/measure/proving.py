@@ -1,0 +1,294 @@
+"""Proof by running again: the program with a copy left out or put in, against the program as is.
+
+A `needless-copy` finding says that nothing would change without the copy. `prove` runs the program
+twice unchanged and once with every such copy replaced by its source, each time in a process of its
+own, and holds everything that was handed out against the unchanged run, bit for bit (what that is,
+`tether.measure.rerun` says; the lines on stdout and the exit code too). Lines that differ between
+the two unchanged runs (times, say) are the program's own doing and are left out; where values
+differ nothing can be proven. When the changed run differs, the copies are halved until those that
+make the difference are found: their findings are withdrawn and kept as defects, which is what they
+are.
+
+An `alias-write` finding asks for a copy: the program runs with it, and the finding tells what
+changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tether.analysis.copy_needs import FLOOR, needs
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Site
+from tether.finding import Evidence, Finding
+
+if TYPE_CHECKING:
+    from tether.record.running import Program
+
+INSERTS = 5
+"""Findings of `alias-write` that are tried, each in a run of its own."""
+RERUNS = 16
+"""Runs at most to find the copies that make a difference."""
+
+
+class CannotProveError(Exception):
+    """The program cannot be held against itself; the message says why, in one line."""
+
+
+class Outcome(NamedTuple):
+    """One run: what it handed out, and its stdout."""
+
+    values: list[list[str]]  # of what, line, sum
+    applied: list[int]
+    spent: list[float]  # seconds in the calls that were timed
+    exit_code: int
+    error: str
+    lines: list[str]
+    seconds: float
+
+
+Run = Callable[[Sequence[list[Any]], float], Outcome]
+"""Runs the program with some changes (rows of `tether.measure.rerun.Change`), within a time."""
+
+
+def prove(
+    findings: Sequence[Finding], history: History, run: Run, tell: Callable[[str], None]
+) -> tuple[list[Finding], list[Finding]]:
+    """Try every finding that a run can prove; return them with what came of it, and the refuted.
+
+    `tell` is given a line before each run. Raises `CannotProveError`.
+    """
+    drops = {n: changes for n, one in enumerate(findings) if (changes := _drops(history, one))}
+    inserts = [n for n, one in enumerate(findings) if one.slug == "alias-write"][:INSERTS]
+    if not drops and not inserts:
+        return list(findings), []
+    tell("running the program twice as it is")
+    timed = [["time", *change[1:]] for changes in drops.values() for change in changes]
+    plain, again = run(timed, 0), run([], 0)
+    noise = noise_of(plain, again)
+    spent = _spent(plain, drops)
+    limit = 60 + 10 * max(plain.seconds, again.seconds)
+
+    def differs(numbers: Sequence[int]) -> tuple[list[str], Outcome]:
+        changes = [change for n in numbers for change in drops[n]]
+        tell(f"running it without {len(numbers)} of the copies")
+        found = run(changes, limit)
+        return differences(plain, found, noise), found
+
+    told: dict[int, tuple[bool | None, str]] = {}
+    if drops:
+        _search(list(drops), differs, drops, told)
+    kept, defects = [], []
+    for n, one in enumerate(findings):
+        proven, why = told.get(n, (None, ""))
+        if n in drops and proven is False:
+            defects.append(replace(one, proven=False, assumes=(*one.assumes, why)))
+            continue
+        if n in drops and proven:
+            grave = (one.bytes or 0) >= FLOOR
+            fix = replace(one.fix, safe=True) if one.fix is not None else None
+            text = "without it every value is the same, bit for bit"
+            text += f"; it took {spent[n] * 1e3:.3g} ms of this run" if spent.get(n) else ""
+            one = replace(  # noqa: PLW2901
+                one,
+                proven=True,
+                severity="warning" if grave else "note",
+                fix=fix,
+                evidence=(*one.evidence, Evidence("proof", one.site, text)),
+            )
+        elif n in inserts:
+            tell(f"running it with the copy that {one.subject} asks for")
+            change = ["insert", one.operation, list(one.site[:5]), None]
+            found = run([change], limit)
+            one = _with_effect(one, differences(plain, found, noise), found)  # noqa: PLW2901
+        kept.append(one)
+    return kept, defects
+
+
+def _spent(plain: Outcome, drops: dict[int, list[list[Any]]]) -> dict[int, float]:
+    """Return the seconds that each finding's copies took."""
+    found, at = {}, 0
+    for n, changes in drops.items():
+        found[n] = sum(plain.spent[at : at + len(changes)])
+        at += len(changes)
+    return found
+
+
+def _search(
+    numbers: list[int],
+    differs: Callable[[Sequence[int]], tuple[list[str], Outcome]],
+    drops: dict[int, list[list[Any]]],
+    told: dict[int, tuple[bool | None, str]],
+) -> None:
+    """Find which copies make a difference, by halves; what is not reached stays unproven."""
+    queue, runs, proven = [numbers], 0, []
+    while queue and runs < RERUNS:
+        some = queue.pop(0)
+        found, outcome = differs(some)
+        runs += 1
+        if not found:
+            at = 0
+            for n in some:
+                made = sum(outcome.applied[at : at + len(drops[n])])
+                at += len(drops[n])
+                told[n] = (True, "") if made else (None, "")
+                proven += [n] if made else []
+        elif len(some) == 1:
+            told[some[0]] = (False, f"without it {found[0]}")
+        else:
+            half = len(some) // 2
+            queue += [some[:half], some[half:]]
+    refuted = any(answer is False for answer, _ in told.values())
+    if refuted and len(proven) > 1:
+        found, _ = differs(proven)  # each half went by itself; together they are proven only now
+        if found:
+            for n in proven:
+                told[n] = (None, "")
+
+
+def _drops(history: History, finding: Finding) -> list[list[Any]]:
+    """Return the changes that leave a finding's copies out."""
+    if finding.slug != "needless-copy":
+        return []
+    inner_sites = {one.site for one in finding.evidence if one.role == "made"}
+    changes: list[list[Any]] = []
+    for (site, inner, operation), need in needs(history).items():
+        if need.needed != "no" or not _same(history.site(site), finding.site):
+            continue
+        if inner == UNKNOWN and operation == finding.operation and not _of_library(finding):
+            changes.append(["drop", operation, list(finding.site[:5]), None])
+        elif inner != UNKNOWN and history.site(inner) in inner_sites and _of_library(finding):
+            changes.append(
+                ["drop", operation, list(finding.site[:5]), list(history.site(inner)[:5])]
+            )
+    return changes
+
+
+def _of_library(finding: Finding) -> bool:
+    return not any(one.role == "made" and _same(one.site, finding.site) for one in finding.evidence)
+
+
+def _same(one: Site, other: Site) -> bool:
+    return one[:5] == other[:5]
+
+
+def noise_of(one: Outcome, other: Outcome) -> set[int]:
+    """Return which lines two unchanged runs print differently: times, say.
+
+    Raises `CannotProveError` where their values differ: then nothing can be held against them.
+    """
+    if one.error != other.error or one.exit_code != other.exit_code:
+        raise CannotProveError(
+            f"two unchanged runs ended differently ({other.error or 'no error'})"
+        )
+    if len(one.values) != len(other.values):
+        raise CannotProveError("two unchanged runs handed out different numbers of values")
+    differing = sum(a != b for a, b in zip(one.values, other.values, strict=True))
+    if differing:
+        raise CannotProveError(
+            f"{differing:,} of {len(one.values):,} values differ between two unchanged runs;"
+            " set every seed (and torch.use_deterministic_algorithms)"
+        )
+    if len(one.lines) != len(other.lines):
+        raise CannotProveError("two unchanged runs printed different numbers of lines")
+    return {n for n, (a, b) in enumerate(zip(one.lines, other.lines, strict=True)) if a != b}
+
+
+def differences(plain: Outcome, changed: Outcome, noise: set[int]) -> list[str]:
+    """Return in words what a changed run handed out differently; nothing: the same, bit for bit."""
+    found = []
+    if changed.error != plain.error:
+        found.append(f"it ends with {changed.error or 'no error'}")
+    if changed.exit_code != plain.exit_code:
+        found.append(f"its exit code is {changed.exit_code}")
+    if [v[:2] for v in plain.values] != [v[:2] for v in changed.values]:
+        found.append("it hands out other values, in number or order")
+    else:
+        for one, other in zip(plain.values, changed.values, strict=True):
+            if one[2] != other[2]:
+                where = f" at {one[1]}" if one[1] else ""
+                found.append(f"{one[0]}{where} is another value")
+    if len(plain.lines) != len(changed.lines):
+        found.append("it prints other lines")
+    else:
+        for n, (a, b) in enumerate(zip(plain.lines, changed.lines, strict=True)):
+            if a != b and n not in noise:
+                found.append(f"it prints {_short(b)} instead of {_short(a)}")
+    return list(dict.fromkeys(found))
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def _with_effect(finding: Finding, found: list[str], outcome: Outcome) -> Finding:
+    """Add to a finding what changes with the copy that it asks for."""
+    if not sum(outcome.applied):
+        return finding
+    if not found:
+        text = "with a copy here the program hands out the same values: this run was not harmed"
+        return replace(finding, evidence=(*finding.evidence, Evidence("proof", finding.site, text)))
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    text = f"with a copy here: {'; '.join(found[:3])}{more}"
+    evidence = (*finding.evidence, Evidence("proof", finding.site, text))
+    return replace(finding, evidence=evidence, proven=True)
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def runner(program: Program, folder: str) -> Run:
+    """Return how to run `program` in processes of its own, from `folder`."""
+
+    def run(changes: Sequence[list[Any]], limit: float) -> Outcome:
+        with tempfile.TemporaryDirectory(prefix="tether-") as scratch:
+            order, result = Path(scratch, "order.json"), Path(scratch, "result.json")
+            order.write_text(
+                json.dumps(
+                    {
+                        "kind": program.kind,
+                        "target": program.target,
+                        "arguments": list(program.arguments),
+                        "changes": list(changes),
+                        "result": str(result),
+                    }
+                ),
+                "utf-8",
+            )
+            # Sets of strings come in the same order in every run.
+            environment = {"PYTHONHASHSEED": "0", **os.environ}
+            began = time.perf_counter()
+            try:
+                ended = subprocess.run(  # noqa: S603 -- what runs is the user's own program
+                    [sys.executable, "-m", "tether.measure.rerun", str(order)],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=limit or None,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                late = f"nothing after {limit:.0f} s"
+                return Outcome([], [0] * len(changes), [], -1, late, [], limit)
+            seconds = time.perf_counter() - began
+            lines = ended.stdout.decode("utf-8", "backslashreplace").splitlines()
+            try:
+                seen = json.loads(result.read_text("utf-8"))
+            except (OSError, ValueError):
+                last = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+                raise CannotProveError(
+                    f"running it again failed: {last[0] if last else 'no result'}"
+                ) from None
+            return Outcome(seen[0], seen[1], seen[2], seen[3], seen[4], lines, seconds)
+
+    return run

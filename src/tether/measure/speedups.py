@@ -1,0 +1,142 @@
+"""How much cheaper the cheaper way is, measured here and now at the program's own sizes.
+
+A factor that is recited is one of another machine. For each `slow-copy` finding both ways are run
+in turn on tensors like those of the program; where the cheaper is not cheaper, the finding goes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from tether.analysis.history import History
+from tether.copying.snapshot import Snapshot
+from tether.facts import Operand
+from tether.finding import Finding
+from tether.measure.timing import Samples, Statement, interleaved
+from tether.regions import extent
+from tether.verdicts.slow_copy import NOT_TIMED, spec_of
+from tether.verdicts.slow_copy.on_device import Spec
+
+LEAST = 1.1
+"""How many times slower a way must be to be told."""
+EACH, ALL = 0.3, 3.0
+"""Seconds for one finding, and for all of them; what is left over stays without a factor."""
+LARGEST = 256 << 20
+"""Bytes of the tensors that are made for this."""
+
+
+class _CannotTimeError(Exception):
+    """There is no such device or dtype here, or not enough memory."""
+
+
+def measured(findings: Sequence[Finding], history: History) -> list[Finding]:
+    """Return the findings, slow copies with their factor and without those that are not slow."""
+    began, found = time.perf_counter(), []
+    for one in findings:
+        spec = spec_of(history, one) if one.slug == "slow-copy" else None
+        if spec is None or time.perf_counter() - began > ALL:
+            found.append(one)
+            continue
+        try:
+            factor = factor_of(spec)
+        except _CannotTimeError:
+            found.append(one)
+            continue
+        if factor >= LEAST:
+            found.append(_with_factor(one, spec, factor))
+    return found
+
+
+def _with_factor(finding: Finding, spec: Spec, factor: float) -> Finding:
+    many = len(spec.operands)
+    size = "x".join(map(str, spec.operands[0].shape)) or "one element"
+    of = f"{size} {spec.operands[0].dtype}" if many == 1 else f"the {many} tensors of this program"
+    text = f" Measured here on {of}: {spec.slow} is {factor:.1f}x slower than {spec.fast}."
+    assumes = tuple(one for one in finding.assumes if one != NOT_TIMED)
+    return replace(finding, message=finding.message + text, assumes=assumes)
+
+
+def factor_of(spec: Spec) -> float:
+    """Return how many times slower the slow way is: the lesser of what medians and minima say.
+
+    Other work on the machine can make a way seem slow, and seldom in both.
+    """
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(spec.grad)
+        names = names_of(spec)
+        cuda = "cuda" in spec.device + spec.there
+        both = {way: Statement(way, names, cuda=cuda) for way in (spec.slow, spec.fast)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of torch.tensor(t) as well
+            times = interleaved(both, EACH)
+    except (
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        MemoryError,
+    ) as error:
+        raise _CannotTimeError(str(error)) from error  # what is not there differs by the build
+    finally:
+        torch.set_grad_enabled(before)
+    slow, fast = times[spec.slow], times[spec.fast]
+    return min(slow.median / fast.median, _least(slow) / _least(fast))
+
+
+def _least(samples: Samples) -> float:
+    return min(samples.times)
+
+
+def names_of(spec: Spec) -> dict[str, Any]:
+    """Return what the ways speak of; only what they name is made."""
+    if sum(map(_room, spec.operands)) > LARGEST:
+        raise _CannotTimeError("too large to try")
+    first = _base(spec.operands[0], spec.device)
+    x = first.expand(spec.operands[0].shape)
+
+    def all_of_them() -> dict[str, torch.Tensor]:
+        return {str(n): _base(one, spec.device).expand(one.shape).detach()
+                for n, one in enumerate(spec.operands)}  # fmt: skip
+
+    makers: dict[str, Callable[[], Any]] = {
+        "torch": lambda: torch,
+        "copy": lambda: copy,
+        "x": lambda: x,
+        "base": lambda: first,
+        "out": lambda: torch.ones_like(x.detach()),
+        "pinned": lambda: x.detach().pin_memory(),
+        "there": lambda: torch.device(spec.there),
+        "dtype": lambda: getattr(torch, spec.dtype),
+        "xs": all_of_them,
+        "snapshot": lambda: Snapshot(all_of_them()),
+    }
+    named = set(re.findall(r"\w+", f"{spec.slow} {spec.fast}"))
+    return {name: make() for name, make in makers.items() if name in named}
+
+
+def _base(operand: Operand, device: str) -> torch.Tensor:
+    """Return a tensor like an operand before it was expanded, written once so that it is there."""
+    pairs = zip(operand.shape, operand.strides, strict=True)
+    shape = [n if stride else 1 for n, stride in pairs]
+    made = torch.empty_strided(
+        shape, operand.strides, dtype=getattr(torch, operand.dtype), device=device
+    ).zero_()
+    return made.requires_grad_(operand.requires_grad)
+
+
+def _room(operand: Operand) -> int:
+    """Return the bytes that an operand and a copy of it take."""
+    first, last = extent(operand)
+    dtype = getattr(torch, operand.dtype, torch.float64)
+    return (last - first + math.prod(operand.shape)) * dtype.itemsize

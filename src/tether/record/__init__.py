@@ -1,0 +1,1 @@
+"""The recorder: what a running program does to its tensors becomes facts."""

@@ -1,0 +1,285 @@
+"""Values that leave the tensors and come back: arrays on the same memory, and silent writes.
+
+A NumPy array made by ``t.numpy()`` has the tensor as its ``base``, so an array that comes back is
+joined to the tensor it came from by walking its bases. Two storages that wrap one array (each
+``from_numpy`` makes a new one) get the same ``memory`` number.
+
+Writes through such an array move no version counter. The bytes of an exported storage are summed
+when it is exported and compared when one of its tensors is read next: while the array lives, at
+most `LIMIT` bytes a comparison, and for at most `SHARE` of the time since the recording began.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import weakref
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tether.facts import UNKNOWN, Bridge, Unseen
+
+if TYPE_CHECKING:
+    from tether.record.identity import Snapshot
+    from tether.record.recorder import Recorder
+
+LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
+SHARE = 0.02  # of the run's time that comparing may take
+ENTERED = 256  # storages on memory that NumPy owns, watched at a time
+_SHARING = {"numpy", "__array__", "__dlpack__"}
+
+
+class _Watch:
+    """An exported storage, with the sum of its bytes."""
+
+    __slots__ = ("entered", "event", "holders", "seen", "storage", "sum", "tensor")
+
+    def __init__(self, storage: int, event: int) -> None:
+        self.storage = storage
+        self.event = event
+        self.seen = event
+        self.sum = 0
+        self.holders = 0
+        self.entered = False  # the memory is an array's, from before the tensor
+        self.tensor: weakref.ref[Any] | None = None
+
+
+class Contents:
+    """What is known of memory that NumPy or another library can write."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.watched: dict[int, _Watch] = {}  # storage serial -> watch
+        self.facts: list[Unseen] = []
+        self.arrays: dict[int, int] = {}  # export -> events recorded when its array was gone
+        self._memories: dict[int, int] = {}  # id of the root array -> memory number
+        self._next_memory = 0
+        self._entered = 0
+        self._spent = 0.0
+        self._began = time.perf_counter()
+
+    # -- out ---------------------------------------------------------------------------------
+
+    def exported(self, name: str, event: int, tensors: list[torch.Tensor], result: Any) -> None:
+        """Remember that the memory of ``tensors[0]`` has been handed out."""
+        if name not in _SHARING or not tensors:
+            return
+        recorder = self._recorder
+        storage = recorder.who.storage_of(tensors[0])
+        if storage is not None:
+            recorder.exports[storage.serial] = event
+            self._follow(storage.serial, event, result)
+        if storage is None or tensors[0].device.type != "cpu":
+            return
+        if storage.nbytes > LIMIT:
+            recorder.gap(
+                f"writes through an array on more than {LIMIT >> 20} MiB are not looked for"
+            )
+            return
+        watch = self.watched.get(storage.serial)
+        if watch is None:
+            watch = self.watched[storage.serial] = _Watch(storage.serial, event)
+        watch.event = watch.seen = event
+        watch.tensor = weakref.ref(tensors[0].untyped_storage(), self._gone(storage.serial))
+        watch.sum = self._sum(tensors[0].untyped_storage())
+        watch.holders += 1
+
+    def _follow(self, storage: int, event: int, array: Any) -> None:
+        """Follow how long an array lives."""
+        try:
+            weakref.finalize(array, self._released, storage, event).atexit = False
+        except TypeError:  # a capsule: how long it is held cannot be known
+            return
+        self.arrays[event] = UNKNOWN
+
+    def _gone(self, serial: int) -> Any:
+        return lambda _: self._forget(serial)
+
+    def _forget(self, serial: int) -> None:
+        watch = self.watched.pop(serial, None)
+        if watch is not None and watch.entered:
+            self._entered -= 1
+
+    def _released(self, serial: int, event: int) -> None:
+        """One exported array is gone; with the last one nobody can write unheard any more."""
+        now = self._recorder.now()
+        if now > event + 1:
+            self.arrays[event] = now
+        else:  # in passing: most are
+            self.arrays.pop(event, None)
+        watch = self.watched.get(serial)
+        if watch is not None:
+            watch.holders -= 1
+            if watch.holders <= 0:
+                # A write may have happened just before: look once more, then forget.
+                self._look(watch, self._recorder.now(), UNKNOWN)
+                self._forget(serial)
+
+    # -- back in -----------------------------------------------------------------------------
+
+    def entered(self, event: int, data: Any, result: Any) -> None:
+        """Join a tensor made from an array to where the array's memory came from."""
+        if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
+            return
+        root, tensor = _root(data)
+        recorder = self._recorder
+        if tensor is not None:
+            # The array's base may be another tensor object on the memory that was exported.
+            source = recorder.who.storage_of(tensor)
+            export = recorder.exports.get(source.serial) if source is not None else None
+            if export is not None:
+                recorder.bridges.append(Bridge(export, event, True, "the NumPy array"))
+        if not isinstance(result, torch.Tensor):
+            return
+        storage = recorder.who.storage_of(result)
+        if storage is None or storage.memory != UNKNOWN:
+            return
+        address = _address(root if tensor is None else tensor)
+        start = _address(result)
+        if address is None or start is None:
+            return
+        if tensor is not None:
+            origin = recorder.who.storage_of(tensor)
+            if origin is None or not 0 <= start - address < max(1, origin.nbytes):
+                return
+            if origin.memory == UNKNOWN:
+                origin.memory = self._memory()
+            storage.memory, storage.start = origin.memory, origin.start + start - address
+            return
+        if 0 <= start - address < max(1, getattr(root, "nbytes", 0)):
+            storage.memory = self._memory_of(root)
+            storage.start = start - address
+            self._watch_entered(event, storage.serial, result)
+
+    def _watch_entered(self, event: int, serial: int, tensor: torch.Tensor) -> None:
+        """Watch memory that the array's owner can write as long as the tensor lives."""
+        memory = tensor.untyped_storage()
+        if serial in self.watched or memory.nbytes() > LIMIT:
+            return
+        if self._entered >= ENTERED:
+            self._recorder.gap(
+                f"writes to arrays under more than {ENTERED} tensors are not looked for"
+            )
+            return
+        self._entered += 1
+        watch = self.watched[serial] = _Watch(serial, event)
+        watch.holders = 1
+        watch.entered = True
+        watch.tensor = weakref.ref(memory, self._gone(serial))
+        watch.sum = self._sum(memory)
+
+    def _memory(self) -> int:
+        self._next_memory += 1
+        return self._next_memory - 1
+
+    def _memory_of(self, root: Any) -> int:
+        known = self._memories.get(id(root))
+        if known is None:
+            known = self._memories[id(root)] = self._memory()
+            try:
+                weakref.finalize(root, self._memories.pop, id(root), None).atexit = False
+            except TypeError:
+                del self._memories[id(root)]
+        return known
+
+    # -- silent writes -----------------------------------------------------------------------
+
+    def compare(self, reads: Sequence[Snapshot], site: int) -> None:
+        """Before a call, look whether watched bytes among its operands changed unheard."""
+        for snapshot in reads:
+            watch = self.watched.get(snapshot[1])
+            if watch is not None:
+                self._look(watch, self._recorder.now(), site)
+
+    def compare_all(self, site: int) -> None:
+        """Before calls that read what no argument tells of (a backward pass, a step)."""
+        for watch in list(self.watched.values()):
+            self._look(watch, self._recorder.now(), site)
+
+    def written(self, storage: torch.UntypedStorage, site: int) -> None:
+        """Note a write through a storage itself, which moves no version."""
+        known = self._recorder.who.storages.get(id(storage))
+        if known is not None:
+            now = self._recorder.now()
+            self.facts.append(Unseen(known.serial, now - 1, now, UNKNOWN, site))
+            watch = self.watched.get(known.serial)
+            if watch is not None:
+                self._accept(watch)
+
+    def _look(self, watch: _Watch, now: int, site: int) -> None:
+        storage = watch.tensor() if watch.tensor is not None else None
+        if storage is None:
+            return
+        if self._late():
+            return
+        found = self._sum(storage)
+        if found != watch.sum:
+            self.facts.append(Unseen(watch.storage, watch.seen, now, watch.event, site))
+        watch.sum = found
+        watch.seen = now
+
+    def _late(self) -> bool:
+        """Whether comparing has taken its share of the run."""
+        if self._spent <= SHARE * (time.perf_counter() - self._began) + 0.5:
+            return False
+        self._recorder.gap(
+            "writes through exported arrays were no longer looked for:"
+            f" comparing had taken {SHARE:.0%} of the run"
+        )
+        return True
+
+    def wrote(self, writes: tuple[Snapshot, ...]) -> None:
+        """After a recorded write: what the bytes are now is what they ought to be."""
+        for snapshot in writes:
+            watch = self.watched.get(snapshot[1])
+            if watch is not None:
+                self._accept(watch)
+
+    def wrote_any(self) -> None:
+        """After calls that write without being heard one by one (an optimizer's step)."""
+        if self._late():
+            self.watched.clear()  # what is not accepted would look like a silent write
+            self._entered = 0
+            return
+        for watch in list(self.watched.values()):
+            self._accept(watch)
+
+    def _accept(self, watch: _Watch) -> None:
+        storage = watch.tensor() if watch.tensor is not None else None
+        if storage is not None:
+            watch.sum = self._sum(storage)
+            watch.seen = self._recorder.now()
+
+    def _sum(self, storage: torch.UntypedStorage) -> int:
+        began = time.perf_counter()
+        size = storage.nbytes()
+        total = 0
+        if size:
+            total = zlib.crc32((ctypes.c_char * size).from_address(storage.data_ptr()))
+        self._spent += time.perf_counter() - began
+        return total
+
+
+def _root(data: Any) -> tuple[Any, torch.Tensor | None]:
+    """Walk an array's bases: the array that owns the memory, and the tensor that does, if any."""
+    for _ in range(32):
+        base = getattr(data, "base", None)
+        if base is None:
+            break
+        if isinstance(base, torch.Tensor):
+            return data, base
+        data = base
+    return data, None
+
+
+def _address(data: Any) -> int | None:
+    """First byte of an array's or a tensor's storage."""
+    if isinstance(data, torch.Tensor):
+        return int(data.untyped_storage().data_ptr())
+    interface = getattr(data, "__array_interface__", None)
+    if isinstance(interface, dict) and interface.get("data"):
+        return int(interface["data"][0])
+    return None

@@ -1,0 +1,464 @@
+"""Who is who: serial numbers for tensors and for the memory they use.
+
+An address is no identity: memory freed and allocated again comes back at the same place within
+microseconds. A serial number is minted when a tensor or a storage is first seen, and a weak
+reference retires it when the object is gone. Nothing here keeps a tensor alive, and nothing calls
+``data_ptr()``, which would un-share copy-on-write storages.
+
+A snapshot is taken once per tensor and version, and reused while the tensor stays as it was. It is
+a row of numbers in an array, which becomes a `facts.Operand` when the recording has ended: objects
+kept by the million would slow the program's own garbage collections.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import torch
+
+from tether.facts import UNKNOWN, Operand, StorageFact, TensorFact
+from tether.record.events import EventLog
+from tether.store.journal import operand
+
+Snapshot = tuple[int, int, int, bool, bool, int]
+"""What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage,
+the version, requires_grad, leaf, and the row with all of it."""
+
+PLAIN, SUBCLASS, SEQUENCE, MAPPING, OTHER = 1, 2, 3, 4, 0
+_without_subclasses = torch._C.DisableTorchFunctionSubclass
+_Tensor = torch.Tensor
+
+
+class _TensorRef(weakref.ref):  # type: ignore[type-arg]
+    """A weak reference that is also the entry of its tensor."""
+
+    __slots__ = ("born", "key", "kind", "serial", "snapshot", "wrapped")
+
+    key: int
+    serial: int
+    kind: int  # number of the class name
+    born: int
+    snapshot: Snapshot
+    wrapped: bool  # a wrapper without memory of its own: functorch, sparse, nested
+
+
+class _StorageRef(weakref.ref):  # type: ignore[type-arg]
+    __slots__ = ("born", "device", "key", "memory", "nbytes", "serial", "start")
+
+    key: int
+    serial: int
+    nbytes: int
+    device: int  # number of the device's name
+    born: int
+    memory: int
+    start: int
+
+
+_pack_row = struct.Struct("8q").pack
+pack_tensor = struct.Struct("4q").pack
+pack_storage = struct.Struct("7q").pack
+_STORAGE_SIZE = 7 * 8
+_LATEST = 4096
+"""Snapshots that may not have found their event yet."""
+
+
+class Identities:
+    """Tensors and storages of one recording, by serial number."""
+
+    def __init__(self, on_gap: Callable[[str], None], log: EventLog) -> None:
+        self._log = log  # whose count of events is the time
+        self.on_leaf: Callable[[torch.Tensor, int], None] = lambda *_: None
+        self._on_gap = on_gap
+        self.tensors: dict[int, _TensorRef] = {}
+        self.storages: dict[int, _StorageRef] = {}
+        self.sizes = False  # whether storages that grow are measured again
+        self._next_tensor = count().__next__
+        self._next_storage = count().__next__
+        self._next_row = count().__next__
+        self._next_name = count().__next__  # a counter, since two threads may be at it
+        # Rows of eight numbers: row, tensor, storage, version, offset, shape and strides (numbers
+        # of tuples), dtype (number of a name) with the flags. Arrays of numbers cost the
+        # program's garbage collector nothing, however long the recording.
+        self.rows = bytearray()
+        self.tuples: dict[Any, int] = {}
+        self.names: dict[Any, int] = {}
+        self._cpu = self._number(torch.device("cpu"), "cpu")
+        # The weak references whose objects are gone, until `bury` takes note of it: it is called
+        # before the time moves on and before anything is looked up. A weak reference that calls
+        # back into Python costs three times one that appends itself to a list.
+        self.dead: list[Any] = []  # of _TensorRef and _StorageRef
+        self._mourn = self.dead.append
+        self.dead_tensors = bytearray()  # serial, kind, born, died
+        self.dead_storages = bytearray()  # serial, bytes, device, born, freed, memory, start
+        self.cut = dict.fromkeys(("rows", "dead_tensors", "dead_storages"), 0)  # bytes forgotten
+        self.categories: dict[type, int] = {
+            torch.Tensor: PLAIN,
+            torch.nn.Parameter: PLAIN,
+            list: SEQUENCE,
+            tuple: SEQUENCE,
+            torch.Size: OTHER,
+            dict: MAPPING,
+        }
+
+    # -- looking at tensors ------------------------------------------------------------------
+
+    def category(self, kind: type) -> int:
+        """Classify a type of argument: a tensor, something that may hold tensors, or neither."""
+        found = OTHER
+        if issubclass(kind, torch.Tensor):
+            found = SUBCLASS
+        elif issubclass(kind, (list, tuple)):
+            found = SEQUENCE
+        elif issubclass(kind, dict):
+            found = MAPPING
+        self.categories[kind] = found
+        return found
+
+    def snapshot(self, tensor: torch.Tensor) -> Snapshot:
+        """Return what is true of `tensor` now."""
+        if self.dead:
+            self.bury()
+        ref = self.tensors.get(id(tensor))
+        if ref is None:
+            return self.meet(tensor)
+        known = ref.snapshot
+        if self.categories.get(type(tensor)) != PLAIN:
+            with _without_subclasses():
+                if tensor._version == known[2] >= 0 and tensor.requires_grad is known[3]:
+                    return known
+        elif known[2] >= 0:
+            if tensor._version == known[2] and tensor.requires_grad is known[3]:
+                return known
+        elif not ref.wrapped and tensor.requires_grad is known[3]:
+            return known  # an inference tensor: it has no version to compare
+        return self._look(tensor, ref)
+
+    def find(self, tensor: torch.Tensor) -> _TensorRef | None:
+        """Entry of a tensor that was met before; None for any other."""
+        if self.dead:
+            self.bury()
+        return self.tensors.get(id(tensor))
+
+    def refresh(self, tensor: torch.Tensor) -> Snapshot:
+        """Look again at a tensor that may have changed without moving its version."""
+        if self.dead:
+            self.bury()
+        ref = self.tensors.get(id(tensor))
+        return self.meet(tensor) if ref is None else self._look(tensor, ref)
+
+    def serial(self, tensor: torch.Tensor) -> int:
+        """Return the serial number of `tensor`, meeting it first if need be."""
+        return self.snapshot(tensor)[0]
+
+    def meet(self, tensor: torch.Tensor) -> Snapshot:
+        """Look for the first time at a tensor that `tensors` does not know."""
+        ref = _TensorRef(tensor, self._mourn)
+        ref.key = key = id(tensor)
+        ref.serial = self._next_tensor()
+        kind = type(tensor)
+        number = self.names.get(kind)
+        ref.kind = self._number(kind, kind.__name__) if number is None else number
+        ref.born = self._log.count
+        ref.wrapped = False
+        if kind is _Tensor:
+            try:
+                ref.snapshot = result = self._read(tensor, ref)
+                if result[3] and result[4]:
+                    self.on_leaf(tensor, result[0])
+            except Exception:  # noqa: BLE001 -- it has no memory of its own, say
+                result = self._look(tensor, ref)
+        else:
+            result = self._look(tensor, ref)
+        self.tensors[key] = ref
+        return result
+
+    def _look(self, tensor: torch.Tensor, ref: _TensorRef) -> Snapshot:
+        try:
+            if self.categories.get(type(tensor)) == PLAIN:
+                snapshot = self._read(tensor, ref)
+            else:  # a user's subclass must not hear the recorder look
+                with _without_subclasses():
+                    snapshot = self._read(tensor, ref)
+        except Exception as error:  # noqa: BLE001 -- any wrapper may refuse any question
+            ref.wrapped = True
+            snapshot = self._read_wrapper(tensor, ref, error)
+        ref.snapshot = snapshot
+        if snapshot[3] and snapshot[4]:
+            self.on_leaf(tensor, snapshot[0])
+        return snapshot
+
+    def _read(self, tensor: torch.Tensor, ref: _TensorRef, base: Any = None) -> Snapshot:
+        """Take a row of `tensor`; its memory is that of `base`, where it has none of its own."""
+        leaf = True
+        if requires_grad := tensor.requires_grad:
+            leaf = is_leaf(tensor)
+        if base is not None:
+            tensor = base
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        known = self.storages.get(key)
+        if known is None:
+            self.storages[key] = known = _StorageRef(storage, self._mourn)
+            known.key = key
+            known.serial = self._next_storage()
+            known.nbytes = storage.nbytes()
+            known.device = self._cpu if tensor.is_cpu else self._device(tensor)
+            known.born = self._log.count
+            known.memory = UNKNOWN
+            known.start = 0
+        elif self.sizes and storage.nbytes() > known.nbytes:
+            known.nbytes = storage.nbytes()  # resized, as by `out=` into an empty tensor
+        # What `torch.Tensor` says of itself, at 50 to 90 ns an attribute: half of what a
+        # recorded call costs. So each is asked once.
+        shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
+        tuples = self.tuples
+        a, b, c = tuples.get(shape), tuples.get(strides), self.names.get(dtype)
+        if a is None:
+            a = tuples.setdefault(tuple(shape), self._next_name())
+        if b is None:
+            b = tuples.setdefault(strides, self._next_name())
+        if c is None:
+            c = self._number(dtype, str(dtype).removeprefix("torch."))
+        try:
+            version = tensor._version
+        except RuntimeError:  # an inference tensor
+            version = UNKNOWN
+        serial, row = ref.serial, self._next_row()
+        self.rows += _pack_row(
+            row, serial, known.serial, version, tensor.storage_offset(), a, b,
+            c << 2 | requires_grad << 1 | leaf,
+        )  # fmt: skip
+        return (serial, known.serial, version, requires_grad, leaf, row)
+
+    def _read_wrapper(
+        self, tensor: torch.Tensor, ref: _TensorRef, error: BaseException
+    ) -> Snapshot:
+        """Look at a tensor without memory of its own: the memory is that of what it wraps."""
+        with _without_subclasses():
+            inner = _innermost(tensor)
+            if inner is not None:
+                ref.kind = self._number("functorch wrapper", "functorch wrapper")
+                return self._read(tensor, ref, inner)
+            name = type(tensor).__name__
+            self._on_gap(
+                f"the memory of a {name} with layout {_layout(tensor)} cannot be seen"
+                f" ({_first_line(error)})"
+            )
+            requires_grad = bool(tensor.requires_grad)
+            leaf = is_leaf(tensor) if requires_grad else True
+            storage, version = self._components(tensor), version_of(tensor)
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            nothing = self.tuples.setdefault((), self._next_name())
+            row = self._next_row()
+            self.rows += _pack_row(
+                row, ref.serial, storage, version, 0, nothing, nothing,
+                self._number(dtype, dtype) << 2 | requires_grad << 1 | leaf,
+            )  # fmt: skip
+            return (ref.serial, storage, version, requires_grad, leaf, row)
+
+    def _components(self, tensor: torch.Tensor) -> int:
+        """Storage of the values of a sparse or nested tensor, so that data flow is not lost."""
+        for name in ("_values", "_nested_tensor_storage_offsets", "values"):
+            try:
+                found = self.storage_of(getattr(tensor, name)())
+            except Exception:  # noqa: BLE001, S112 -- one of them fits, or none does
+                continue
+            if found is not None:
+                return found.serial
+        return UNKNOWN
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _device(self, tensor: torch.Tensor) -> int:
+        device = tensor.device
+        number = self.names.get(device)
+        return self._number(device, str(device)) if number is None else number
+
+    def storage_of(self, tensor: torch.Tensor) -> _StorageRef | None:
+        """Entry of the storage behind a tensor; None for a wrapper without one."""
+        try:
+            storage = tensor.untyped_storage()
+        except Exception:  # noqa: BLE001 -- wrappers refuse in their own ways
+            return None
+        if self.dead:
+            self.bury()
+        if id(storage) not in self.storages:
+            self.refresh(tensor)
+        return self.storages.get(id(storage))
+
+    # -- the dead ----------------------------------------------------------------------------
+
+    def bury(self) -> None:
+        """Take note of the tensors and storages that went since the last event."""
+        dead, now = self.dead, self._log.count
+        tensors, storages = self.tensors, self.storages
+        try:
+            while dead:
+                # From here to the deletion nothing is called: no other thread comes in between,
+                # and finds a stale entry that has left the list.
+                ref = dead[-1]
+                del dead[-1]
+                key = ref.key
+                if ref.__class__ is _TensorRef:
+                    if key in tensors and tensors[key] is ref:
+                        del tensors[key]
+                    self.dead_tensors += pack_tensor(ref.serial, ref.kind, ref.born, now)
+                else:
+                    if key in storages and storages[key] is ref:
+                        del storages[key]
+                    self.dead_storages += pack_storage(
+                        ref.serial, ref.nbytes, ref.device, ref.born, now, ref.memory, ref.start
+                    )
+        except IndexError:
+            return  # another thread buried the last one
+
+    def forget(self, wanted: set[int], since: int, *, storages: bool) -> None:
+        """Drop the snapshots that no event holds and the lives that ended before `since`.
+
+        `wanted` are the rows that events hold; those of living tensors and the latest are kept
+        too. `storages`: forget the lives of storages as well.
+        """
+        wanted |= {ref.snapshot[5] for ref in list(self.tensors.values())}
+        size = len(self.rows) - 64 * _LATEST  # what other threads are adding stays as it is
+        if size > 0:
+            old = bytes(self.rows[:size])
+            kept = b"".join([old[at : at + 64] for at, row in _every(old, 8, 0) if row in wanted])
+            self.rows[:size] = kept
+            self.cut["rows"] += size - len(kept)
+        for name, width, field in (("dead_tensors", 4, 3), ("dead_storages", 7, 4)):
+            if name == "dead_tensors" or storages:
+                lives: bytearray = getattr(self, name)
+                gone = _before(lives, width, field, since)
+                del lives[:gone]
+                self.cut[name] += gone
+
+    def storages_dead(self) -> int:
+        """Count the storages buried so far."""
+        return len(self.dead_storages) // _STORAGE_SIZE
+
+    def storages_dead_since(self, count: int) -> list[tuple[int, int]]:
+        """Return (serial number, birth) of the storages buried after the first `count`."""
+        rows = memoryview(bytes(self.dead_storages[count * _STORAGE_SIZE :])).cast("q")
+        return [(rows[i], rows[i + 3]) for i in range(0, len(rows), 7)]
+
+    def _number(self, key: Any, name: str) -> int:
+        """Return the number of a name (of a class, dtype or device); it gets one when it is new."""
+        number = self.names.setdefault(name, self._next_name())
+        self.names[key] = number
+        return number
+
+    # -- facts -------------------------------------------------------------------------------
+
+    def texts(self) -> dict[int, str]:
+        """Return the names of classes, dtypes and devices, by their numbers."""
+        return {n: text for text, n in list(self.names.items()) if isinstance(text, str)}
+
+    def living_tensors(self) -> list[tuple[int, int, int]]:
+        """Return serial number, number of the class name and birth of each tensor alive."""
+        return [(one.serial, one.kind, one.born) for one in list(self.tensors.values())]
+
+    def living_storages(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Return serial, bytes, number of the device, birth, memory and start of each alive."""
+        return [
+            (one.serial, one.nbytes, one.device, one.born, one.memory, one.start)
+            for one in list(self.storages.values())
+        ]
+
+    def operands(self, wanted: set[int]) -> dict[int, Operand]:
+        """Return the snapshots in the `wanted` rows."""
+        tuples = {number: value for value, number in self.tuples.items()}
+        names = self.texts()
+        rows = memoryview(bytes(self.rows)).cast("q")
+        return {
+            rows[i]: operand(rows[i + 1 : i + 8], tuples, names)
+            for i in range(0, len(rows), 8)
+            if rows[i] in wanted
+        }
+
+    def tensor_facts(self) -> dict[int, TensorFact]:
+        """Return the life of every tensor met, by serial number."""
+        names = self.texts()
+        self.bury()
+        dead = memoryview(bytes(self.dead_tensors)).cast("q")
+        facts = {
+            dead[i]: TensorFact(names[dead[i + 1]], dead[i + 2], dead[i + 3])
+            for i in range(0, len(dead), 4)
+        }
+        for ref in list(self.tensors.values()):
+            facts[ref.serial] = TensorFact(names[ref.kind], ref.born)
+        return facts
+
+    def storage_facts(self) -> dict[int, StorageFact]:
+        """Return the life of every storage met, by serial number."""
+        names = self.texts()
+        self.bury()
+        dead = memoryview(bytes(self.dead_storages)).cast("q")
+        facts = {
+            dead[i]: StorageFact(dead[i + 1], names[dead[i + 2]], *dead[i + 3 : i + 7])
+            for i in range(0, len(dead), 7)
+        }
+        for ref in list(self.storages.values()):
+            facts[ref.serial] = StorageFact(
+                ref.nbytes, names[ref.device], ref.born, UNKNOWN, ref.memory, ref.start
+            )
+        return facts
+
+
+def _every(data: bytes, width: int, field: int) -> Iterator[tuple[int, int]]:
+    """Return (first byte, one of its numbers) of each row of `width` numbers."""
+    numbers = memoryview(data).cast("q")
+    return zip(range(0, len(data), width * 8), numbers[field::width], strict=True)
+
+
+def _before(rows: bytearray, width: int, field: int, since: int) -> int:
+    """Return the bytes of the rows whose `field`, which only grows, is less than `since`."""
+    data = bytes(rows)
+    return next((at for at, when in _every(data, width, field) if when >= since), len(data))
+
+
+def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return what a functorch wrapper stands on, through every level; None for anything else."""
+    functorch = torch._C._functorch
+    inner = None
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        inner = functorch.get_unwrapped(tensor)
+        if inner is tensor:
+            return None
+        tensor = inner
+    return inner
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether no node made `tensor`, as it stands.
+
+    A view is not asked for its attribute: that brings its node up to date with writes to its base,
+    after which a write to the view that PyTorch would have refused goes through. It also raises
+    for views that may not follow their base.
+    """
+    return bool(_leaf_as_it_stands(tensor) if tensor._is_view() else tensor.is_leaf)
+
+
+_leaf_as_it_stands = torch.ops.aten.is_leaf.default
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    try:
+        return str(tensor.layout).removeprefix("torch.")
+    except Exception:  # noqa: BLE001
+        return "unknown"
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the version of `tensor`; UNKNOWN (-1) where it has none, as in inference mode."""
+    try:
+        return int(tensor._version)
+    except Exception:  # noqa: BLE001
+        return UNKNOWN
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0][:120]

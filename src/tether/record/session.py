@@ -1,0 +1,141 @@
+"""One recording from start to stop: what is put in place, and how all of it goes away again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import torch
+
+from tether.facts import UNKNOWN, Trace
+from tether.record import mode_stack
+from tether.record.naming import variables_of
+from tether.record.patches import Patches
+from tether.record.recorder import Listener, Recorder
+
+
+class Session:
+    """A recorder, put in place in this process by `start` and taken away by `stop`.
+
+    `limit` keeps the last so many events. `steps` records from the end of optimizer step ``first``
+    to the end of step ``last - 1``, counted from 0 over all optimizers, as a slice counts; outside
+    nothing is on the mode stack and nothing replaced. `eager` makes compiled functions run eagerly.
+    `memory` also meets the gradients and the optimizers' state, which no call returns.
+    """
+
+    def __init__(
+        self,
+        limit: int | None = None,
+        *,
+        steps: tuple[int, int | None] | None = None,
+        eager: bool = False,
+        memory: bool = False,
+    ) -> None:
+        self.recorder = Recorder(limit, memory=memory)
+        self._patches = Patches(self.recorder, self._listener, eager=eager)
+        self._first, self._last = steps if steps is not None else (0, None)
+        self._steps = 0
+        self._threads = threading.local()
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def _listener(self) -> Listener:
+        """Return the listener of the current thread, made when the thread is first heard."""
+        listener: Listener | None = getattr(self._threads, "listener", None)
+        if listener is None:
+            with self._lock:
+                listener = self._listen(self._count)
+                self._count += 1
+            self._threads.listener = listener
+        return listener
+
+    def _listen(self, thread: int) -> Listener:
+        return Listener(self.recorder, thread)
+
+    def keep_journal(self, path: str, program: list[str], folder: str) -> None:
+        """Save what is recorded of `program` at the absolute `path`, about once a second.
+
+        Whatever kills the process, that file opens as a recording that says it is partial.
+        """
+        self.recorder.keep_journal(path, program, folder)
+
+    def start(self) -> None:
+        """Begin to hear this thread and all that start from now on."""
+        self._patches.on_step = self._stepped
+        self._patches.hook()
+        _forked.add(self)
+        if self._first <= 0 and (self._last is None or self._last > 0):
+            self._begin()
+        if self._first > 0 or self._last is not None:
+            last = "" if self._last is None else str(self._last)
+            self.recorder.gap(f"only the optimizer steps {self._first}:{last} were recorded")
+
+    def _begin(self) -> None:
+        self.recorder.active = True
+        self._patches.install()
+        mode_stack.push(self._listener())
+
+    def _end(self) -> None:
+        if self.recorder.active:
+            mode_stack.remove(self._listener())
+            self._patches.restore()
+            self.recorder.active = False
+            if self.recorder.journal is not None:
+                self.recorder.journal.flush()
+
+    def _stepped(self) -> None:
+        """Count an optimizer step: recording may begin or end with it."""
+        self._steps += 1
+        if self._steps == self._last:
+            self._end()
+        elif self._steps == self._first:
+            self._begin()
+
+    def stop(self, namespace: dict[str, Any] | None = None) -> Trace:
+        """Stop hearing, put everything back, and return the facts.
+
+        `namespace` holds the variables from which tensors are named, the program's globals.
+        """
+        recorder = self.recorder
+        self.mute()
+        try:
+            with torch._C.DisableTorchFunction():  # a user's subclass must not hear us look
+                recorder.contents.compare_all(UNKNOWN)  # what was written after the last call
+                recorder.naming.search(variables_of(namespace or {}))
+                recorder.gradients.at_end()
+        except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
+            recorder.failed("naming what is left at the end", error)
+        trace = recorder.trace()
+        recorder.places.release()
+        return trace
+
+    def mute(self) -> None:
+        """Hear nothing more, and put everything back. Safe to call twice."""
+        self._patches.on_step = lambda: None
+        self._end()
+        # PyTorch takes a mode off the stack for the length of a call, and puts it back after: if
+        # recording ended within one, it came back.
+        mode_stack.remove(self._listener())
+        self._patches.unhook()
+        _forked.discard(self)
+
+    def in_child(self) -> None:
+        """Fall silent in a forked process: its parent makes the report."""
+        self.recorder.active = False
+
+
+_forked: set[Session] = set()
+
+
+def _after_fork_in_child() -> None:
+    for session in _forked:
+        session.in_child()
+
+
+def _before_fork() -> None:
+    for session in _forked:
+        session.recorder.gap("a forked process (a data loader's worker?) is not heard")
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

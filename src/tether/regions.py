@@ -1,0 +1,76 @@
+"""Which bytes of its memory a tensor shows, and whether two tensors show any of the same."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from tether.facts import Operand
+
+
+def extent(operand: Operand) -> tuple[int, int]:
+    """First element that an operand can touch in its storage, and the one after its last."""
+    if any(size == 0 for size in operand.shape):
+        return operand.offset, operand.offset
+    reach = sum((n - 1) * abs(s) for n, s in zip(operand.shape, operand.strides, strict=False))
+    return operand.offset, operand.offset + reach + 1
+
+
+_ELEMENT = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
+
+
+def element_size(dtype: str) -> int:
+    """Return the bytes of one element: the digits of a type's name are bits, 8 of float8_e5m2."""
+    digits = "".join(one for one in dtype.partition("_")[0] if one.isdigit())
+    return _ELEMENT.get(dtype) or (int(digits) // 8 if digits else 4)
+
+
+def may_overlap(a: Operand, b: Operand) -> bool:
+    """Whether two operands on one memory can have elements in common.
+
+    They have none if their extents are apart, or if the remainders of their positions are: two
+    columns of one matrix, or a column and the columns beside it. Views of another storage or
+    element size, and those too intricate to tell, count as overlapping.
+    """
+    if a.storage != b.storage or a.dtype != b.dtype:
+        return True
+    (first, last), (other_first, other_last) = extent(a), extent(b)
+    if first >= other_last or other_first >= last:
+        return False
+    return not _interleaved(b.offset - a.offset, _steps(a), _steps(b))
+
+
+_Steps = tuple[tuple[int, int], ...]
+_MOST = 4096  # remainders that are looked at
+
+
+def _steps(operand: Operand) -> _Steps:
+    """Size and stride of each dimension in which an operand moves at all."""
+    pairs = zip(operand.shape, operand.strides, strict=False)
+    return tuple([(size, stride) for size, stride in pairs if size > 1 and stride])
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _interleaved(distance: int, a: _Steps, b: _Steps) -> bool:
+    """Whether remainders prove that two strided sets, `distance` apart, have nothing in common."""
+    for modulus in sorted({stride for _, stride in (*a, *b)}, reverse=True):
+        one, other = _remainders(0, a, modulus), _remainders(distance, b, modulus)
+        if modulus > 1 and one and other and one.isdisjoint(other):
+            return True
+    return False
+
+
+def _remainders(start: int, steps: _Steps, modulus: int) -> set[int]:
+    """Return the remainders of all positions; none where they are too many to look at."""
+    inner = [(size, stride) for size, stride in steps if stride % modulus]
+    if math.prod(size for size, _ in inner) > _MOST:
+        return set()
+    found = {start % modulus}
+    for size, stride in inner:
+        found = {(at + n * stride) % modulus for at in found for n in range(size)}
+    return found
+
+
+def overlaps(a: Operand, b: Operand) -> bool:
+    """Whether two operands of one storage span common elements, by their extents."""
+    return a.storage == b.storage and may_overlap(a, b)

@@ -1,0 +1,165 @@
+"""One question about one tensor, answered by the chain of what happened to it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tether.facts import Event, Operand
+from tether.operations import rule_for, say
+from tether.report.compose import Findings, counted, excerpt, finding_block
+from tether.report.copies import SHOWN
+from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
+from tether.report.gradients import shortest_names
+from tether.report.text import render
+from tether.report.why_shared import downward, upward
+
+MANY_LINKS = 12
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one question; printed it is text of 80 columns."""
+
+    document: Document
+
+    def __str__(self) -> str:
+        return render(self.document).rstrip("\n")
+
+
+def why(name: str, about: Findings) -> Answer:
+    """Return the findings about a tensor and the events that made it, share it and wrote it.
+
+    A name is as the report writes it, or what several begin with (``best`` of ``best['w']``), or
+    the end of one (``layer1.weight``) if only one fits, or what a line assigns a tensor to. Raises
+    `LookupError` with names that are close.
+    """
+    full, tensors = _named(name, about)
+    document = Document(f"tether why {full}", [Heading(full, 1)])
+    numbers = [
+        number
+        for number, one in enumerate(about.findings)
+        if tensors & set(one.tensors) or full in (one.subject, *one.also)
+    ]
+    document.blocks += (finding_block(n + 1, about.findings[n], about) for n in numbers)
+    document.blocks += _gradient(full, about)
+    document.blocks += upward(tensors, about)
+    document.blocks += downward(tensors, about)
+    document.blocks += _history(tensors, about)
+    if len(document.blocks) == 1:
+        text = "Its name was seen, and no call of the recording touched it."
+        document.blocks.append(Paragraph((Phrase(text),)))
+    return Answer(document)
+
+
+def _named(name: str, about: Findings) -> tuple[str, set[int]]:
+    """Return the full name and the serial numbers of the tensors that bore it."""
+    trace = about.trace
+    by_name: dict[str, set[int]] = {}
+    for fact in trace.names:
+        by_name.setdefault(fact.name, set()).add(fact.tensor)
+    if name in by_name:
+        return name, by_name[name]
+    inside = [known for known in by_name if known.startswith((f"{name}.", f"{name}["))]
+    if inside:
+        return name, set().union(*(by_name[known] for known in inside))
+    fitting = [known for known in by_name if known.endswith("." + name)]
+    if len({frozenset(by_name[known]) for known in fitting}) == 1:
+        full = min(fitting, key=len)
+        return full, by_name[full]
+    if fitting:
+        some = ", ".join(sorted(fitting)[:5])
+        raise LookupError(f"{name!r} fits {len(fitting)} names; give more of one: {some}")
+    sites = {number for number, site in enumerate(trace.sites) if site.target == name}
+    made = {
+        operand.tensor for event in trace.events if event.site in sites for operand in event.results
+    }
+    if made:
+        return name, made - {-1}
+    targets = {site.target for site in trace.sites if site.user and site.target.isprintable()}
+    close = difflib.get_close_matches(name, [*by_name, *targets], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else "the report lists the names"
+    raise LookupError(f"no tensor is called {name!r} in this recording: {hint}")
+
+
+def _gradient(name: str, about: Findings) -> Iterator[Block]:
+    for row in about.gradients:
+        if row.name == name:
+            words = {
+                "reached": "The gradient reached it.",
+                "zero": "Its gradient was there and was exactly zero each time it was looked at.",
+                "none": "It had no gradient whenever one was asked for.",
+            }
+            yield Paragraph((Phrase(words[row.status]),))
+
+
+def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
+    trace = about.trace
+    names = shortest_names(trace)
+    storages = {
+        operand.storage
+        for event in trace.events
+        for operand in (*event.reads, *event.results)
+        if operand.tensor in tensors
+    } - {-1}
+    links: dict[tuple[int, str], list[int]] = {}
+    met = False  # what was written before there was such a tensor is another's history
+    for number, event in enumerate(trace.events):
+        met = met or any(
+            _any(operands, tensors) for operands in (event.reads, event.results, event.writes)
+        )
+        for role in _roles(event, tensors, storages) if met else ():
+            links.setdefault((event.site, role), []).append(number)
+    shown = list(links)[:MANY_LINKS]
+    if not links:
+        return
+    yield Heading("what happened to it")
+    yield Chain(tuple(_link(site, role, len(links[site, role]), about) for site, role in shown))
+    if len(links) > len(shown):
+        text = f"... and at {counted(len(links) - len(shown), 'more place')}"
+        yield Paragraph((Phrase(text, "dim"),))
+    sharers = {
+        operand.tensor
+        for event in trace.events
+        for operand in (*event.reads, *event.results)
+        if operand.storage in storages
+    } - tensors
+    called = sorted({names[one] for one in sharers if one in names})
+    if called:
+        text = f"Its memory is also used by {', '.join(called[:6])}"
+        text += f" and {len(called) - 6} more" if len(called) > 6 else ""
+        yield Paragraph((Phrase(text),))
+
+
+def _roles(event: Event, tensors: set[int], storages: set[int]) -> Iterator[str]:
+    """Yield what an event did to the tensors, in words."""
+    operation = SHOWN.get(event.operation, event.operation)
+    read = any(operand.tensor in tensors for operand in event.reads)
+    if _any(event.writes, tensors):
+        yield f"written by {operation}"
+    elif any(operand.storage in storages for operand in event.writes):
+        yield f"its memory written by {operation}, through another tensor"
+    elif _any(event.results, tensors) and not read:
+        # The rulebook's words; "" where the call took no tensor, or nothing is known of it.
+        said = say(event) if rule_for(event.operation) is not None else ""
+        yield f"made by {operation}" + (f", {said}" if said else "")
+    elif read:
+        if any(operand.storage in storages for operand in event.results):
+            yield f"shared by {operation}" if not _any(event.results, tensors) else f"{operation}"
+        elif event.results and any(operand.requires_grad for operand in event.reads):
+            kept = any(operand.requires_grad for operand in event.results)
+            yield f"used by {operation}, gradient {'kept' if kept else 'cut'}"
+        else:
+            yield f"read by {operation}"
+
+
+def _any(operands: tuple[Operand, ...], tensors: set[int]) -> bool:
+    return any(operand.tensor in tensors for operand in operands)
+
+
+def _link(site: int, role: str, count: int, about: Findings) -> Excerpt:
+    times = f", {count:,} times" if count > 1 else ""
+    if site < 0:
+        return Excerpt("(place not known)", role + times)
+    return excerpt(about.trace.sites[site], role + times, about)

@@ -1,0 +1,468 @@
+"""`alias-write`: a write through one name changed what another name reads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from tether.analysis.dataflow import OVERWRITES
+from tether.analysis.history import History
+from tether.analysis.shared_memory import (
+    RECORDS,
+    Sharing,
+    Touch,
+    container,
+    overlaps_itself,
+    same_place,
+    sharing,
+)
+from tether.analysis.wording import evidence, place
+from tether.facts import UNKNOWN, Event, Operand
+from tether.finding import Finding, Fix
+from tether.regions import overlaps
+from tether.verdicts.alias_write.default_arguments import defaults_written
+from tether.verdicts.alias_write.numpy_views import array_wrote, followers, written_by_arrays
+from tether.verdicts.alias_write.one_object import repeated, shallow_models
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# alias-write
+
+## What it says
+Two names share one memory, since a call that looks like a copy was none. A write through one of
+them changed what the other one reads. The finding names the line from which they share, the line
+of the write, and the line that read the changed values.
+
+## Why it matters
+"Best weights" that go on changing, a replay buffer whose entries are all the last one, two towers
+that are one table: nothing raises, and the numbers look plausible.
+
+## Known problems
+Reads of a NumPy array are not heard: one that follows a tensor is told where a line that names it
+ran after the write, and an array that was returned or passed on is not followed. One tensor at
+several places of a list (`[t] * n`, one buffer appended again and again) is found where a variable
+that is alive at the end or at a step names the list. Memory shared on purpose under one object
+(tied weights) and views used as windows are not reported.
+
+## Example
+```python
+best = model.state_dict()            # detached tensors on the model's own memory
+train_one_more_epoch(model)          # changes best as well
+model.load_state_dict(best)          # restores nothing
+```
+
+## Use instead
+```python
+best = copy.deepcopy(model.state_dict())   # or tether.copy(model.state_dict())
+```
+
+## Fix safety
+A copy needs memory and freezes the values at that line: never applied by itself.
+"""
+
+_NAMES = {
+    "data.__get__": ".data",
+    "as_tensor": "torch.as_tensor",
+    "from_numpy": "torch.from_numpy",
+    "cpu": ".cpu()",
+    "numpy": ".numpy()",
+}
+
+
+class Story(NamedTuple):
+    """Shared from here, written there, read there."""
+
+    shared: int
+    write: int
+    read: int
+    reader: int  # the tensor that reads what it did not write
+    writer: int
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give one finding for each place from which memory is shared, with all its readers."""
+    found = sharing(history)
+    told: set[int] = set()
+    stories = [*_records(history, found), *_parameters(history, found)]
+    groups: dict[tuple[int, bool], list[Story]] = defaultdict(list)
+    for story in stories:
+        groups[history.events[story.shared].site, story.writer == UNKNOWN].append(story)
+    for group in groups.values():
+        told.update(one.reader for one in group)
+        yield _finding(history, found, group)
+    yield from _overlapping(history, found)
+    yield from defaults_written(history)
+    for members in written_by_arrays(history, told):
+        event = history.events[members[0].export]
+        yield array_wrote(history, members, partial(_repair, history), _call(event))
+    yield from followers(history)
+    yield from repeated(history)
+    yield from shallow_models(history)
+
+
+# -- records ---------------------------------------------------------------------------------
+
+
+def _records(history: History, found: Sharing) -> Iterator[Story]:
+    """Find records whose memory was written through another name before they were read."""
+    for memory, records in found.records.items():
+        writes = found.writes.get(memory, ())
+        reads = found.reads.get(memory, ())
+        if not writes or not reads:
+            continue
+        for record in records:
+            link = found.links[record]
+            if not _kept(history, record, link.at):
+                continue
+            story = _read_after(history, found, record, link.at, writes, reads)
+            if story is None:
+                story = _written_through(history, found, record, link.at, writes, reads)
+            if story is not None:
+                yield story
+
+
+def _kept(history: History, record: int, at: int) -> bool:
+    """Whether the program keeps the record under a name, or in its own line at the least."""
+    event = history.events[at]
+    if history.names_of(record):
+        return True
+    return event.inner == event.site and bool(history.site_of(event).target)
+
+
+def _read_after(
+    history: History,
+    found: Sharing,
+    record: int,
+    at: int,
+    writes: list[Touch] | tuple[Touch, ...],
+    reads: list[Touch] | tuple[Touch, ...],
+) -> Story | None:
+    """Find a write through another name, and a read of the record that was not filled anew."""
+    shown = _as_made(history, record, at)
+    own = [one for one in writes if found.family(one.operand.tensor) == record and one.at > at]
+    others = [
+        one
+        for one in writes
+        if one.at > at
+        and found.record_of(one.operand.tensor) != record
+        and overlaps(shown, one.operand._replace(storage=shown.storage))
+    ]
+    if not others or own:
+        return None
+    first = others[0]
+    for read in reads:
+        if read.at <= first.at or found.family(read.operand.tensor) != record:
+            continue
+        if not _in_passing(history, read.at):
+            last = max((one for one in others if one.at < read.at), key=lambda one: one.at)
+            return Story(at, last.at, read.at, record, last.operand.tensor)
+    return None
+
+
+def _written_through(
+    history: History,
+    found: Sharing,
+    record: int,
+    at: int,
+    writes: list[Touch] | tuple[Touch, ...],
+    reads: list[Touch] | tuple[Touch, ...],
+) -> Story | None:
+    """Find a write to part of the record by the user's own line, and a read of its source."""
+    event = history.events[at]
+    if event.operation == "data.__get__" or event.inner != event.site:
+        return None
+    for write in writes:
+        done = history.events[write.at]
+        if write.at <= at or found.family(write.operand.tensor) != record:
+            continue
+        if done.operation in OVERWRITES or done.inner != done.site:
+            continue
+        for read in reads:
+            other = found.family(read.operand.tensor)
+            if read.at > write.at and other != record and not _in_passing(history, read.at):
+                if not history.site_of(history.events[read.at]).user:
+                    continue
+                return Story(at, write.at, read.at, read.operand.tensor, record)
+    return None
+
+
+def _as_made(history: History, tensor: int, at: int) -> Operand:
+    return next(one for one in history.events[at].results if one.tensor == tensor)
+
+
+def _in_passing(history: History, at: int) -> bool:
+    """Whether a read is an optimizer's own, or lies inside a backward pass."""
+    return history.inside(history.events[at], "step", "backward", "hook") >= 0
+
+
+# -- parameters on one storage -----------------------------------------------------------------
+
+
+def _parameters(history: History, found: Sharing) -> Iterator[Story]:
+    """Find leaves of different objects on the same elements, one written, the other one read."""
+    joined: dict[int, dict[int, tuple[int, Operand]]] = defaultdict(dict)
+    memory = history.flow.memory
+    for at, event in enumerate(history.events):
+        if event.operation == "Parameter" and event.reads and event.results:
+            source, made = event.reads[0], event.results[0]
+            here = joined[memory(made)]
+            here.setdefault(source.tensor, (at, source))
+            here.setdefault(made.tensor, (at, made))
+        elif event.operation == "data.__set__" and len(event.reads) == 2:
+            target, source = event.reads
+            if target.tensor == source.tensor:
+                continue
+            here = joined[memory(source)]
+            owner = found.links.get(source.tensor)
+            if owner is not None and history.events[owner.at].reads:
+                source = history.events[owner.at].reads[0]
+            here.setdefault(source.tensor, (at, source))
+            moved = source._replace(tensor=target.tensor)
+            if target.tensor not in here or not same_place(here[target.tensor][1], moved):
+                here[target.tensor] = (at, moved)
+    for where, members in joined.items():
+        if len(members) < 2:
+            continue
+        yield from _pairs(history, found, where, members)
+
+
+def _pairs(
+    history: History, found: Sharing, memory: int, members: dict[int, tuple[int, Operand]]
+) -> Iterator[Story]:
+    writes, reads = found.writes.get(memory, ()), found.reads.get(memory, ())
+    for reader, (since, shown) in members.items():
+        if not history.names_of(reader):
+            continue
+        for writer, (also, other) in members.items():
+            if writer == reader or not same_place(shown, other):
+                continue
+            if not history.names_of(writer) or set(history.names_of(writer)) & set(
+                history.names_of(reader)
+            ):
+                continue
+            shared = max(since, also)
+            done = [one.at for one in writes if one.operand.tensor == writer and one.at > shared]
+            if not done or any(one.operand.tensor == reader and one.at > shared for one in writes):
+                continue
+            seen = [
+                one.at
+                for one in reads
+                if one.at > done[0]
+                and found.family(one.operand.tensor) == reader
+                and not _in_passing(history, one.at)
+            ]
+            if seen:
+                write = max(at for at in done if at < seen[0])
+                yield Story(shared, write, seen[0], reader, writer)
+                break
+
+
+# -- telling -----------------------------------------------------------------------------------
+
+
+def _finding(history: History, found: Sharing, group: list[Story]) -> Finding:
+    first = group[0]
+    readers = list(dict.fromkeys(one.reader for one in group))
+    shared, write, read = (history.events[at] for at in (first.shared, first.write, first.read))
+    names = [history.name_of(one) for one in readers]
+    subject = container(names) if len(names) > 1 else names[0]
+    subject = subject or names[0]
+    writer = history.name_of(first.writer)
+    facts = [evidence(history, "shared", shared, _how(history, found, first))]
+    for link in found.chain(first.reader)[1:]:
+        event = history.events[link.at]
+        if event.site != shared.site:
+            facts.append(evidence(history, "shared", event, f"made by {_call(event)}"))
+    same = _did_nothing(history, first.reader, first.shared)
+    if same is not None:
+        facts.append(evidence(history, "shared", same, f"{_call(same)} returned the same tensor"))
+    facts.append(evidence(history, "written", write, f"`{writer}` is written by {_call(write)}"))
+    facts.append(
+        evidence(history, "read", read, f"`{names[0]}` is read here, with what was written")
+    )
+    site = history.site_of(shared)
+    return Finding(
+        slug="alias-write",
+        severity="warning",
+        subject=subject,
+        site=site,
+        operation=shared.operation,
+        message=(
+            f"`{subject}` shares its memory with `{writer}` since {place(site)}: the write at"
+            f" {place(history.site_of(write))} ({_call(write)}) changed it before"
+            f" {place(history.site_of(read))} read it."
+        ),
+        also=tuple(one for one in dict.fromkeys(names) if one != subject)[:50],
+        evidence=tuple(facts),
+        fix=Fix(_repair(history, shared, subject)),
+        count=len(group),
+        tensors=tuple(readers),
+    )
+
+
+def _how(history: History, found: Sharing, story: Story) -> str:
+    event = history.events[story.shared]
+    if event.operation == "Parameter":
+        return "nn.Parameter(t) makes a second object on the memory of t"
+    if event.operation == "data.__set__":
+        return "assigning .data hands over the memory itself, not its values"
+    if event.inner != event.site and "state_dict" in history.site_of(event).expression:
+        return "state_dict() holds detached tensors on the model's own memory"
+    link = found.links.get(story.reader)
+    if link is None:
+        return f"{_call(event)} shares memory"
+    return f"{_call(event)} shares the memory of `{history.name_of(link.source)}`"
+
+
+def _did_nothing(history: History, tensor: int, since: int) -> Event | None:
+    """Find a call that was asked for a copy elsewhere and gave the same tensor back."""
+    for at in range(since, len(history.events)):
+        event = history.events[at]
+        if event.operation not in RECORDS or not event.results or not event.reads:
+            continue
+        if event.results[0].tensor == event.reads[0].tensor == tensor:
+            return event
+        if at > since + 2000:
+            break
+    return None
+
+
+def _call(event: Event) -> str:
+    if event.operation == "step":
+        return f"the step of {event.note}" if event.note else "the optimizer's step"
+    if event.operation == "__setitem__":
+        return "an assignment to an index"
+    return _NAMES.get(event.operation, event.operation)
+
+
+def _repair(history: History, shared: Event, subject: str) -> str:
+    at = place(history.site_of(shared))
+    expression = " ".join(history.site_of(shared).expression.split())
+    if "load_state_dict" in expression:
+        return (
+            "With assign=True the parameters are made on the memory of what is loaded: leave it"
+            f" out at {at}, or load a copy, copy.deepcopy(...) of the state."
+        )
+    if "state_dict" in expression:
+        return f"Copy it at {at}: copy.deepcopy({expression}), or tether.copy({expression})."
+    if shared.operation == "Parameter":
+        return (
+            f"Start from a copy at {at}: nn.Parameter(t.detach().clone()); to tie the two on"
+            " purpose, assign the same Parameter object to both."
+        )
+    if shared.operation == "data.__set__":
+        return f"Copy the values at {at}: target.data.copy_(source.data), or load_state_dict."
+    if shared.operation in ("as_tensor", "from_numpy", "asarray", "frombuffer"):
+        return f"Copy at {at}: torch.tensor(...), or {expression or subject}.clone()."
+    if shared.operation in ("numpy", "__array__"):
+        return (
+            f"Copy at {at}: {expression or subject}.copy(), or tether.copy({subject}, to='numpy')."
+        )
+    return f"Copy at {at}: {expression or subject}.clone(), or tether.copy(...)."
+
+
+# -- views that overlap themselves ---------------------------------------------------------------
+
+
+def _overlapping(history: History, found: Sharing) -> Iterator[Finding]:
+    """Find writes into `expand` and its kin, where one element stands for many."""
+    told: set[tuple[int, int]] = set()
+    for touches in found.writes.values():
+        for at, operand in touches:
+            write = history.events[at]
+            if not overlaps_itself(operand) or write.operation == "step":
+                continue
+            made = history.made_at(operand.tensor)
+            if made == UNKNOWN:
+                continue
+            maker = history.events[made]
+            if not history.site_of(maker).user or (maker.site, write.site) in told:
+                continue
+            told.add((maker.site, write.site))
+            name, source = history.name_of(operand.tensor), maker.reads[:1]
+            base = f", the memory of `{history.name_of(source[0].tensor)}`" if source else ""
+            yield Finding(
+                slug="alias-write",
+                severity="warning",
+                subject=name,
+                site=history.site_of(maker),
+                operation=maker.operation,
+                message=(
+                    f"`{name}` has several places on one element since {maker.operation}"
+                    f" ({place(history.site_of(maker))}){base}: the write at"
+                    f" {place(history.site_of(write))} shows in all of them."
+                ),
+                evidence=(
+                    evidence(history, "shared", maker, "its places overlap from here"),
+                    evidence(history, "written", write, f"written here by {_call(write)}"),
+                ),
+                fix=Fix(
+                    f"Give each place its own element at {place(history.site_of(maker))}:"
+                    f" repeat(...), or {maker.operation}(...).clone()."
+                ),
+                count=history.times(at),
+                tensors=(operand.tensor,),
+            )
+
+
+VERDICT = Verdict(
+    slug="alias-write",
+    severity="warning",
+    summary="a write here changed what this other name reads, since they share memory from there",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "The best weights that go on changing",
+            """import torch
+from torch import nn
+
+model = nn.Linear(3, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+best = model.state_dict()
+for _ in range(2):
+    opt.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    opt.step()
+model.load_state_dict(best)
+""",
+            (Expected("alias-write", "best", 6),),
+        ),
+        Example(
+            "One table under two embeddings",
+            """import torch
+from torch import nn
+
+table = torch.randn(5, 3)
+left = nn.Embedding.from_pretrained(table, freeze=False)
+right = nn.Embedding.from_pretrained(table, freeze=False)
+opt = torch.optim.SGD(left.parameters(), lr=0.1)
+ids = torch.tensor([0, 1])
+for _ in range(2):
+    opt.zero_grad()
+    (left(ids) * right(ids)).sum().backward()
+    opt.step()
+""",
+            (Expected("alias-write", "right.weight", 6),),
+        ),
+        Example(
+            "A state_dict that is copied, and one that is loaded at once",
+            """import copy
+import torch
+from torch import nn
+
+model, other = nn.Linear(3, 1), nn.Linear(3, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+best = copy.deepcopy(model.state_dict())
+for _ in range(2):
+    other.load_state_dict(model.state_dict())
+    opt.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    opt.step()
+model.load_state_dict(best)
+""",
+        ),
+    ),
+)

@@ -1,0 +1,218 @@
+"""`slow-copy`: the same ties can be had in a cheaper way.
+
+Found from facts, here; how much cheaper is not recited but measured, on the machine that ran the
+program and at the sizes it used, by `tether.measure.speedups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.copy_needs import copied_text
+from tether.analysis.history import History
+from tether.analysis.wording import evidence, place
+from tether.facts import UNKNOWN
+from tether.finding import Finding, Fix
+from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.slow_copy.between_devices import transfers
+from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
+
+PAGE = """
+# slow-copy
+
+## What it says
+What this line does could be had for less, with the same values, memory of the same kind and the
+same gradient: fewer bytes, no node that is made for the gradient graph and dropped, no new memory
+at each step, one call instead of one for each element. `tether run` times both ways when the
+program has ended, at the sizes that the program used, and names the factor; where the cheaper way
+turns out less than a tenth faster on this machine the finding is not given.
+
+| what the line does | cheaper |
+|---|---|
+| `torch.tensor(t)`, `x.new_tensor(t)` of many small tensors | `t.detach().clone()` |
+| `t.clone().detach()` of many small tensors | `t.detach().clone()`: no node is made |
+| a number taken out of a tensor at a time | `t.tolist()` |
+| a copy of an expanded tensor, that is only read | copy first, then expand |
+| a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
+| `t.clone().cpu()` | `t.cpu()`: it is a copy already |
+| `t.float().to(device)` from a narrower type | `t.to(device).float()`: fewer bytes cross |
+| `to(device, non_blocking=True)` from pageable memory | pinned memory; it waits otherwise |
+| many small moves between devices | one large one |
+
+## Why it matters
+The forms look alike. Which is slower depends on the size, on the machine and on what is kept, and
+is easily got wrong from memory: of a large tensor `clone().detach()` costs what `detach().clone()`
+does.
+
+## Known problems
+A factor is that of the copy alone, with its operands at hand; how much of the whole run that is
+depends on the program. A report made later from a saved recording runs nothing: its findings say
+that they were not timed. What reads a copy of an expanded tensor may be slower, or round in another
+way, without it. Memory counts as pinned wherever it was not heard to be made.
+
+## Example
+```python
+values = [t.item() for t in scores]              # one call, and one wait, for each element
+best = copy.deepcopy(model.state_dict())         # new memory each time it is made
+```
+
+## Use instead
+```python
+values = scores.tolist()
+best = tether.Snapshot(model)                    # once; then, each time:
+best.update()
+```
+
+## Fix safety
+The values are the same. Not applied by itself: whether the copy is needed at all comes first, and a
+copy that was not is told as `needless-copy` instead.
+"""
+
+NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
+
+Place = tuple[str, int, int, int, int]
+
+
+def check(history: History) -> Iterator[Finding]:
+    """Give each of the user's lines that copies, moves or reads in a slow way."""
+    specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
+    lines = Lines(history)
+    for one in (*ways(lines), *transfers(lines)):
+        finding = _finding(history, one)
+        key = (finding.site[:5], finding.operation)
+        if one.spec is not None:
+            specs[key] = one.spec
+        yield finding
+
+
+def spec_of(history: History, finding: Finding) -> Spec | None:
+    """Return what to time for a finding that `check` gave."""
+    specs: dict[tuple[Place, str], Spec] = history.memo.get("slow-copy", {})
+    return specs.get((finding.site[:5], finding.operation))
+
+
+def _finding(history: History, one: Slow) -> Finding:
+    event = history.events[one.at]
+    site = history.site_of(event)
+    named = one.done == "copied" and bool(site.target)  # the copy, not what it is made of
+    subject = site.target if named else _name(history, one)
+    facts = [evidence(history, "made", event, f"{event.operation} here, {_times(one.times)}")]
+    if one.also != UNKNOWN:
+        then = history.events[one.also]
+        facts.append(evidence(history, "used", then, f"and {then.operation} here copies again"))
+    return Finding(
+        slug="slow-copy",
+        severity="note",
+        subject=subject,
+        site=site,
+        operation=event.operation,
+        message=f"`{subject}` ({place(site)}) is {one.done} in a slow way: {one.what}.",
+        evidence=tuple(facts),
+        assumes=(NOT_TIMED,),
+        fix=Fix(one.fix),
+        count=one.times,
+        bytes=one.nbytes or None,
+        tensors=(event.results[0].tensor if named else one.operand.tensor,),
+    )
+
+
+def _name(history: History, one: Slow) -> str:
+    """Return what the program calls the tensor: of one read by elements, that they are part of."""
+    if one.done == "read":
+        first = history.events[history.on_storage(one.operand)[0]]
+        whole = next((each for each in first.results if each.storage == one.operand.storage), None)
+        if whole is not None:
+            return history.name_of(whole.tensor).strip("`")
+    event = history.events[one.at]
+    names = history.names_of(one.operand.tensor)
+    text = copied_text(event.operation, history.site_of(event).expression)
+    return names[0] if names else text or history.name_of(one.operand.tensor).strip("`")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+VERDICT = Verdict(
+    slug="slow-copy",
+    severity="note",
+    summary="the same ties can be had in a cheaper way; the factor is measured here",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "An element at a time",
+            """import torch
+
+scores = torch.randn(200)
+values = [one.item() for one in scores]
+""",
+            (Expected("slow-copy", "scores", 4),),
+        ),
+        Example(
+            "torch.tensor of what are tensors already",
+            """import torch
+
+x = torch.randn(100, 16)
+rows = []
+for row in x:
+    rows.append(torch.tensor(row))
+x.zero_()
+print(torch.stack(rows).sum().item())
+""",
+            (Expected("slow-copy", "row", 6),),
+        ),
+        Example(
+            "The best weights so far, in new memory each time",
+            """import copy
+import torch
+
+model = torch.nn.Linear(600, 600)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(5):
+    model(torch.ones(1, 600)).pow(2).sum().backward()
+    optimizer.step()
+    best = copy.deepcopy(model.state_dict())
+""",
+            (Expected("slow-copy", "best", 9),),
+        ),
+        Example(
+            "Each element of an expanded tensor written a thousand times",
+            """import torch
+
+row = torch.randn(1000)
+table = row.expand(1000, 1000).contiguous()
+print(table.sum().item())
+""",
+            (Expected("slow-copy", "table", 4),),
+        ),
+        Example(
+            "Bytes of an image widened before they are moved",
+            """import torch
+
+images = torch.randint(0, 255, (64, 3, 128, 128), dtype=torch.uint8)
+batch = images.float().to("cuda")
+print(batch.sum().item())
+""",
+            (Expected("slow-copy", "images", 4),),
+            needs="cuda",
+        ),
+        Example(
+            "Few and small, large but kept, expanded but written",
+            """import torch
+
+w = torch.nn.Parameter(torch.zeros(600, 1024))
+optimizer = torch.optim.SGD([w], lr=0.1)
+kept = [torch.tensor(w[:2, :2].detach())]
+for step in range(4):
+    kept.append(w.detach().clone())
+    w.sum().backward()
+    optimizer.step()
+print([one.item() for one in torch.ones(8)])
+table = torch.randn(1000).expand(1000, 1000).clone()
+table[0, 0] = 1
+print(table.sum())
+""",
+        ),
+    ),
+)

@@ -1,0 +1,318 @@
+"""The slow ways of copying on one device, each as a question to one line: part of `slow-copy`.
+
+A `Spec` says what `tether.measure.speedups` is to time; where it can be timed the clock decides
+whether the finding is given, and the floors here only keep out what no clock could make worth a
+word.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from tether.analysis.copy_needs import RESHAPES, copied, copied_text, nbytes, needs
+from tether.analysis.history import History
+from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
+
+COUNT = 64
+"""Executions of a line from which what each call costs by itself, about a microsecond, is told."""
+SMALL = 256 << 10
+"""Bytes of a copy up to which a microsecond per call is a tenth of its time (10 GB/s and more)."""
+NODE = 64 << 10
+"""The same for half a microsecond, which is what a node of the gradient graph costs."""
+LARGE = 1 << 20
+"""Bytes from which copying, or taking new memory, is worth a word by itself."""
+STEPS = 3
+"""Steps from which a line counts as one of every step."""
+CONVERSIONS = frozenset(
+    {"to", "cpu", "cuda", "float", "double", "half", "bfloat16", "type", "type_as"}
+)
+"""Calls that move or convert."""
+
+_NUMBERS = frozenset({"item", "__float__", "__int__"})
+_COMPACT = RESHAPES | {"numpy", "__array__", "data_ptr", "resize_", "set_", "pin_memory"}
+"""Calls that a tensor of strides 0 would refuse, or would copy for."""
+
+
+class Spec(NamedTuple):
+    """Two ways to the same result, to be timed against each other.
+
+    Both are expressions over ``x`` (like the first operand), ``xs`` (a dict of tensors like all of
+    them), ``base`` (what ``x`` was expanded from), ``out`` (memory like that of ``x``),
+    ``snapshot`` (of ``xs``), ``there`` (the other device), ``dtype`` and ``torch``.
+    """
+
+    slow: str
+    fast: str
+    operands: tuple[Operand, ...]
+    device: str
+    there: str = ""
+    dtype: str = ""
+    grad: bool = False  # grad mode was on
+
+
+class Slow(NamedTuple):
+    """One line that copies in a slow way."""
+
+    at: int  # an event of it
+    operand: Operand
+    times: int
+    nbytes: int  # moved by the slow way, in all executions; 0: it is the calls that cost
+    spec: Spec | None
+    done: str  # what is done slowly: "copied", "moved", "read"
+    what: str  # a clause: "torch.tensor takes a general way for what is a tensor already"
+    fix: str
+    also: int = UNKNOWN  # another event that belongs to it
+
+
+class Lines:
+    """The user's own lines of a history, with the indexes that the questions need."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.events = history.events
+
+    @cached_property
+    def by_line(self) -> dict[tuple[int, str], list[int]]:
+        """Positions of what the user's lines called themselves, by (site, operation)."""
+        found: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for at, event in enumerate(self.events):
+            if event.site >= 0 and event.note != "raised" and self._own(event):
+                found[event.site, event.operation].append(at)
+        return found
+
+    def _own(self, event: Event) -> bool:
+        """Whether the user's line makes the call itself; ``copy.deepcopy`` is no library here."""
+        if event.inner in (UNKNOWN, event.site):
+            return True
+        expression = self.history.site_of(event).expression
+        return event.operation == "__deepcopy__" and "deepcopy" in expression
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """Positions of the events that were given a tensor."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for at, event in enumerate(self.events):
+            for tensor in {one.tensor for one in event.reads}:
+                found[tensor].append(at)
+        return found
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Positions of the optimizers' steps."""
+        return [at for at, event in enumerate(self.events) if event.operation == "step"]
+
+    def after(self, tensor: int, at: int) -> list[int]:
+        """Positions of the later events that were given a tensor."""
+        found = self.readers.get(tensor, [])
+        return found[bisect_right(found, at) :]
+
+    def device(self, operand: Operand) -> str:
+        """Return where an operand lies."""
+        fact = self.history.trace.storages.get(operand.storage)
+        return fact.device if fact is not None else "cpu"
+
+    def text(self, at: int) -> str:
+        """Return the text of what a call copies: ``x`` for ``x.clone()``."""
+        event = self.events[at]
+        return copied_text(event.operation, self.history.site_of(event).expression) or "x"
+
+    def pairs(self, places: list[int]) -> list[tuple[int, Operand, Operand]]:
+        """Return (position, source, copy) of the events that copied on one device."""
+        return [(at, *pair) for at in places if (pair := copied(self.history, at)) is not None]
+
+    def needless(self, at: int) -> bool:
+        """Whether the copies of a line had better be left out altogether."""
+        event = self.events[at]
+        return any(
+            need.needed == "no" and (key[0], key[2]) == (event.site, event.operation)
+            for key, need in needs(self.history).items()
+        )
+
+
+def ways(lines: Lines) -> Iterator[Slow]:
+    """Give each of the user's lines that copies in a slow way on one device."""
+    for (_, operation), places in lines.by_line.items():
+        found = None
+        if operation in ("tensor", "new_tensor"):
+            found = _converted(lines, places)
+        elif operation in ("clone", "__deepcopy__"):
+            found = (
+                _node_dropped(lines, places)
+                or _expanded(lines, places)
+                or _new_each_step(lines, places)
+            )
+        elif operation == "contiguous" or operation in CONVERSIONS:
+            found = _expanded(lines, places)
+        elif operation in _NUMBERS:
+            found = _one_by_one(lines, places)
+        if found is not None and not (found.done == "copied" and lines.needless(found.at)):
+            yield found
+
+
+def largest(pairs: list[tuple[int, Operand, Operand]]) -> tuple[int, Operand, Operand]:
+    """Return the execution that copied the most."""
+    return max(pairs, key=lambda one: nbytes(one[2]))
+
+
+def _converted(lines: Lines, places: list[int]) -> Slow | None:
+    """Find ``torch.tensor(t)`` and ``x.new_tensor(t)``: a general way to a copy."""
+    pairs = [one for one in lines.pairs(places) if nbytes(one[2]) <= SMALL]
+    if len(pairs) < COUNT or len(pairs) < len(places):
+        return None
+    at, source, _ = largest(pairs)
+    event = lines.events[at]
+    slow = "torch.tensor(x)" if event.operation == "tensor" else "x.new_tensor(x)"
+    grad = event.grad_mode == GRAD_ON
+    spec = Spec(slow, "x.detach().clone()", (source,), lines.device(source), grad=grad)
+    what = f"{event.operation}() is the way in for lists, and this is a tensor already"
+    fix = f"Use `{lines.text(at)}.detach().clone()`."
+    return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
+
+
+def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
+    """Find ``x.clone().detach()``: the clone's node is made, and nothing leads to it."""
+    pairs = []
+    for at, source, copy in lines.pairs(places):
+        then = lines.after(copy.tensor, at)
+        cut = len(then) == 1 and lines.events[then[0]].operation == "detach"
+        if cut and copy.requires_grad and nbytes(copy) <= NODE:
+            pairs.append((at, source, copy))
+    if len(pairs) < COUNT or len(pairs) < len(places):
+        return None
+    at, source, _ = largest(pairs)
+    slow, fast = "x.clone().detach()", "x.detach().clone()"
+    spec = Spec(slow, fast, (source,), lines.device(source), grad=True)
+    what = "the clone puts a node into the gradient graph, which the detach drops at once"
+    fix = f"Use `{lines.text(at)}.detach().clone()`."
+    return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
+
+
+def _expanded(lines: Lines, places: list[int]) -> Slow | None:
+    """Find copies of an expanded tensor, which write each of its elements many times over."""
+    found = []
+    for at in places:
+        event = lines.events[at]
+        if not event.reads or not event.results:
+            continue
+        source, copy = event.reads[0], event.results[0]
+        own = math.prod(n for n, s in zip(source.shape, source.strides, strict=True) if s)
+        if (
+            source.storage == copy.storage
+            or source.shape != copy.shape
+            or lines.device(source) != lines.device(copy)
+            or nbytes(copy) < LARGE
+            or math.prod(copy.shape) < 4 * own
+            or 0 in copy.strides
+            or not _only_read_as_is(lines, at, copy)
+        ):
+            return None
+        found.append((at, source, copy))
+    if not found:
+        return None
+    at, source, copy = largest(found)
+    event = lines.events[at]
+    times = math.prod(copy.shape) // math.prod(
+        n for n, s in zip(source.shape, source.strides, strict=True) if s
+    )
+    same = source.dtype == copy.dtype
+    spec = Spec(
+        "x.contiguous()" if same else "x.to(dtype)",
+        "base.clone().expand(x.shape)" if same else "base.to(dtype).expand(x.shape)",
+        (source,),
+        lines.device(source),
+        dtype=copy.dtype,
+        grad=event.grad_mode == GRAD_ON,
+    )
+    what = f"{event.operation} writes each element of an expanded tensor {times:,} times"
+    fix = "Copy before it is expanded, and expand the copy."
+    if same and lines.history.trace.outcome == "finished" and not _source_written(lines, found):
+        fix = "Use the expanded tensor itself: nothing is written."
+    return Slow(at, source, len(found), _total(found), spec, "copied", what, fix)
+
+
+def _only_read_as_is(lines: Lines, at: int, copy: Operand) -> bool:
+    """Whether a copy was read, never written, and by no call for which it must be compact."""
+    readers = [lines.events[one].operation for one in lines.after(copy.tensor, at)]
+    written = any(True for _ in lines.history.writes_to(copy, at))
+    return bool(readers) and not written and _COMPACT.isdisjoint(readers)
+
+
+def _source_written(lines: Lines, found: list[tuple[int, Operand, Operand]]) -> bool:
+    return any(any(True for _ in lines.history.writes_to(one, at)) for at, one, _ in found)
+
+
+def _new_each_step(lines: Lines, places: list[int]) -> Slow | None:
+    """Find large copies made anew at each step, when those of the step before have gone."""
+    pairs = lines.pairs(places)
+    if len(lines.steps) < STEPS or len(pairs) < max(STEPS, len(places)):
+        return None
+    rounds: dict[int, list[tuple[int, Operand, Operand]]] = defaultdict(list)
+    for one in pairs:
+        rounds[bisect_right(lines.steps, one[0])].append(one)
+    groups = list(rounds.values())
+    made = [Counter((copy.shape, copy.dtype) for _, _, copy in group) for group in groups]
+    if len(groups) < STEPS or any(one != made[0] for one in made) or _total(groups[0]) < LARGE:
+        return None
+    if any(copy.requires_grad for _, _, copy in pairs):
+        return None  # the graph may keep it until backward
+    for group, then in pairwise(groups):
+        if any(_outlives(lines, copy, then) for _, _, copy in group):
+            return None
+    at, source, _ = groups[-1][0]
+    sources = tuple(one for _, one, _ in groups[-1])
+    event = lines.events[at]
+    deep = event.operation == "__deepcopy__"
+    if deep or len(sources) > 1:
+        slow = "copy.deepcopy(xs)" if deep else "{key: x.clone() for key, x in xs.items()}"
+        spec = Spec(slow, "snapshot.update()", sources, lines.device(source))
+        fix = "Make one tether.Snapshot of it before the loop and call its update() here."
+    else:
+        spec = Spec("x.clone()", "out.copy_(x)", sources, lines.device(source))
+        fix = (
+            "Keep one buffer and write into it: buffer.copy_(...), or tether.copy(..., out=buffer)."
+        )
+    what = f"it takes {_total(groups[-1]):,} bytes of new memory at each of {len(groups)} steps"
+    return Slow(at, source, len(groups), _total(pairs), spec, "copied", what, fix)
+
+
+def _outlives(lines: Lines, copy: Operand, then: list[tuple[int, Operand, Operand]]) -> bool:
+    """Whether a copy is of use after the next ones are made: then each needs its own memory."""
+    history, last = lines.history, then[-1][0]
+    freed = history.trace.storages[copy.storage].freed
+    if freed == UNKNOWN or any(at > last for at in history.on_storage(copy)):
+        return True
+    following = bisect_right(lines.steps, last)
+    gone = lines.steps[following] if following < len(lines.steps) else len(lines.events)
+    return history.position(freed) > gone
+
+
+def _one_by_one(lines: Lines, places: list[int]) -> Slow | None:
+    """Find a number taken out of one tensor at a time: one call for each element."""
+    by_memory: dict[tuple[int, int, str], list[tuple[int, Operand]]] = defaultdict(list)
+    for at in places:
+        for operand in lines.events[at].reads[:1]:
+            if math.prod(operand.shape) == 1:
+                by_memory[operand.storage, operand.version, operand.dtype].append((at, operand))
+    best = max(by_memory.values(), key=len, default=[])
+    offsets = {operand.offset for _, operand in best}
+    if len(offsets) < COUNT:
+        return None
+    at, operand = best[0]
+    device = lines.device(operand)
+    like = operand._replace(shape=(len(offsets),), strides=(1,))
+    spec = Spec("[one.item() for one in x]", "x.tolist()", (like,), device)
+    what = f"one call for each of {len(offsets):,} elements of one tensor"
+    if device != "cpu":
+        what += f", and each waits for {device}"
+    fix = "Take them all at once: .tolist() of the whole tensor."
+    return Slow(at, operand, sum(map(len, by_memory.values())), 0, spec, "read", what, fix)
+
+
+def _total(pairs: list[tuple[int, Operand, Operand]]) -> int:
+    return sum(nbytes(copy) for _, _, copy in pairs)
