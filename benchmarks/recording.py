@@ -212,12 +212,12 @@ def bytes_per_event(steps: int = 20) -> tuple[float, int]:
     session.start()
     try:
         step()
-        events, before = session.recorder.log.count, tracemalloc.get_traced_memory()[0]
+        events, before = session.recorder.tape.log.count, tracemalloc.get_traced_memory()[0]
         for _ in range(steps):
             step()
         gc.collect()
         after = tracemalloc.get_traced_memory()[0]
-        count = session.recorder.log.count - events
+        count = session.recorder.tape.log.count - events
     finally:
         session.mute()
         tracemalloc.stop()

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from tether.facts import Raised, Trace
+from tether.facts import UNKNOWN, Raised, SiteId, Trace
 from tether.record.naming import variables_of_frames
 from tether.record.notebook_cells import name_cells, of_the_user
-from tether.record.recorder import text_of
 from tether.record.session import Session
 from tether.record.sites import here
+from tether.record.tape import text_of
 from tether.report.recording import Recording
 
 
@@ -51,8 +51,10 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         trace = self._session.stop()
         if error is not None:
             trace.outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "raised"
-            at = trace.dropped + len(trace.events)
-            trace.raised.append(Raised(at, type(error).__name__, text_of(error), -1, fatal=True))
+            nowhere = SiteId(UNKNOWN)
+            trace.raised.append(
+                Raised(trace.ended, type(error).__name__, text_of(error), nowhere, fatal=True)
+            )
         self._become(trace)
         name_cells(self.trace, self.cells)
         self.ended = True

@@ -1,25 +1,40 @@
 """What happened: the plain facts of one recording.
 
 A fact is what happened, once, as it was then. Facts hold numbers and strings only: no tensor, no
-frame, no live object. Two producers make them (the recorder, from a running program, and the
-predictor, from its source); every verdict and report reads them through `History` and needs no
-torch.
+frame, no live object. The recorder makes them; every verdict and report reads them through
+`History` and needs no torch.
 
 Identity. A tensor and a storage are known by serial numbers, minted when first seen and never used
-again, since addresses come back within microseconds. `-1` means "not known" wherever a serial
-number, a version or an index is expected, and each unknown has a `Gap` or a reason beside it.
+again, since addresses come back within microseconds. `UNKNOWN` (-1) means "not known" wherever a
+number is expected, and each unknown has a `Gap` or a reason beside it.
 
-Time. The position of an `Event` in `Trace.events` (plus `Trace.dropped`) is the only clock: every
-``at`` below is "so many events had been recorded by then".
+Time. The index of an `Event` is the only clock. An `EventId` is the index of one event; a `Moment`
+is a time between events: "so many events had been recorded by then".
+
+A field's type says what its number is. Checking, saving and merging are derived from these
+annotations (`tether.store`), so a new fact is a class here, a table in `Trace`, and whatever
+collects it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, NewType
 
-UNKNOWN = -1
-"""No serial number, version or index is known."""
+EventId = NewType("EventId", int)
+Moment = NewType("Moment", int)
+SiteId = NewType("SiteId", int)
+TensorId = NewType("TensorId", int)
+StorageId = NewType("StorageId", int)
+MemoryId = NewType("MemoryId", int)
+SpanId = NewType("SpanId", int)
+ThreadId = NewType("ThreadId", int)
+OptimizerId = NewType("OptimizerId", int)
+
+UNKNOWN: Final = -1
+"""No number is known."""
 
 GRAD_OFF, GRAD_ON, GRAD_INFERENCE = 0, 1, 2
 """Values of `Event.grad_mode`: `no_grad`, grad enabled, `inference_mode`."""
@@ -43,19 +58,34 @@ class Site(NamedTuple):
     expression: str = ""  # the source text of the call: "out2.detach()"
     target: str = ""  # what its value is assigned to: "identity", "self.h0", "" when nothing
 
+    @property
+    def position(self) -> tuple[str, int, int, int, int]:
+        """File, line, column, end line, end column: the same for every call made there."""
+        return self[:5]
+
 
 class Operand(NamedTuple):
     """One tensor as it was at one moment of one event."""
 
-    tensor: int  # serial number of the tensor
-    storage: int  # serial number of the memory it uses
-    version: int  # its version counter
+    tensor: TensorId
+    storage: StorageId
+    version: int  # its version counter; UNKNOWN for an inference tensor
     offset: int  # of its first element in the storage, in elements
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # in elements
     dtype: str  # "float32"
     requires_grad: bool
     leaf: bool
+
+
+RAISED = 1  # the call raised; the `Raised` fact has the message
+OUT = 2  # results went to an out= argument
+NON_BLOCKING = 4  # the copy may not be there when the call returns
+CREATE_GRAPH = 8  # of backward, autograd.grad
+RETAIN_GRAPH = 16  # of backward, autograd.grad: what was saved is kept
+ON = 32  # set_grad_enabled, requires_grad_ and its assignment: on; without it, off
+INFERENCE = 64  # set_grad_enabled: inference mode from here on
+NONE = 128  # grad: None was read or assigned; zero_grad: gradients became None, not zeros
 
 
 class Event(NamedTuple):
@@ -68,55 +98,73 @@ class Event(NamedTuple):
     """
 
     operation: str
-    site: int  # in Trace.sites: the user's line
+    site: SiteId  # the user's line
     reads: tuple[Operand, ...] = ()  # tensor arguments as they were before the call
     results: tuple[Operand, ...] = ()  # tensors returned, as they were after it
     writes: tuple[Operand, ...] = ()  # arguments whose bytes the call changed, as they were after
     grad_mode: int = GRAD_ON
-    span: int = UNKNOWN  # innermost Span that was open
-    inner: int = UNKNOWN  # Trace.sites: the library's line that made the call, when not the user's
-    thread: int = 0  # 0 is the thread that started the recording
-    note: str = ""  # what else the operation needs to be understood; see NOTES
+    span: SpanId = SpanId(UNKNOWN)  # innermost Span that was open
+    inner: SiteId = SiteId(
+        UNKNOWN
+    )  # the library's line that made the call; the user's when that did
+    thread: ThreadId = ThreadId(0)  # 0 is the thread that started the recording
+    flags: int = 0  # RAISED, OUT and the others above
+    losses: int = 0  # of backward and autograd.grad: how many of `reads` it started from
+    detail: str = ""  # class of the Function or optimizer, qualified name of the hook
+
+    @property
+    def raised(self) -> bool:
+        """The call raised."""
+        return bool(self.flags & RAISED)
+
+    @property
+    def on(self) -> bool:
+        """The switch was turned on."""
+        return bool(self.flags & ON)
+
+    @property
+    def none(self) -> bool:
+        """The gradient read or assigned was None, or became so."""
+        return bool(self.flags & NONE)
+
+    @property
+    def non_blocking(self) -> bool:
+        """The copy may not be there when the call returns."""
+        return bool(self.flags & NON_BLOCKING)
+
+    @property
+    def create_graph(self) -> bool:
+        """The gradients have a graph of their own."""
+        return bool(self.flags & CREATE_GRAPH)
 
 
-NOTES = {
-    "set_grad_enabled": "'off', 'on' or 'inference': the mode from here on",
-    "apply": "class name of the autograd.Function",
-    "requires_grad_": "'on' or 'off'; also for the assignment, operation requires_grad.__set__",
-    "register_hook": "qualified name of the hook function",
-    "grad.__get__": "'none' when the gradient read was None",
-    "grad.__set__": "'none' when it was set to None",
-    "backward": "'raised' when it raised (the Raised fact has the message), 'create_graph'",
-    "autograd.grad": "'of N', its first N operands being the losses; then ', create_graph'",
-    "*": "'raised' when the call raised; 'out' when results went to an out= argument",
-}
-"""What `Event.note` says, by operation."""
-
-SpanKind = Literal["function", "backward", "step", "hook", "checkpoint", "compiled", "transform"]
+SpanKind = Literal["function", "backward", "step", "closure", "hook", "checkpoint", "compiled",
+                   "transform"]  # fmt: skip
 
 
 class Span(NamedTuple):
-    """A stretch of the recording inside one call: what was heard there happened within it.
+    """A stretch of the recording inside one call: what was recorded there happened within it.
 
     ``function`` is the forward of an `autograd.Function` (its inner calls run with gradients off
-    and decide nothing about the graph), ``transform`` a `torch.func` transform.
+    and decide nothing about the graph), ``closure`` what an optimizer's step calls to evaluate the
+    model anew, ``transform`` a `torch.func` transform.
     """
 
     kind: SpanKind
     name: str  # class of the Function or optimizer, name of the hook
-    site: int
-    first: int  # events recorded before it began
-    last: int = UNKNOWN  # events recorded before it ended; -1: it never ended
-    parent: int = UNKNOWN  # the span around it
-    event: int = UNKNOWN  # the Event of the call itself, recorded when it ended
+    site: SiteId
+    first: Moment
+    last: Moment = Moment(UNKNOWN)  # UNKNOWN: it never ended
+    parent: SpanId = SpanId(UNKNOWN)  # the span around it
+    event: EventId = EventId(UNKNOWN)  # the Event of the call itself, recorded when it ended
 
 
 class TensorFact(NamedTuple):
     """The life of one tensor object in Python."""
 
     kind: str  # class name: "Tensor", "Parameter", "Buffer", a subclass's own name
-    born: int  # events recorded when it was first seen
-    died: int = UNKNOWN  # events recorded when it was gone; -1: alive at the end
+    born: Moment  # when it was first seen
+    died: Moment = Moment(UNKNOWN)  # UNKNOWN: alive at the end
 
 
 class StorageFact(NamedTuple):
@@ -124,18 +172,20 @@ class StorageFact(NamedTuple):
 
     nbytes: int
     device: str  # "cpu", "cuda:0"
-    born: int
-    freed: int = UNKNOWN  # -1: alive at the end
-    memory: int = UNKNOWN  # storages with the same number wrap the same memory (NumPy, DLPack)
+    born: Moment
+    freed: Moment = Moment(UNKNOWN)  # UNKNOWN: alive at the end
+    memory: MemoryId = MemoryId(
+        UNKNOWN
+    )  # storages of one number wrap the same memory (NumPy, DLPack)
     start: int = 0  # first byte of this storage within that memory
 
 
 class Name(NamedTuple):
     """What the running program calls a tensor: ``model.layer1.weight``, ``agent.net.h0``."""
 
-    tensor: int
+    tensor: TensorId
     name: str
-    at: int
+    at: Moment
     owner: str = ""  # class of the module or object that holds it: "Linear", "ListScorer"
     owner_user: bool = True  # the nearest class around it that is not PyTorch's is the user's own
     module: str = ""  # name of the module whose direct parameter or buffer it is
@@ -146,9 +196,9 @@ class OptimizerFact(NamedTuple):
     """An optimizer and the tensors it was given."""
 
     kind: str  # "SGD"
-    site: int
-    at: int
-    tensors: tuple[int, ...]
+    site: SiteId
+    at: Moment
+    tensors: tuple[TensorId, ...]
 
 
 GradientStatus = Literal["none", "zero", "some", "unchecked"]
@@ -159,25 +209,26 @@ class Gradients(NamedTuple):
     """The gradients of many tensors at one moment.
 
     ``backward``: after a backward pass. ``asked``: what ``autograd.grad`` returned for each input.
-    ``step``: as the optimizer is about to use them. ``end``: when the recording ended.
+    ``step``: as the optimizer used them, when its step has finished. ``end``: when the recording
+    ended.
     """
 
     moment: Literal["backward", "asked", "step", "end"]
-    at: int
-    site: int
-    optimizer: int  # index in Trace.optimizers, -1 for backward and end
-    status: dict[int, GradientStatus]  # tensor serial -> status
+    at: Moment
+    site: SiteId
+    optimizer: OptimizerId  # UNKNOWN for all but a step
+    status: dict[TensorId, GradientStatus]
 
 
 class Bridge(NamedTuple):
     """A value that left the tensors (NumPy, Python numbers, DLPack) and came back.
 
-    ``exit`` and ``entry`` are event indices. Certain when the memory or object was the same;
-    otherwise it was followed through the source, or matched by value, and is only likely.
+    Certain when the memory or object was the same; otherwise it was followed through the source,
+    or matched by value, and is only likely.
     """
 
-    exit: int
-    entry: int
+    exit: EventId
+    entry: EventId
     certain: bool
     via: str = ""  # in words: "the NumPy array", "the float, through `total`"
 
@@ -188,27 +239,27 @@ class ArrayFact(NamedTuple):
     Views made of the array keep it. One that was gone before the next call has no fact.
     """
 
-    event: int  # the export (numpy, __array__)
-    released: int = UNKNOWN  # events recorded when it was gone; -1: alive at the end
+    event: EventId  # the export (numpy, __array__)
+    released: Moment = Moment(UNKNOWN)  # UNKNOWN: alive at the end
 
 
 class Unseen(NamedTuple):
     """A write that bumped no version, found by comparing contents."""
 
-    storage: int
-    after: int  # it happened after this event ...
-    before: int  # ... and before this one
-    event: int  # the export (numpy, data, dlpack...) through which it can have come; -1 unknown
-    site: int  # where it was noticed
+    storage: StorageId
+    after: Moment  # it happened between these times
+    before: Moment
+    event: EventId  # the export (numpy, data, dlpack...) through which it can have come
+    site: SiteId  # where it was noticed
 
 
 class Raised(NamedTuple):
     """An exception that passed through a recorded call or ended the program."""
 
-    at: int
+    at: Moment
     type: str
     message: str
-    site: int
+    site: SiteId
     fatal: bool  # it ended the program
 
 
@@ -219,13 +270,13 @@ class Attached(NamedTuple):
     ``activation`` is memory that a backward pass freed, and so nothing but its graph had held.
     """
 
-    tensor: int  # -1 for an activation
-    storage: int
+    tensor: TensorId  # UNKNOWN for an activation
+    storage: StorageId
     kind: Literal["gradient", "optimizer state", "activation"]
-    of: int  # serial number of the tensor that it belongs to; -1: of none
+    of: TensorId  # the tensor that it belongs to; UNKNOWN: to none
     part: str  # "grad", or the optimizer's word for it: "exp_avg"
-    at: int
-    site: int  # of the backward pass or step that made it, or freed it
+    at: Moment
+    site: SiteId  # of the backward pass or step that made it, or freed it
 
 
 class Allocator(NamedTuple):
@@ -236,12 +287,20 @@ class Allocator(NamedTuple):
     held: int  # bytes asked of it and not given back
 
 
-class Gap(NamedTuple):
-    """Something that could not be seen, and why."""
+GapCode = Literal[
+    "killed", "forgotten", "steps", "failed", "pytorch", "release",  # of the recording
+    "child", "thread", "compiled", "traced", "memory",  # what ran or was held unseen
+    "array-large", "array-many", "array-time", "gradient-threads", "autosave",  # what was given up
+]  # fmt: skip
 
-    reason: str
-    site: int = UNKNOWN
-    at: int = UNKNOWN
+
+class Gap(NamedTuple):
+    """Something that could not be seen. `report.gaps` says what a code means, in words."""
+
+    code: GapCode
+    detail: str = ""  # what the words of the code name: a class, a number of calls
+    site: SiteId = SiteId(UNKNOWN)
+    times: int = 1  # that it was met
 
 
 Outcome = Literal["finished", "raised", "interrupted", "unfinished"]
@@ -257,12 +316,13 @@ class Trace:
     torch: str = ""
     python: str = ""
     outcome: Outcome = "finished"
-    dropped: int = 0  # events forgotten at the start, under a limit
-    events: list[Event] = field(default_factory=list)
+    dropped: int = 0  # events forgotten at the start, under a limit, but for those in `kept`
+    kept: list[EventId] = field(default_factory=list)  # the first events, from before `dropped`
+    events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    tensors: dict[int, TensorFact] = field(default_factory=dict)
-    storages: dict[int, StorageFact] = field(default_factory=dict)
+    tensors: Mapping[int, TensorFact] = field(default_factory=dict)  # by TensorId
+    storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
@@ -275,28 +335,22 @@ class Trace:
     allocators: list[Allocator] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # file -> text, of the user's files
 
-    def check(self) -> None:
-        """Assert what must hold between the facts; used by tests and when a file is opened.
+    @property
+    def ended(self) -> Moment:
+        """The time when the recording ended."""
+        return Moment(self.dropped + len(self.events) - len(self.kept))
 
-        Raises `ValueError` naming the first fact that points nowhere.
+    def position(self, at: int) -> int:
+        """Return where in `events` an event is, or the first after a moment.
+
+        -1 for an event that was forgotten, and for UNKNOWN.
         """
-        events, sites, spans = len(self.events), len(self.sites), len(self.spans)
-        for number, event in enumerate(self.events):
-            if not -1 <= event.site < sites or not -1 <= event.inner < sites:
-                raise ValueError(f"event {number} points at a site that is not there")
-            if not -1 <= event.span < spans:
-                raise ValueError(f"event {number} points at a span that is not there")
-        for number, span in enumerate(self.spans):
-            if not -1 <= span.site < sites or not -1 <= span.parent < spans:
-                raise ValueError(f"span {number} points nowhere")
-        for bridge in self.bridges:
-            last = self.dropped + events
-            if not (0 <= bridge.exit < last and 0 <= bridge.entry < last):
-                raise ValueError(f"a bridge points at an event that is not there: {bridge}")
-        placed = (
-            self.optimizers, self.gradients, self.raised, self.unseen, self.gaps, self.attached
-        )  # fmt: skip
-        for facts in placed:
-            for fact in facts:
-                if not -1 <= fact.site < sites:
-                    raise ValueError(f"a fact points at a site that is not there: {fact}")
+        if at >= self.dropped:
+            return at - self.dropped + len(self.kept)
+        place = bisect_left(self.kept, EventId(at))
+        return place if place < len(self.kept) and self.kept[place] == at else -1
+
+    def event_id(self, position: int) -> EventId:
+        """Return the index of the event that is at a position of `events`."""
+        old = len(self.kept)
+        return self.kept[position] if position < old else EventId(self.dropped + position - old)

@@ -282,7 +282,7 @@ class _Serials:
             "results": [self.operand(one) for one in event.results],
             "writes": [self.operand(one) for one in event.writes],
             "grad mode": event.grad_mode,
-            "note": event.note,
+            "flags": event.flags,
         }
 
     def gradients(self, trace: Trace) -> list[dict[int, bool]]:

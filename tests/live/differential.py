@@ -45,6 +45,7 @@ def _bits(v):
 _SERVER = r"""
 import json, os, sys, types
 import torch, numpy
+from tether.store.check import check
 from tether.record.session import Session
 from tether.record.sites import is_worn, without_our_frames
 
@@ -83,9 +84,9 @@ def run(job):
     random = torch.random.get_rng_state().sum().item(), float(numpy.random.rand())
     if session:
         trace = session.stop(main.__dict__)
-        trace.check()
+        check(trace)
         facts = {"operations": [e.operation for e in trace.events],
-                 "gaps": [g.reason for g in trace.gaps],
+                 "gaps": [g.code for g in trace.gaps],
                  "raised": [r.message for r in trace.raised]}
     facts["random"] = random
     with open(job["facts"], "w") as file:

@@ -75,7 +75,7 @@ def test_a_slow_analysis_is_told_on_the_terminal_only(recorded):
         "import time, tether.report.progress as p; p.AFTER = p.EVERY = 0.001\n"
         "import tether.verdicts as v; judge = v.judge\n"
         "v.judge = lambda *a: (time.sleep(0.3), judge(*a))[1]\n"
-        "from tether.cli import main; main(['report', 'run.tether'])"
+        "from tether.cli.main import main; main(['report', 'run.tether'])"
     )
     own, other = pty.openpty()
     with os.fdopen(own, "rb", buffering=0) as terminal:

@@ -117,7 +117,7 @@ def compare(name, bare, seen):
 
 def check_record(name, session, run, first):
     """What the record says of the call against what can be measured."""
-    who, log = session.recorder.who, session.recorder.log
+    who = session.recorder.tape.who
     known = [who.snapshot(one) for one in (*run.inputs, *run.outputs)]
     for one, snapshot in zip((*run.inputs, *run.outputs), known, strict=True):
         assert snapshot[2] in (-1, one._version), name
@@ -129,7 +129,7 @@ def check_record(name, session, run, first):
                 assert (memory(a) == memory(b)) == (left[1] == right[1]), name
     if run.error:
         return
-    events = list(log.events(who.operands(log.rows())))[first:]
+    events = session.recorder.trace().events[first:]
     written = {operand.tensor for event in events for operand in event.writes}
     for one, moved, snapshot in zip(run.inputs, run.moved(), known[: len(run.inputs)], strict=True):
         assert not moved or snapshot[0] in written, (name, "a write was missed")
@@ -171,7 +171,7 @@ def try_all(ops):
         for sample in samples:
             bare = Run(op, sample)
             session.start()
-            first = session.recorder.log.count
+            first = session.recorder.tape.log.count
             try:
                 seen = Run(op, sample)
             finally:
@@ -182,7 +182,7 @@ def try_all(ops):
                 check_record(op.name, session, seen, first)
             except AssertionError as error:
                 failures.append(f"{op.name}: {str(error)[:200]}")
-        gaps = [gap[0] for gap in session.recorder.gaps if "could not look" in gap[0]]
+        gaps = [gap for gap in session.recorder.tape.gaps if gap[0] == "failed"]
         failures += [f"{op.name}: {gap}" for gap in gaps]
     return calls, failures
 

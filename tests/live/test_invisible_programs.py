@@ -375,14 +375,14 @@ show(torch.ones(2).relu()); print(graphs, torch._dynamo.utils.counters["stats"])
 def test_nothing_shows(name):
     watched = same(PROGRAMS[name])
     assert watched.operations
-    assert not [gap for gap in watched.gaps if "could not look" in gap]
+    assert not [gap for gap in watched.gaps if gap == "failed"]
 
 
 def test_compiled_code_runs_compiled_and_is_one_event():
     watched = same(COMPILED["compiled: the same graphs, no recompilation"])
     assert watched.operations.count("compiled") >= 6
     assert "relu" in watched.operations  # heard again after a region that raised
-    assert any("compiled region" in gap for gap in watched.gaps)
+    assert "compiled" in watched.gaps
 
 
 def test_eagerly_a_compiled_function_is_heard():
@@ -407,7 +407,7 @@ for i in range(6):
     watched = same(program, steps=(2, 4))
     assert watched.operations.count("step") == 2
     assert watched.operations.count("backward") == 2
-    assert watched.gaps == ["only the optimizer steps 2:4 were recorded"]
+    assert watched.gaps == ["steps"]
 
 
 def test_the_comparison_can_fail():

@@ -18,6 +18,7 @@ from tether.record.running import Program, run
 from tether.record.session import Session
 from tether.report import memory as rendered
 from tether.report.recording import prepare
+from tether.store.check import check
 from tether.store.file import load, save
 
 TRAINING = """
@@ -55,7 +56,7 @@ def measured(text, folder, *, memory=True, name="program.py"):
     (ending,) = endings
     assert ending.error is None
     prepare(ending.trace)
-    ending.trace.check()
+    check(ending.trace)
     return Memory(History(ending.trace))
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
 from tether.record.session import Session
+from tether.store.check import check
 
 
 class Recorded:
@@ -22,7 +23,7 @@ class Recorded:
 
     def __exit__(self, *_):
         self.trace = self.session.stop()
-        self.trace.check()
+        check(self.trace)
 
     def events(self, operation):
         return [event for event in self.trace.events if event.operation == operation]
@@ -229,7 +230,7 @@ def test_grad_mode_switches_have_the_line_of_the_with():
         under_decorator()
     modes = [event.grad_mode for event in r.events("mul")]
     assert modes == [GRAD_ON, GRAD_OFF, GRAD_INFERENCE, GRAD_OFF]
-    switches = [event for event in r.events("set_grad_enabled") if event.note == "off"]
+    switches = [event for event in r.events("set_grad_enabled") if not event.flags]
     assert r.line(switches[0]) == line
     assert r.line(switches[1]) == under_decorator.__wrapped__.__code__.co_firstlineno
 
@@ -262,7 +263,7 @@ def test_custom_functions_and_hooks_are_heard_in_their_spans():
         y.register_hook(lambda gradient: gradient.neg())
         y.sum().backward()
     apply = r.one("apply")
-    assert apply.note == "Double"
+    assert apply.detail == "Double"
     assert apply.results[0].requires_grad
     assert r.trace.spans[r.one("exp").span].kind == "function"
     assert r.trace.spans[r.one("mul").span].kind == "backward"
@@ -362,7 +363,7 @@ def test_unusual_tensors_are_survived(make):
         x = make()
         assert type(x.clone()) is type(x)
     assert r.events("clone")
-    assert not [gap for gap in r.trace.gaps if "tether" in gap.reason]
+    assert not [gap for gap in r.trace.gaps if gap.code == "failed"]
 
 
 def test_functorch_wrappers_stand_on_what_they_wrap():
@@ -382,10 +383,12 @@ def test_a_limit_keeps_the_last_calls():
     for _ in range(5000):
         x.neg()
     trace = session.stop()
-    trace.check()
+    check(trace)
     assert 100 <= len(trace.events) <= 1200
-    assert trace.dropped + len(trace.events) == 5001
-    assert any("forgotten" in gap.reason for gap in trace.gaps)
+    assert trace.ended == 5001
+    assert len(trace.kept) == 1, "the call that made x, which is alive"
+    assert trace.events[0].operation == "ones"
+    assert any(gap.code == "forgotten" for gap in trace.gaps)
 
 
 def test_a_limit_bounds_the_memory_of_a_recording_of_any_length():
@@ -397,11 +400,14 @@ def test_a_limit_bounds_the_memory_of_a_recording_of_any_length():
             y = x.neg()
             if number % 500 == 0:
                 kept.append(y)
-        who, log = session.recorder.who, session.recorder.log
-        size = len(who.rows) + len(who.dead_tensors) + len(who.dead_storages) + len(log.numbers)
+        who, log = session.recorder.tape.who, session.recorder.tape.log
+        lives = len(who.dead_tensors) + len(who.dead_storages)
+        size = len(who.rows) + lives + len(log.heads) + len(log.rows)
         trace = session.stop()
-        trace.check()
-        assert {one.reads[0].tensor for one in trace.events} == {trace.events[-1].reads[0].tensor}
+        check(trace)
+        read = {operand.tensor for one in trace.events for operand in one.reads}
+        assert read == {trace.events[-1].reads[0].tensor}
+        assert len(trace.kept) >= len(kept) - 3, "what made the tensors that are alive"
         return size
 
     assert size_after(40_000) < 1.5 * size_after(10_000)
@@ -426,7 +432,7 @@ def test_a_copy_told_by_place_not_to_wait_is_noted(move, ahead):
     with Recorded() as r:
         move(x)
     (event,) = [one for one in r.trace.events if one.operation in ("to", "type", "copy_")]
-    assert (event.note == "non_blocking") is ahead
+    assert event.non_blocking is ahead
 
 
 def test_where_cuda_takes_its_flag():

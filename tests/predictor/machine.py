@@ -19,7 +19,18 @@ from predictor.layout import (
     overlaps_partly,
     preserved,
 )
-from tether.facts import GRAD_OFF, GRAD_ON, UNKNOWN, Bridge, Event, Operand, Unseen
+from tether.facts import (
+    GRAD_OFF,
+    GRAD_ON,
+    ON,
+    RAISED,
+    RETAIN_GRAPH,
+    UNKNOWN,
+    Bridge,
+    Event,
+    Operand,
+    Unseen,
+)
 from tether.operations.rule import Effect, Rule
 from tether.operations.table import BY_SLUG
 
@@ -222,7 +233,7 @@ class Machine:
                 target.marked = on
             return (target,)
 
-        self._call(operation, (target,), run, note="on" if on else "off")
+        self._call(operation, (target,), run, flags=ON if on else 0)
         return target
 
     def detach_(self, target: Tensor) -> Tensor:
@@ -263,7 +274,7 @@ class Machine:
             return ()
 
         self._notice(list(self._changed))  # no argument tells what a backward pass reads
-        self._call("backward", (root,), run)
+        self._call("backward", (root,), run, flags=RETAIN_GRAPH if retain else 0, losses=1)
 
     def leave(self, operation: str, slug: str, source: Tensor) -> Array | None:
         """Run a call whose result is no tensor: an `Array`, or None for Python numbers."""
@@ -303,7 +314,7 @@ class Machine:
         """Switch grad mode."""
         if self.grad != on:
             self.grad = on
-        self._event("set_grad_enabled", note="on" if on else "off")
+        self._event("set_grad_enabled", flags=ON if on else 0)
 
     # -- one call --------------------------------------------------------------------------
 
@@ -313,7 +324,8 @@ class Machine:
         reads: Sequence[Tensor],
         run: Callable[[], tuple[Tensor, ...]],
         *,
-        note: str = "",
+        flags: int = 0,
+        losses: int = 0,
         returns: bool = True,
     ) -> tuple[Tensor, ...]:
         """Note the operands, run the call, note what came of it."""
@@ -323,13 +335,13 @@ class Machine:
         try:
             results = run()
         except Refused:
-            self._append(operation, before, (), (), "raised")
+            self._append(operation, before, (), (), RAISED | flags, losses)
             raise
         written = [t for t, v in zip(reads, versions, strict=True) if t.counter.value != v]
         for tensor in written:
             self._touch(tensor.memory.region, tensor.memory)
         shown = tuple(map(operand, results)) if returns else ()
-        self._append(operation, before, shown, tuple(map(operand, written)), note)
+        self._append(operation, before, shown, tuple(map(operand, written)), flags, losses)
         return results
 
     def _keeps(self, slug: str) -> bool:
@@ -365,8 +377,8 @@ class Machine:
             for serial, since in self._changed.items()
         ]
 
-    def _event(self, operation: str, *, results: Sequence[Tensor] = (), note: str = "") -> None:
-        self._append(operation, (), tuple(map(operand, results)), (), note)
+    def _event(self, operation: str, *, results: Sequence[Tensor] = (), flags: int = 0) -> None:
+        self._append(operation, (), tuple(map(operand, results)), (), flags)
 
     def _append(
         self,
@@ -374,11 +386,22 @@ class Machine:
         reads: tuple[Operand, ...],
         results: tuple[Operand, ...],
         writes: tuple[Operand, ...],
-        note: str,
+        flags: int,
+        losses: int = 0,
     ) -> None:
         mode = GRAD_ON if self.grad else GRAD_OFF
         self.events.append(
-            Event(operation, self.site, reads, results, writes, mode, note=note, inner=self.site)
+            Event(
+                operation,
+                self.site,
+                reads,
+                results,
+                writes,
+                mode,
+                flags=flags,
+                inner=self.site,
+                losses=losses,
+            )
         )
 
     def _layout(self, effect: Effect, source: Tensor, layout: Layout | None) -> Layout:

@@ -29,6 +29,7 @@ from tether.facts import (
     Trace,
 )
 from tether.operations.rule import Rule
+from tether.store.check import check
 
 _MODES = {"torch.no_grad": False, "torch.enable_grad": True}
 
@@ -102,7 +103,7 @@ class Predictor:
             for memory in machine.memories
         }
         trace.sources[self.file] = self.program
-        trace.check()
+        check(trace)
         return trace
 
     # -- statements ------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Predictor:
 
     def _forget(self, statement: ast.stmt, reason: str) -> None:
         """Say that a statement is not known, and forget what it assigned."""
-        self.gaps.append(Gap(reason, self._site(statement), len(self.machine.events)))
+        self.gaps.append(Gap("failed", reason, self._site(statement)))
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self.names[node.id] = _OPAQUE

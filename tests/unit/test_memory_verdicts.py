@@ -7,7 +7,8 @@ import pytest
 from tether.analysis.history import History
 from tether.analysis.saved_values import perhaps_saved, saved
 from tether.analysis.shared_memory import container, overlaps_itself
-from tether.facts import Event, Operand, Site, StorageFact, TensorFact, Trace
+from tether.facts import NON_BLOCKING, Event, Operand, Site, StorageFact, TensorFact, Trace
+from tether.store.check import check
 from tether.verdicts import storage_pinned, unsynchronized_read
 
 
@@ -27,12 +28,12 @@ def copied(*events: Event, device: str = "cuda:0") -> list[str]:
     for line, event in enumerate(events, 1):
         trace.sites.append(Site("/p/main.py", line, target="host" if line == 1 else ""))
         trace.events.append(event._replace(site=line - 1, inner=line - 1))
-    trace.check()
+    check(trace)
     found = unsynchronized_read.check(History(trace))
     return [f"{one.subject} {one.site.line}" for one in found]
 
 
-COPY = Event("to", 0, (GPU,), (HOST,), note="non_blocking")
+COPY = Event("to", 0, (GPU,), (HOST,), flags=NON_BLOCKING)
 READ = Event("item", 0, (HOST,))
 
 
@@ -48,7 +49,7 @@ def test_a_wait_makes_it_right(wait):
 
 
 def test_a_copy_that_waits_by_itself_is_right():
-    assert copied(COPY._replace(note=""), READ) == []
+    assert copied(COPY._replace(flags=0), READ) == []
 
 
 def test_a_copy_within_the_host_is_right():
@@ -56,7 +57,7 @@ def test_a_copy_within_the_host_is_right():
 
 
 def test_a_write_of_the_host_memory_by_a_second_copy_is_no_read():
-    again = Event("copy_", 0, (HOST, GPU), (HOST,), (HOST,), note="non_blocking")
+    again = Event("copy_", 0, (HOST, GPU), (HOST,), (HOST,), flags=NON_BLOCKING)
     assert copied(again, again) == []
 
 
@@ -122,5 +123,5 @@ def test_only_a_small_part_of_a_large_storage_is_told(rows, expected):
         Event("narrow", 1, (table,), (view,), inner=1),
         Event("save", 2, (view,), inner=2),
     ]
-    trace.check()
+    check(trace)
     assert [one.subject for one in storage_pinned.check(History(trace))] == expected

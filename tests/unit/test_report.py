@@ -27,6 +27,7 @@ from tether.report import html, sarif
 from tether.report import json as as_json
 from tether.report.compose import Findings, build, bytes_text, counted, distinct, in_order
 from tether.report.copies import copies
+from tether.report.gaps import SENTENCES
 from tether.report.gradients import gradients
 from tether.report.recording import Recording, load
 from tether.report.text import render, visible, write
@@ -78,7 +79,7 @@ def example() -> Findings:
     trace.gradients = [
         Gradients("step", n, 1, 0, {0: "none", 1: "zero", 2: "some"}) for n in range(3)
     ]
-    trace.gaps = [Gap("a compiled region is not heard")] * 2
+    trace.gaps = [Gap("compiled", times=2)]
     trace.storages = {
         10: StorageFact(128, "cpu", 0, 4),
         12: StorageFact(4, "cpu", 1),
@@ -145,7 +146,8 @@ train.py
    9  loss.item()   item       owns    cuts          3    12 B
 
 what could not be seen
-- a compiled region is not heard (2 times)
+- A compiled region is recorded as one call; --eager shows what happens inside.
+(2 times)
 """
     )
 
@@ -219,7 +221,7 @@ def test_nothing_from_the_program_acts_on_the_terminal():
     about = example()
     trace = about.trace
     trace.program = [HOSTILE]
-    trace.gaps = [Gap(HOSTILE)]
+    trace.gaps = [Gap("failed", HOSTILE)]
     trace.raised = [Raised(0, HOSTILE, HOSTILE, -1, fatal=True)]
     bad = Site("/home/me/app/" + HOSTILE, 1, 1, 1, 3, HOSTILE, expression=HOSTILE, target=HOSTILE)
     trace.sources[bad.file] = HOSTILE
@@ -287,7 +289,7 @@ def test_long_lists_are_cut_with_a_count():
     about = example()
     about.findings = [about.findings[0]] * 33
     about.copies = list(about.copies) * 50
-    about.trace.gaps = [Gap(f"reason {n}") for n in range(20)]
+    about.trace.gaps = [Gap("failed", f"reason {n}") for n in range(20)]
     text = render(build(about))
     assert "... and 13 more findings (13 gradient-cut); --json has all" in text
     assert "... and 60 more lines; --json has all" in text
@@ -376,7 +378,7 @@ def test_json_fits_its_schema():
     }
     assert finding["fix"]["edits"][0]["file"] == "train.py"
     assert made["gradients"][0] == {"name": "net.layer1.weight", "status": "none", "finding": 0}
-    assert made["gaps"] == [{"reason": "a compiled region is not heard", "count": 2}]
+    assert made["gaps"] == [{"code": "compiled", "reason": SENTENCES["compiled"], "count": 2}]
     assert made["memory"]["peak_bytes"] == 1004
     assert sum(row["held_peak"] for row in made["memory"]["lines"]) == 1004
     assert made["program"] == ["train.py", "--lr", "1"]
@@ -420,7 +422,7 @@ def test_html_of_hostile_strings():
     bad = "</script></style><img src=x onerror=alert(1)>\"' onload='x" + HOSTILE
     place = Site(bad, 1, 1, 1, 30, bad, expression=bad, target=bad)
     about.trace.sources[bad] = bad * 3000
-    about.trace.program, about.trace.gaps = [bad], [Gap(bad)]
+    about.trace.program, about.trace.gaps = [bad], [Gap("failed", bad)]
     about.findings = [
         Finding(
             bad,

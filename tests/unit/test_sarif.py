@@ -18,6 +18,7 @@ from test_report import FILE, HOSTILE, example
 from tether.facts import Gap, Site
 from tether.finding import Edit, Evidence, Finding, Fix
 from tether.report import sarif
+from tether.report.gaps import SENTENCES
 from tether.verdicts import VERDICTS
 
 
@@ -44,7 +45,7 @@ def every_kind():
         ),
         replace(first, evidence=(), slug="of-an-extension"),
     ]
-    about.trace.gaps.append(Gap(HOSTILE))
+    about.trace.gaps.append(Gap("failed", HOSTILE))
     return about
 
 
@@ -160,7 +161,7 @@ def test_a_fingerprint_survives_moved_lines_and_tells_subjects_apart():
 def test_what_could_not_be_seen_is_a_notification():
     (run,) = log_of(example())["runs"]
     (note,) = run["invocations"][0]["toolExecutionNotifications"]
-    assert note["message"]["text"] == "a compiled region is not heard (2 times)"
+    assert note["message"]["text"] == f"{SENTENCES['compiled']} (2 times)"
 
 
 def test_sarif_tools_reads_it(tmp_path):

@@ -78,7 +78,7 @@ def test_backward_names_the_leaves_it_reaches():
 def test_what_is_not_known_is_a_gap_and_stays_unknown(line):
     trace = predict(f"x = torch.ones(3)\n{line}\nz = y.clone()\nw = x.clone()\n")
     assert len(trace.gaps) == 2, "the line, and the use of what it made"
-    assert all(gap.reason for gap in trace.gaps)
+    assert all(gap.detail for gap in trace.gaps)
     assert [event.operation for event in trace.events] == ["ones", "clone"]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tether.facts import Bridge, Event, Operand, Site, Trace
 from tether.source.bridges import follow
+from tether.store.check import check
 
 FILE = "/home/me/m.py"
 
@@ -176,7 +177,7 @@ def test_positions_count_the_dropped():
     trace.dropped = 10
     trace.bridges = follow(trace)
     assert trace.bridges == [Bridge(10, 11, certain=False, via="`v`")]
-    trace.check()
+    check(trace)
 
 
 def test_the_number_of_bridges_is_linear():

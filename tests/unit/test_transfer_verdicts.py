@@ -13,7 +13,19 @@ import re
 import pytest
 
 from tether.analysis.history import History
-from tether.facts import Event, Gap, Operand, Site, StorageFact, TensorFact, Trace, Unseen
+from tether.facts import (
+    NON_BLOCKING,
+    RAISED,
+    Event,
+    Gap,
+    Operand,
+    Site,
+    StorageFact,
+    TensorFact,
+    Trace,
+    Unseen,
+)
+from tether.store.check import check
 from tether.verdicts import needless_copy, repeated_transfer, slow_copy
 
 _LINE = re.compile(r"(?:(\w+)@(\w+) = )?(\w+)((?: \w+)*)(?: !(\w+))?(?: \* (\d+))?$")
@@ -32,7 +44,7 @@ class Program:
             self.trace.sites.append(Site("/p/p.py", number, 1, number, 9, "", 1, True, shown))
             for _ in range(int(times or 1)):
                 self.event(number - 1, made, device, operation, reads.split(), note or "")
-        self.trace.check()
+        check(self.trace)
 
     def event(self, site, made, device, operation, names, note):
         reads = tuple(self.now[name] for name in names)
@@ -45,7 +57,8 @@ class Program:
             if operation.endswith("_"):
                 after = reads[0]._replace(version=reads[0].version + 1)
                 self.now[names[0]], results, writes = after, (after,), (after,)
-        event = Event(operation, site, reads, results, writes, inner=site, note=note)
+        flags = {"non_blocking": NON_BLOCKING, "raised": RAISED}.get(note, 0)
+        event = Event(operation, site, reads, results, writes, inner=site, flags=flags)
         self.trace.events.append(event)
 
     def tensor(self, name, device, share):
@@ -157,7 +170,7 @@ def test_a_version_that_rose_unheard():
     assert program.found(repeated_transfer) == []
 
 
-@pytest.mark.parametrize(("gap", "count"), [("", 1), ("writes are no longer looked for", 0)])
+@pytest.mark.parametrize(("gap", "count"), [("", 1), ("array-time", 0)])
 def test_an_array_on_the_memory(gap, count):
     program = Program("x@cpu = randn", "a@cpu = numpy x", "y@cuda = to x * 2")
     program.trace.gaps += [Gap(gap)] if gap else []

@@ -17,6 +17,8 @@ from __future__ import annotations
 from tether.facts import (
     GRAD_OFF,
     GRAD_ON,
+    ON,
+    RAISED,
     Bridge,
     Event,
     Gradients,
@@ -28,6 +30,7 @@ from tether.facts import (
     TensorFact,
     Trace,
 )
+from tether.store.check import check
 
 SHARES = frozenset({"view", "reshape", "transpose", "detach", "data.__get__", "numpy"})
 CUTS = frozenset({"detach", "data.__get__", "tensor", "argmax", "gt"})
@@ -80,14 +83,14 @@ class _Builder:
         elif operation == "data":
             self.event("randn", number, text, results=(self.tensor(target),))
         elif operation in {"no_grad", "grad"}:
-            note = "off" if operation == "no_grad" else "on"
-            self.event("set_grad_enabled", number, text, note=note)
-            self.mode = GRAD_OFF if note == "off" else GRAD_ON
+            on = operation == "grad"
+            self.event("set_grad_enabled", number, text, flags=ON if on else 0)
+            self.mode = GRAD_ON if on else GRAD_OFF
         elif operation == "backward":
             self.optimizer()
             loss = self.now[rest[0]]
-            note = "" if loss.requires_grad else "raised"
-            self.event("backward", number, text, reads=(loss,), note=note)
+            flags = 0 if loss.requires_grad else RAISED
+            self.event("backward", number, text, reads=(loss,), flags=flags, losses=1)
             self.gradients("backward", rest[1:])
         elif operation == "step":
             self.gradients("step", rest)
@@ -144,5 +147,5 @@ def trace(*lines: str) -> Trace:
     for number, text in enumerate(lines, start=1):
         builder.line(number, text)
     builder.optimizer()
-    builder.trace.check()
+    check(builder.trace)
     return builder.trace

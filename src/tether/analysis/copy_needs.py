@@ -165,7 +165,7 @@ def copied(history: History, position: int) -> tuple[Operand, Operand] | None:
     """Return (source, copy) when an event gave the same elements in memory of their own."""
     event = history.events[position]
     operation = event.operation
-    if operation not in COPIES or event.note == "raised" or not event.reads:
+    if operation not in COPIES or event.raised or not event.reads:
         return None
     if operation == "copy_":
         return _filled(history, position)
@@ -460,7 +460,7 @@ class _Judge:
             for at in self.reads[tensor]:
                 if at > position and self.history.events[at].thread != event.thread:
                     return Reason("unknown", "another thread reads it", at)
-                if at > position and self.history.events[at].note == "non_blocking":
+                if at > position and self.history.events[at].non_blocking:
                     text = f"the transfer of {self._line(at)} may read it for longer"
                     return Reason("unknown", text, at)
         return None
@@ -482,12 +482,7 @@ class _Judge:
     def _unwatched(self, operand: Operand) -> bool:
         """Whether writes through an array on this memory could have gone unnoticed."""
         fact = self.trace.storages[operand.storage]
-        return (
-            fact.device != "cpu"
-            or fact.nbytes > 16 << 20
-            or any("not looked for" in gap.reason or "no longer" in gap.reason
-                   for gap in self.trace.gaps)
-        )  # fmt: skip
+        return fact.device != "cpu" or fact.nbytes > 16 << 20 or self.history.arrays_unchecked
 
     def _outlived_by_array(self, source: Operand, copy: Operand) -> bool:
         """Whether the source was made of an array, and gone before the copy was.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
-from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, Site
+from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
 from tether.finding import Evidence
 
 
@@ -143,7 +143,7 @@ def _derivative(history: History, _at: int, event: Event, expression: str) -> Cu
 def _function(history: History, at: int, event: Event, _expression: str) -> Cut | None:
     if event.operation != "apply":
         return None
-    site, name = history.site_of(event), event.note
+    site, name = history.site_of(event), event.detail
     if any(operand.requires_grad for operand in event.reads):
         what = f"{name}.backward returns no gradient for it"
         fix = f"return its gradient from {name}.backward (not None), at the position of the input"
@@ -219,7 +219,7 @@ def _mode(history: History, at: int, event: Event, expression: str) -> Cut | Non
     if event.site == event_of_switch.site or not where.user:
         return _switched_inside(history, event, expression)
     how = f"`{shortened(where.expression)}`" if where.expression else "a switch"
-    mode = "inference mode" if event_of_switch.note == "inference" else "gradients switched off"
+    mode = "inference mode" if event_of_switch.flags & INFERENCE else "gradients switched off"
     fix = f"move {expression} out of the block that begins at {place(where)}"
     if "set_grad_enabled" in where.expression:
         fix = (
@@ -228,7 +228,7 @@ def _mode(history: History, at: int, event: Event, expression: str) -> Cut | Non
         )
     return Cut(
         where,
-        "inference_mode" if event_of_switch.note == "inference" else "no_grad",
+        "inference_mode" if event_of_switch.flags & INFERENCE else "no_grad",
         f"{expression} ran with {mode} by {how}",
         fix,
         (

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, Trace
+from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, Trace
 from tether.regions import extent, may_overlap
 
 NO_VALUES = frozenset(
@@ -56,7 +56,7 @@ class Dataflow:
         self._trace = trace
         self.edges: list[tuple[Edge, ...]] = []
         self.carries: list[bool] = []  # whether the event is part of the flow at all
-        self._memory = {
+        self._memory: dict[int, int] = {
             serial: -2 - fact.memory for serial, fact in trace.storages.items() if fact.memory >= 0
         }
         self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
@@ -67,7 +67,7 @@ class Dataflow:
         self._guarded = _initialised_until(trace, self._memory)
         self._bridges: dict[int, list[int]] = {}
         for bridge in trace.bridges:
-            entry, exit_ = bridge.entry - trace.dropped, bridge.exit - trace.dropped
+            entry, exit_ = trace.position(bridge.entry), trace.position(bridge.exit)
             if exit_ >= 0:
                 self._bridges.setdefault(entry, []).append(exit_)
         for position, event in enumerate(trace.events):
@@ -186,7 +186,7 @@ def _values_read(event: Event) -> tuple[Operand, ...]:
     if operation in OVERWRITES and event.writes:
         written = {operand.tensor for operand in event.writes}
         return tuple(operand for operand in reads if operand.tensor not in written)
-    if event.note == "out":
+    if event.flags & OUT:
         written = {operand.tensor for operand in event.writes}
         return tuple(operand for operand in reads if operand.tensor not in written)
     return reads
@@ -200,7 +200,7 @@ def _quiet_spans(trace: Trace) -> set[int]:
     """Return the spans of backward passes and optimizer steps, with all that lies within them."""
     quiet: set[int] = set()
     for number, span in enumerate(trace.spans):
-        if span.kind in ("backward", "step") or span.parent in quiet:
+        if span.kind in ("backward", "step") or (span.parent in quiet and span.kind != "closure"):
             quiet.add(number)
     return quiet
 
@@ -210,7 +210,7 @@ def _initialised_until(trace: Trace, memories: dict[int, int]) -> dict[int, int]
     taken: dict[int, int] = {}
     for optimizer in trace.optimizers:
         for tensor in optimizer.tensors:
-            taken.setdefault(tensor, optimizer.at - trace.dropped)
+            taken.setdefault(tensor, trace.position(optimizer.at))
     until: dict[int, int] = {}
     for event in trace.events:
         for operand in (*event.reads, *event.results):

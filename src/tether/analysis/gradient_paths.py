@@ -76,9 +76,7 @@ class _Walk:
         self.live: dict[int, int] = defaultdict(int)
         self.smooth: dict[int, int] = defaultdict(int)
         self.uncertain = {
-            bridge.entry - history.trace.dropped
-            for bridge in history.trace.bridges
-            if not bridge.certain
+            history.position(bridge.entry) for bridge in history.trace.bridges if not bridge.certain
         }
         self.uncertain_bits: dict[int, int] = defaultdict(int)
 
@@ -187,7 +185,7 @@ class _Walk:
         """Return the call that cut: an `apply` for what happened inside its forward."""
         function = self._function_around(source)
         if function >= 0:
-            outer = self.history.trace.spans[function].event - self.history.trace.dropped
+            outer = self.history.position(self.history.trace.spans[function].event)
             if 0 <= outer <= position:
                 return outer
         return source

@@ -24,9 +24,7 @@ _NOWHERE = Site("<unknown>", 0)
 
 def losses_of(event: Event) -> tuple[Operand, ...]:
     """Return the losses among the operands of a backward pass; the rest was asked for."""
-    if event.operation == "autograd.grad" and event.note.startswith("of "):
-        return event.reads[: int(event.note.removeprefix("of ").partition(",")[0])]
-    return event.reads
+    return event.reads[: event.losses] if event.operation == "autograd.grad" else event.reads
 
 
 class History:
@@ -48,7 +46,7 @@ class History:
 
     def position(self, at: int) -> int:
         """Turn the facts' clock into a position in `events`; negative: forgotten."""
-        return at - self.trace.dropped
+        return self.trace.position(at)
 
     @cached_property
     def backwards(self) -> list[int]:
@@ -80,12 +78,17 @@ class History:
         }
 
     def inside(self, event: Event, *kinds: str) -> int:
-        """Return the innermost span of one of these kinds around an event, or -1."""
-        number = event.span
+        """Return the innermost span of one of these kinds around an event, or -1.
+
+        What a step's closure does lies in no step: it is the program's own training code.
+        """
+        number: int = event.span
         while number != UNKNOWN:
             span = self.trace.spans[number]
             if span.kind in kinds:
                 return number
+            if span.kind == "closure":
+                break
             number = span.parent
         return UNKNOWN
 
@@ -204,7 +207,7 @@ class History:
     @cached_property
     def held(self) -> set[int]:
         """Tensors that some optimizer holds."""
-        return {tensor for fact in self.trace.optimizers for tensor in fact.tensors}
+        return {int(tensor) for fact in self.trace.optimizers for tensor in fact.tensors}
 
     @cached_property
     def asked(self) -> dict[int, int]:
@@ -262,9 +265,9 @@ class History:
                 continue
             positions, in_force = switches.setdefault(event.thread, ([], []))
             last = in_force[-1] if in_force else UNKNOWN
-            if event.note == "on":
+            if event.on:
                 last = UNKNOWN
-            elif last == UNKNOWN or event.note != self.events[last].note:
+            elif last == UNKNOWN or event.flags != self.events[last].flags:
                 last = position  # a block inside another that is off already changes nothing
             positions.append(position)
             in_force.append(last)
@@ -277,6 +280,11 @@ class History:
         return in_force[before - 1] if before else UNKNOWN
 
     # -- memory ------------------------------------------------------------------------------
+
+    @cached_property
+    def arrays_unchecked(self) -> bool:
+        """Whether some writes through NumPy arrays could not be looked for."""
+        return any(gap.code.startswith("array-") for gap in self.trace.gaps)
 
     @cached_property
     def flow(self) -> Dataflow:
@@ -307,7 +315,7 @@ class History:
 
     def sharing(self, operand: Operand) -> set[int]:
         """Tensors seen on bytes that `operand` can see, itself left out."""
-        found = set()
+        found: set[int] = set()
         for position in self.on_storage(operand):
             event = self.events[position]
             for other in (*event.reads, *event.results):

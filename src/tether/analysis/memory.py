@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact
+from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact, TensorId
 from tether.regions import element_size, extent
 
 Kind = Literal[
@@ -163,7 +163,7 @@ class Memory:
         for fact in self._attached.values():
             origins.setdefault(fact.storage, (fact.at, fact.site, True))
         for position, event in enumerate(trace.events):
-            at = position + trace.dropped
+            at = trace.event_id(position)
             there = {one.storage for one in event.reads}
             for one in (*event.reads, *event.results, *event.writes):
                 known = origins.get(one.storage)
@@ -319,7 +319,7 @@ class Memory:
                 last = position
         if last == UNKNOWN:
             raise LookupError(f"no call was recorded at {file}:{line}")
-        return last + trace.dropped
+        return trace.event_id(last)
 
     def by_kind(self) -> dict[Kind, int]:
         """Return the bytes of the peak of each kind that has any."""
@@ -330,7 +330,8 @@ class Memory:
 
     def variable(self, block: Block) -> str:
         """Return what the program calls a block; several plain names are all told."""
-        held = [self._attached[one] for one in block.tensors if one in self._attached]
+        known = (self._attached.get(TensorId(one)) for one in block.tensors)
+        held = [fact for fact in known if fact is not None]
         if held:  # one gradient may be handed on from leaf to leaf: by the one that has a name
             return self._attachment(max(held, key=lambda fact: bool(self._names_of(fact.of))))
         named = list(dict.fromkeys(n for t in block.tensors for n in self._history.names_of(t)))

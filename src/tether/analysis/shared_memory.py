@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tether.analysis.dataflow import NO_VALUES, OVERWRITES
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, Operand, Unseen
+from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.regions import extent
 
 RECORDS = frozenset(
@@ -151,7 +151,7 @@ def _matter(event: Event) -> tuple[Operand, ...]:
     if event.operation in OVERWRITES and event.writes:
         written = {one.tensor for one in _target(event)}
         return tuple(one for one in event.reads if one.tensor not in written)
-    if event.note == "out" or event.operation == "Parameter":
+    if event.flags & OUT or event.operation == "Parameter":
         return ()
     if all(any(one.storage == made.storage for one in event.reads) for made in event.results):
         # A view shows bytes and looks at none.
@@ -161,12 +161,11 @@ def _matter(event: Event) -> tuple[Operand, ...]:
 
 def unheard(history: History) -> list[Unseen]:
     """Return the writes found by bytes that no recorded call explains."""
-    found, memory = sharing(history), history.flow.memory
+    found = sharing(history)
     rest = []
     for fact in history.trace.unseen:
-        probe = Operand(UNKNOWN, fact.storage, 0, 0, (), (), "", requires_grad=False, leaf=True)
         after, before = history.position(fact.after), history.position(fact.before)
-        heard = found.writes.get(memory(probe), ())
+        heard = found.writes.get(history.flow.memory_of(fact.storage), ())
         if fact.event == UNKNOWN or not any(after < one.at <= before for one in heard):
             rest.append(fact)
     return rest

@@ -56,7 +56,7 @@ def _sorted(history: History) -> Missing:
     failed = [
         position
         for position in history.backwards
-        if history.events[position].note == "raised"
+        if history.events[position].raised
         and not any(one.requires_grad for one in losses_of(history.events[position]))
     ]
     if failed:

@@ -29,11 +29,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tether.facts import GradientStatus, TensorId
 from tether.record import running
 from tether.record.gradients import GradientLog
-from tether.record.recorder import Listener, _past_dispatch
+from tether.record.listener import Listener, past_dispatch
 from tether.record.session import Session
 from tether.record.sites import site_at
+from tether.record.tape import Tape
 
 MOST = 200_000
 """Values that are summed up in one trial; what is handed out after that is counted only."""
@@ -99,7 +101,7 @@ class Trial(Listener):
         self.spent = [0.0] * len(changes)
         self._operations = {one.operation for one in changes}
         self._any = "" in self._operations
-        self._known: dict[Any, list[int]] = {}  # (operation, places) -> the changes made there
+        self._chosen: dict[Any, list[int]] = {}  # (operation, places) -> the changes made there
         self._positions: dict[int, Position] = {}
 
     def __torch_function__(
@@ -111,7 +113,7 @@ class Trial(Listener):
     ) -> Any:
         """Call `func`, or what it is changed to."""
         kwargs = kwargs or {}
-        what = self.recorder.functions.get(func) or self.recorder.learn(func)
+        what = self._known.get(func) or self._functions.learn(func)
         name = what.name
         exits = what.exits or name == "backward"
         wanted = self._any or name in self._operations
@@ -142,8 +144,8 @@ class Trial(Listener):
 
     def _places(self, frame: Any) -> tuple[Position, Position]:
         """Return the user's place that led to a call, and the call's own."""
-        frame, _ = _past_dispatch(frame)
-        places = self.recorder.places
+        frame, _ = past_dispatch(frame)
+        places = self.tape.places
         own = places.of_code(frame.f_code)
         inner = user = self._position(own, frame.f_lasti)
         above = frame
@@ -156,7 +158,7 @@ class Trial(Listener):
         return user, inner
 
     def _position(self, known: Any, offset: int) -> Position:
-        place = known.places.get(offset) or self.recorder.places.add(known, offset)
+        place = known.places.get(offset) or self.tape.places.add(known, offset)
         found = self._positions.get(place.number)
         if found is None:
             site = site_at(known, offset)
@@ -165,9 +167,9 @@ class Trial(Listener):
 
     def _changes(self, name: str, user: Position, inner: Position) -> list[int]:
         key = (name, user, inner)
-        found = self._known.get(key)
+        found = self._chosen.get(key)
         if found is None:
-            found = self._known[key] = [
+            found = self._chosen[key] = [
                 number
                 for number, change in enumerate(self.changes)
                 if change.operation in ("", name)
@@ -186,13 +188,12 @@ class Trial(Listener):
 class _Gradients(GradientLog):
     """Sums up gradients and parameters where a recording asks whether they are there."""
 
-    def __init__(self, recorder: Any, values: Values) -> None:
-        super().__init__(recorder)
+    def __init__(self, tape: Tape, values: Values) -> None:
+        super().__init__(tape)
         self._values = values
 
     def _living(self) -> list[torch.Tensor]:
-        found = [ref() for _, ref in sorted(self._leaves.items())]
-        return [one for one in found if one is not None]
+        return [leaf for _, leaf in sorted(self.leaves(), key=lambda pair: pair[0])]
 
     def after_backward(self, site: int) -> None:  # noqa: ARG002 -- as its base is called
         """Sum up every gradient there is."""
@@ -203,12 +204,13 @@ class _Gradients(GradientLog):
         """Sum up what ``autograd.grad`` returned."""
         self._values.add("a gradient", "", [one for one in found if one is not None])
 
-    def at_step(self, site: int, optimizer: int, tensors: Any) -> None:  # noqa: ARG002
+    def before_step(self, tensors: Any) -> dict[TensorId, GradientStatus]:
         """Sum up what the optimizer is about to change."""
         for one in tensors:
             self._values.add("a parameter", "", [one])
             if one.grad is not None:
                 self._values.add("a gradient", "", [one.grad])
+        return {}
 
     def at_end(self) -> None:
         """Sum up every parameter."""
@@ -223,8 +225,7 @@ class TrialSession(Session):
         self.changes = tuple(changes)
         self.values = Values()
         self.trials: list[Trial] = []
-        self.recorder.gradients = _Gradients(self.recorder, self.values)
-        self.recorder.who.on_leaf = self.recorder.gradients.seen
+        self.recorder.gradients = _Gradients(self.recorder.tape, self.values)
 
     def _listen(self, thread: int) -> Listener:
         one = Trial(self.recorder, thread, self.changes, self.values)

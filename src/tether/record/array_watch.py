@@ -16,15 +16,12 @@ import time
 import weakref
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from tether.facts import UNKNOWN, Bridge, Unseen
-
-if TYPE_CHECKING:
-    from tether.record.identity import Snapshot
-    from tether.record.recorder import Recorder
+from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
+from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
 SHARE = 0.02  # of the run's time that comparing may take
@@ -47,14 +44,14 @@ class _Watch:
         self.tensor: weakref.ref[Any] | None = None
 
 
-class Contents:
+class ArrayWatch:
     """What is known of memory that NumPy or another library can write."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
         self.watched: dict[int, _Watch] = {}  # storage serial -> watch
         self.facts: list[Unseen] = []
-        self.arrays: dict[int, int] = {}  # export -> events recorded when its array was gone
+        self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
         self._next_memory = 0
         self._entered = 0
@@ -67,17 +64,15 @@ class Contents:
         """Remember that the memory of ``tensors[0]`` has been handed out."""
         if name not in _SHARING or not tensors:
             return
-        recorder = self._recorder
-        storage = recorder.who.storage_of(tensors[0])
+        tape = self._tape
+        storage = tape.who.storage_of(tensors[0])
         if storage is not None:
-            recorder.exports[storage.serial] = event
+            tape.exports[storage.serial] = event
             self._follow(storage.serial, event, result)
         if storage is None or tensors[0].device.type != "cpu":
             return
         if storage.nbytes > LIMIT:
-            recorder.gap(
-                f"writes through an array on more than {LIMIT >> 20} MiB are not looked for"
-            )
+            tape.gap("array-large", f"{LIMIT >> 20} MiB")
             return
         watch = self.watched.get(storage.serial)
         if watch is None:
@@ -93,7 +88,7 @@ class Contents:
             weakref.finalize(array, self._released, storage, event).atexit = False
         except TypeError:  # a capsule: how long it is held cannot be known
             return
-        self.arrays[event] = UNKNOWN
+        self.lives[event] = UNKNOWN
 
     def _gone(self, serial: int) -> Any:
         return lambda _: self._forget(serial)
@@ -105,17 +100,17 @@ class Contents:
 
     def _released(self, serial: int, event: int) -> None:
         """One exported array is gone; with the last one nobody can write unheard any more."""
-        now = self._recorder.now()
+        now = self._tape.now()
         if now > event + 1:
-            self.arrays[event] = now
+            self.lives[event] = now
         else:  # in passing: most are
-            self.arrays.pop(event, None)
+            self.lives.pop(event, None)
         watch = self.watched.get(serial)
         if watch is not None:
             watch.holders -= 1
             if watch.holders <= 0:
                 # A write may have happened just before: look once more, then forget.
-                self._look(watch, self._recorder.now(), UNKNOWN)
+                self._look(watch, self._tape.now(), UNKNOWN)
                 self._forget(serial)
 
     # -- back in -----------------------------------------------------------------------------
@@ -125,16 +120,18 @@ class Contents:
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
             return
         root, tensor = _root(data)
-        recorder = self._recorder
+        tape = self._tape
         if tensor is not None:
             # The array's base may be another tensor object on the memory that was exported.
-            source = recorder.who.storage_of(tensor)
-            export = recorder.exports.get(source.serial) if source is not None else None
+            source = tape.who.storage_of(tensor)
+            export = tape.exports.get(source.serial) if source is not None else None
             if export is not None:
-                recorder.bridges.append(Bridge(export, event, True, "the NumPy array"))
+                tape.bridges.append(
+                    Bridge(EventId(export), EventId(event), True, "the NumPy array")
+                )
         if not isinstance(result, torch.Tensor):
             return
-        storage = recorder.who.storage_of(result)
+        storage = tape.who.storage_of(result)
         if storage is None or storage.memory != UNKNOWN:
             return
         address = _address(root if tensor is None else tensor)
@@ -142,11 +139,11 @@ class Contents:
         if address is None or start is None:
             return
         if tensor is not None:
-            origin = recorder.who.storage_of(tensor)
+            origin = tape.who.storage_of(tensor)
             if origin is None or not 0 <= start - address < max(1, origin.nbytes):
                 return
             if origin.memory == UNKNOWN:
-                origin.memory = self._memory()
+                origin.memory = self.new_memory()
             storage.memory, storage.start = origin.memory, origin.start + start - address
             return
         if 0 <= start - address < max(1, getattr(root, "nbytes", 0)):
@@ -160,9 +157,7 @@ class Contents:
         if serial in self.watched or memory.nbytes() > LIMIT:
             return
         if self._entered >= ENTERED:
-            self._recorder.gap(
-                f"writes to arrays under more than {ENTERED} tensors are not looked for"
-            )
+            self._tape.gap("array-many", str(ENTERED))
             return
         self._entered += 1
         watch = self.watched[serial] = _Watch(serial, event)
@@ -171,14 +166,15 @@ class Contents:
         watch.tensor = weakref.ref(memory, self._gone(serial))
         watch.sum = self._sum(memory)
 
-    def _memory(self) -> int:
+    def new_memory(self) -> int:
+        """Return a number for a piece of memory that several storages wrap."""
         self._next_memory += 1
         return self._next_memory - 1
 
     def _memory_of(self, root: Any) -> int:
         known = self._memories.get(id(root))
         if known is None:
-            known = self._memories[id(root)] = self._memory()
+            known = self._memories[id(root)] = self.new_memory()
             try:
                 weakref.finalize(root, self._memories.pop, id(root), None).atexit = False
             except TypeError:
@@ -192,19 +188,19 @@ class Contents:
         for snapshot in reads:
             watch = self.watched.get(snapshot[1])
             if watch is not None:
-                self._look(watch, self._recorder.now(), site)
+                self._look(watch, self._tape.now(), site)
 
     def compare_all(self, site: int) -> None:
         """Before calls that read what no argument tells of (a backward pass, a step)."""
         for watch in list(self.watched.values()):
-            self._look(watch, self._recorder.now(), site)
+            self._look(watch, self._tape.now(), site)
 
     def written(self, storage: torch.UntypedStorage, site: int) -> None:
         """Note a write through a storage itself, which moves no version."""
-        known = self._recorder.who.storages.get(id(storage))
+        known = self._tape.who.storages.get(id(storage))
         if known is not None:
-            now = self._recorder.now()
-            self.facts.append(Unseen(known.serial, now - 1, now, UNKNOWN, site))
+            now = self._tape.now()
+            self._found(known.serial, now - 1, now, UNKNOWN, site)
             watch = self.watched.get(known.serial)
             if watch is not None:
                 self._accept(watch)
@@ -217,18 +213,33 @@ class Contents:
             return
         found = self._sum(storage)
         if found != watch.sum:
-            self.facts.append(Unseen(watch.storage, watch.seen, now, watch.event, site))
+            self._found(watch.storage, watch.seen, now, watch.event, site)
         watch.sum = found
         watch.seen = now
+
+    def _found(self, storage: int, after: int, before: int, export: int, site: int) -> None:
+        self.facts.append(
+            Unseen(StorageId(storage), Moment(after), Moment(before), EventId(export), SiteId(site))
+        )
+
+    def array_facts(self) -> list[ArrayFact]:
+        """Return the lives of the arrays handed out, in the order of their exports."""
+        return [ArrayFact(EventId(at), Moment(gone)) for at, gone in sorted(self.lives.items())]
+
+    def join(self, source: torch.Tensor, result: torch.Tensor) -> None:
+        """Give two storages that hold the same memory one number for it."""
+        ours, theirs = self._tape.who.storage_of(source), self._tape.who.storage_of(result)
+        if ours is None or theirs is None or ours is theirs:
+            return
+        if ours.memory == UNKNOWN:
+            ours.memory = self.new_memory()
+        theirs.memory, theirs.start = ours.memory, ours.start
 
     def _late(self) -> bool:
         """Whether comparing has taken its share of the run."""
         if self._spent <= SHARE * (time.perf_counter() - self._began) + 0.5:
             return False
-        self._recorder.gap(
-            "writes through exported arrays were no longer looked for:"
-            f" comparing had taken {SHARE:.0%} of the run"
-        )
+        self._tape.gap("array-time", f"{SHARE:.0%}")
         return True
 
     def wrote(self, writes: tuple[Snapshot, ...]) -> None:
@@ -251,7 +262,7 @@ class Contents:
         storage = watch.tensor() if watch.tensor is not None else None
         if storage is not None:
             watch.sum = self._sum(storage)
-            watch.seen = self._recorder.now()
+            watch.seen = self._tape.now()
 
     def _sum(self, storage: torch.UntypedStorage) -> int:
         began = time.perf_counter()

@@ -30,10 +30,10 @@ import torch._guards
 from tether.record.mode_stack import listener_here, muted, off_the_stack
 
 if TYPE_CHECKING:
-    from tether.record.recorder import Listener, Recorder
+    from tether.record.listener import Listener
+    from tether.record.tape import Tape
 
 _DYNAMO = "torch._dynamo"
-GAP = "a compiled region is one call here: what it does inside is not seen (--eager shows it)"
 
 
 class _Region:
@@ -42,19 +42,19 @@ class _Region:
     def __init__(
         self, listener: Listener, frame: types.FrameType, aside: AbstractContextManager[None]
     ) -> None:
-        recorder = listener.recorder
+        tape = listener.tape
         self.listener = listener
         with muted(listener):
-            self.place = recorder.places.user_place(frame)
-            recorder.gap(GAP, self.place[0])
+            self.place = tape.places.user_place(frame)
+            tape.gap("compiled", "", self.place[0])
             variables = _variables(frame, "args", "kwargs", "fn")
             owner = getattr(variables.get("fn"), "__self__", None)
             held = owner.parameters() if isinstance(owner, torch.nn.Module) else ()
             tensors = listener.tensors_in(variables.get("args"), variables.get("kwargs"), *held)
             self.name = getattr(variables.get("fn"), "__qualname__", "")
             self.tensors = tensors
-            self.reads = tuple(recorder.who.snapshot(one) for one in tensors)
-            self.span = recorder.open_span("compiled", self.name, self.place[0], listener.span)
+            self.reads = tuple(tape.who.snapshot(one) for one in tensors)
+            self.span = tape.open_span("compiled", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
         self.off = off_the_stack(listener)
         self.off.__enter__()
@@ -63,10 +63,10 @@ class _Region:
 
     def end(self, frame: types.FrameType) -> None:
         """Hear again, and append the event."""
-        listener, recorder = self.listener, self.listener.recorder
+        listener, tape = self.listener, self.listener.tape
         listener.span = self.outer
         self.aside.__exit__(None, None, None)
-        if not recorder.active:
+        if not tape.active:
             return
         self.off.__exit__()
         with muted(listener):
@@ -77,10 +77,10 @@ class _Region:
                 if before[2] >= 0 and one._version != before[2]
             ]
             event = listener.note(
-                "compiled", self.place, results=results, writes=written, note=self.name,
+                "compiled", self.place, results=results, writes=written, detail=self.name,
                 snapshots=self.reads,
             )  # fmt: skip
-            recorder.close_span(self.span, event)
+            tape.close_span(self.span, event)
 
 
 class Compiled:
@@ -88,12 +88,12 @@ class Compiled:
 
     def __init__(
         self,
-        recorder: Recorder,
+        tape: Tape,
         suspended: Callable[[], AbstractContextManager[None]],
         *,
         eager: bool,
     ) -> None:
-        self._recorder = recorder
+        self._tape = tape
         self._suspended = suspended
         self._eager = eager
         self._threads = threading.local()
@@ -116,7 +116,7 @@ class Compiled:
 
     def importing(self) -> AbstractContextManager[None]:
         """Step aside while dynamo is being imported."""
-        return self._suspended() if self._recorder.active else nullcontext()
+        return self._suspended() if self._tape.active else nullcontext()
 
     def imported(self) -> None:
         """Replace the function by which dynamo sets its callback."""
@@ -137,7 +137,7 @@ class Compiled:
         self._undo.append(undo)
 
     def _watching(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        recorder, threads = self._recorder, self._threads
+        tape, threads = self._tape, self._threads
         compiling = torch._guards.CompileContext.try_get
 
         @functools.wraps(original)
@@ -147,14 +147,14 @@ class Compiled:
             running = getattr(threads, "running", None)
             try:
                 if callback is not None and running is None:
-                    listener = listener_here(recorder)
+                    listener = listener_here(tape)
                     if listener is not None:
                         threads.running = _Region(listener, sys._getframe(1), self._suspended())
                 elif callback is None and running is not None:
                     threads.running = None
                     running.end(sys._getframe(1))
             except Exception as error:  # noqa: BLE001
-                recorder.failed("compiled region", error)
+                tape.failed("compiled region", error)
             return original(callback)
 
         return _maybe_set_eval_frame

@@ -1,16 +1,18 @@
-"""What the recorder needs to know of a function before it calls it: its name, and how quiet it is.
+"""What kinds of functions there are, as the recorder meets them in ``__torch_function__``.
 
-Which functions exist is not listed: any torch function is heard. Listed are only those that say
-nothing about ties (a shape, a dtype, a device), and those whose result is a Python value that can
-carry a tensor's numbers out.
+Nothing has to be listed: any torch function is recorded. Listed are only those that say nothing
+about ties (a shape, a dtype, a device), and those of which more is to be noted than what they
+read, returned and wrote: `learn` gives each of them a `Special`, once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tether.facts import NON_BLOCKING, NONE, ON, OUT
 from tether.record.user_overrides import is_foreign
 
 # Attributes whose reading or writing is an event; every other getter tells nothing about ties.
@@ -48,17 +50,47 @@ ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombu
 MOVES = {"to", "cuda", "type", "copy_"}
 """Operations that may be told, by name or by place, not to wait for their copy."""
 
-SPECIAL = ENTRIES | MOVES | {"set_grad_enabled", "grad.__get__", "grad.__set__", "batch_norm",
-    "instance_norm", "register_hook"}  # fmt: skip
-"""Operations of which the recorder notes something of their own."""
+NORMALISING = {"batch_norm", "instance_norm"}
+"""Operations that write running statistics without moving their version."""
+
+
+class Call:
+    """One call of a function that has more to tell than its operands: its `Special` fills it in."""
+
+    __slots__ = ("args", "detail", "flags", "kwargs", "result", "site", "tensors", "unversioned")
+
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        tensors: list[torch.Tensor],
+        site: int,
+    ) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.result = result
+        self.tensors = tensors  # among the arguments
+        self.site = site
+        self.flags = 0
+        self.detail = ""
+        self.unversioned: list[torch.Tensor] = []  # written, though no version moved
+
+    def argument(self, place: int, name: str) -> Any:
+        """Return an argument that may be given by place or by name; None where it was not."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name)
+
+
+Special = Callable[[Call], None]
+"""Notes what is particular to a call of one function."""
 
 
 class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "aside", "changes_identity", "exits", "foreign", "moves", "name", "number", "originals",
-        "plain", "silent", "writes",
+        "aside", "changes_identity", "enters", "exits", "foreign", "name", "number", "originals",
+        "plain", "silent", "special", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -69,17 +101,34 @@ class Function:
         self.aside = silent  # silent or foreign: seldom, and not to be recorded as it stands
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = name in EXITS
+        self.enters = name in ENTRIES
         self.changes_identity = name in RETYPES
-        self.moves = name in MOVES
+        self.switches = name == "set_grad_enabled"
+        self.special = _SPECIALS.get(name)
+        # By its name: inference tensors keep no version, and some writes move none (`apply_`).
+        self.writes = _is_in_place(name) and not self.changes_identity and not _moves_no_bytes(name)
         # Nothing but reads, results and moved versions to tell of it.
-        self.plain = not (self.exits or self.changes_identity or name in SPECIAL)
-        # Inference tensors keep no version: then the name must tell whether it writes.
-        plain = name.removeprefix("_foreach_")
-        self.writes = (
-            (plain.endswith("_") and not plain.endswith("__"))
-            or name in ("__setitem__", "real.__set__", "imag.__set__")
-            or (name.startswith("__i") and name not in ("__invert__", "__int__", "__index__"))
+        self.plain = not (
+            self.exits or self.enters or self.changes_identity or self.switches or self.special
         )
+
+
+def _is_in_place(name: str) -> bool:
+    plain = name.removeprefix("_foreach_")
+    return (
+        (plain.endswith("_") and not plain.endswith("__"))
+        or name in ("__setitem__", "real.__set__", "imag.__set__")
+        or (name.startswith("__i") and name not in ("__invert__", "__int__", "__index__"))
+    )
+
+
+def _moves_no_bytes(name: str) -> bool:
+    """Whether PyTorch says that a call changes a tensor's shape or strides alone (`t_`)."""
+    packet = getattr(torch.ops.aten, name, None) if name.endswith("_") else None
+    if packet is None:
+        return False
+    overloads = [getattr(packet, one) for one in packet.overloads()]
+    return any(torch.Tag.inplace_view in one.tags for one in overloads)
 
 
 def learn(func: Any) -> Function:
@@ -109,6 +158,14 @@ def _classified(func: Any) -> Function:
     return Function(name, silent=name in _SILENT or asks)
 
 
+# -- what some of them have to tell ----------------------------------------------------------------
+
+
+def _moved(call: Call) -> None:
+    if call.kwargs.get("non_blocking") or first_bool(call.args):
+        call.flags |= NON_BLOCKING  # the result may not be there yet
+
+
 def first_bool(args: tuple[Any, ...]) -> bool:
     """Whether a call of `MOVES` was given ``non_blocking=True`` by place.
 
@@ -119,3 +176,51 @@ def first_bool(args: tuple[Any, ...]) -> bool:
         if type(argument) is bool:
             return argument
     return False
+
+
+def _switched(call: Call) -> None:
+    call.flags |= ON if call.args and call.args[0] else 0
+
+
+def _requires(call: Call) -> None:
+    wanted = call.argument(1, "requires_grad")
+    call.flags |= ON if wanted is None or wanted else 0
+
+
+def _gradient_read(call: Call) -> None:
+    call.flags |= NONE if call.result is None else 0
+
+
+def _gradient_assigned(call: Call) -> None:
+    call.flags |= NONE if len(call.tensors) == 1 else 0
+
+
+def _hooked(call: Call) -> None:
+    hook = call.argument(1, "hook")
+    call.detail = getattr(hook, "__qualname__", "")
+
+
+def _normalised(call: Call) -> None:
+    """Find the running statistics that a training batch norm wrote."""
+    named = call.kwargs.get("training", call.kwargs.get("use_input_stats"))
+    if not (named or (len(call.args) > 5 and call.args[5])):
+        return
+    found = (*call.args[1:3], call.kwargs.get("running_mean"), call.kwargs.get("running_var"))
+    call.unversioned += [one for one in found if isinstance(one, torch.Tensor)]
+
+
+_SPECIALS: dict[str, Special] = {
+    **dict.fromkeys(MOVES, _moved),
+    **dict.fromkeys(NORMALISING, _normalised),
+    "set_grad_enabled": _switched,
+    "requires_grad_": _requires,
+    "requires_grad.__set__": _requires,
+    "grad.__get__": _gradient_read,
+    "grad.__set__": _gradient_assigned,
+    "register_hook": _hooked,
+}
+
+
+def flags_of(call: Call) -> int:
+    """Return the flags that any call can have."""
+    return call.flags | (OUT if "out" in call.kwargs else 0)

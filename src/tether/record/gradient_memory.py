@@ -8,27 +8,24 @@ that was not asked for memory does without.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
-from tether.facts import Allocator, Attached
-from tether.record.gradients import gradient_of
-from tether.record.identity import is_leaf
-from tether.record.naming import items_of
-
-if TYPE_CHECKING:
-    from tether.record.recorder import Recorder
+from tether.facts import UNKNOWN, Allocator, Attached, Moment, SiteId, StorageId, TensorId
+from tether.record.gradients import GradientLog, gradient_of
+from tether.record.plain import items_of
+from tether.record.tape import Tape
 
 
-class Holdings:
+class GradientMemory:
     """What was found attached to other tensors so far."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        recorder.who.sizes = True
+    def __init__(self, tape: Tape, gradients: GradientLog) -> None:
+        self._tape = tape
+        self._gradients = gradients
+        tape.who.sizes = True
         self._known: set[int] = set()  # serial numbers of the tensors already told
         self._freed: set[int] = set()  # storages told to have been freed by a backward pass
         self.facts: list[Attached] = []
@@ -37,30 +34,33 @@ class Holdings:
 
     def before_backward(self) -> None:
         """Take note of what is alive as a backward pass begins."""
-        who = self._recorder.who
+        who = self._tape.who
         who.bury()
         running = self._began.setdefault(threading.get_ident(), [])
-        running.append((self._recorder.now(), who.storages_dead()))
+        running.append((self._tape.now(), who.storages_dead()))
 
     def backward_ended(self, site: int) -> None:
         """Tell what the backward pass that began last freed, of what was there before it."""
-        who = self._recorder.who
+        who = self._tape.who
         who.bury()
         running = self._began.get(threading.get_ident())
         if not running:
             return  # recording began in the midst of it
         began, deaths = running.pop()
-        now = self._recorder.now()
+        now = Moment(self._tape.now())
         for storage, born in who.storages_dead_since(deaths):
             if born <= began and storage not in self._freed:
                 self._freed.add(storage)
-                self.facts.append(Attached(-1, storage, "activation", -1, "", now, site))
+                freed = Attached(
+                    TensorId(UNKNOWN), StorageId(storage), "activation", TensorId(UNKNOWN), "", now,
+                    SiteId(site),
+                )  # fmt: skip
+                self.facts.append(freed)
 
-    def after_backward(self, site: int, leaves: dict[int, weakref.ref[torch.Tensor]]) -> None:
-        """Meet the gradients of these leaves, known by serial number."""
-        for serial, ref in list(leaves.items()):
-            leaf = ref()
-            if leaf is None or not is_leaf(leaf) or not self._recorder.gradients.safe(serial):
+    def after_backward(self, site: int) -> None:
+        """Meet the gradients of the leaves."""
+        for serial, leaf in self._gradients.leaves():
+            if not self._gradients.safe(serial):
                 continue
             gradient = gradient_of(leaf)
             if gradient is not None:
@@ -69,7 +69,7 @@ class Holdings:
     def after_step(self, site: int, optimizer: torch.optim.Optimizer) -> None:
         """Meet the state that an optimizer keeps for its tensors."""
         for owner, state in list(optimizer.state.items()):
-            of = self._recorder.who.serial(owner) if isinstance(owner, torch.Tensor) else -1
+            of = self._tape.who.serial(owner) if isinstance(owner, torch.Tensor) else -1
             for part, tensor in _tensors("", state, 0):
                 self._meet(tensor, "optimizer state", of, part, site)
 
@@ -81,11 +81,15 @@ class Holdings:
         part: str,
         site: int,
     ) -> None:
-        serial, storage = self._recorder.who.snapshot(tensor)[:2]
+        serial, storage = self._tape.who.snapshot(tensor)[:2]
         if serial not in self._known:
             self._known.add(serial)
-            now = self._recorder.now()
-            self.facts.append(Attached(serial, storage, kind, of, part, now, site))
+            self.facts.append(
+                Attached(
+                    TensorId(serial), StorageId(storage), kind, TensorId(of), part,
+                    Moment(self._tape.now()), SiteId(site),
+                )
+            )  # fmt: skip
 
     @staticmethod
     def allocators() -> list[Allocator]:

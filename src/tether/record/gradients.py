@@ -8,19 +8,18 @@ look costs a device synchronisation.
 
 from __future__ import annotations
 
+import ctypes
+import re
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 
-from tether.facts import UNKNOWN, Gradients, GradientStatus
-from tether.record.identity import is_leaf
-
-if TYPE_CHECKING:
-    from tether.record.recorder import Recorder
+from tether.facts import UNKNOWN, Gradients, GradientStatus, Moment, OptimizerId, SiteId, TensorId
+from tether.record.identity import TensorRef, is_leaf
+from tether.record.tape import Tape
 
 gradient_of: Callable[[torch.Tensor], torch.Tensor | None] = vars(torch._C.TensorBase)[
     "grad"
@@ -31,30 +30,39 @@ gradient_of: Callable[[torch.Tensor], torch.Tensor | None] = vars(torch._C.Tenso
 class GradientLog:
     """The gradients of the tensors that can be trained."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        tape.who.on_leaf = self.seen
+        tape.who.on_release = self._forget
         self.facts: list[Gradients] = []
-        self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}  # serial -> the leaf
+        self._leaves: dict[int, TensorRef] = {}  # serial -> the leaf
         self._alive: set[int] = set()  # serials whose gradient was once something
-        self._last: dict[str, dict[int, GradientStatus]] = {}
+        self._last: dict[str, dict[TensorId, GradientStatus]] = {}
         self._owners: dict[int, int] = {}  # serial -> the thread that met it; 0: several did
         self._trainers: set[int] = set()  # threads that have run a backward pass or a step
         self._looks = 0
         self._next_look = 1
 
-    def seen(self, tensor: torch.Tensor, serial: int) -> None:
+    def seen(self, ref: TensorRef) -> None:
         """Take note of a leaf that requires grad, met as an argument or a result of a call."""
         me = threading.get_ident()
-        if self._owners.setdefault(serial, me) != me:
-            self._owners[serial] = 0
-        if serial not in self._leaves:
-            leaves, owners = self._leaves, self._owners
+        if self._owners.setdefault(ref.serial, me) != me:
+            self._owners[ref.serial] = 0
+        self._leaves[ref.serial] = ref
 
-            def gone(_: object) -> None:
-                leaves.pop(serial, None)
-                owners.pop(serial, None)
+    def _forget(self, serial: int) -> None:
+        """Hold nothing of a tensor that is about to change places with another."""
+        self._leaves.pop(serial, None)
 
-            leaves[serial] = weakref.ref(tensor, gone)
+    def leaves(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the serial numbers of the leaves that are alive, and the leaves."""
+        for serial, ref in list(self._leaves.items()):
+            leaf = ref()
+            if leaf is None:
+                self._leaves.pop(serial, None)
+                self._owners.pop(serial, None)
+            elif is_leaf(leaf):
+                yield serial, leaf
 
     def trains(self) -> None:
         """Take note that this thread works on gradients."""
@@ -72,30 +80,28 @@ class GradientLog:
         others = self._trainers - {me}
         return not others or others.isdisjoint(sys._current_frames())
 
-    def hold(self, tensor: torch.Tensor) -> int:
+    def hold(self, tensor: torch.Tensor) -> TensorId:
         """Follow the gradient of `tensor`; return its serial number."""
-        serial = self._recorder.who.serial(tensor)
-        self.seen(tensor, serial)
-        return serial
+        serial = self._tape.who.serial(tensor)
+        ref = self._tape.who.find(tensor)
+        if ref is not None:
+            self.seen(ref)
+        return TensorId(serial)
 
     def after_backward(self, site: int) -> None:
         """Record which leaves have a gradient now.
 
         Those that only another thread may look at are taken to have one.
         """
-        status: dict[int, GradientStatus] = {}
-        for serial, ref in list(self._leaves.items()):
-            leaf = ref()
-            if leaf is None or not is_leaf(leaf):
-                continue
+        status: dict[TensorId, GradientStatus] = {}
+        for serial, leaf in self.leaves():
             if not self.safe(serial):
-                self._recorder.gap(_UNSEEN)
-                status[serial] = "unchecked"
+                self._tape.gap("gradient-threads")
+                status[TensorId(serial)] = "unchecked"
             else:
-                status[serial] = "none" if gradient_of(leaf) is None else "unchecked"
+                missing = gradient_of(leaf) is None
+                status[TensorId(serial)] = "none" if missing else "unchecked"
         self._add("backward", site, UNKNOWN, status)
-        if self._recorder.holdings is not None:
-            self._recorder.holdings.after_backward(site, self._leaves)
 
     def after_grad(
         self,
@@ -104,37 +110,36 @@ class GradientLog:
         found: Sequence[torch.Tensor | None],
     ) -> None:
         """Record which of the tensors given to ``autograd.grad`` it found a gradient for."""
-        status: dict[int, GradientStatus] = {}
+        status: dict[TensorId, GradientStatus] = {}
         for tensor, gradient in zip(asked, found, strict=True):
-            serial = self._recorder.who.serial(tensor)
+            serial = TensorId(self._tape.who.serial(tensor))
             status[serial] = "none" if gradient is None else "unchecked"
         self._add("asked", site, UNKNOWN, status)
 
-    def at_step(self, site: int, optimizer: int, tensors: Iterable[torch.Tensor]) -> None:
-        """Record the gradients that an optimizer is about to use."""
+    def before_step(self, tensors: Iterable[torch.Tensor]) -> dict[TensorId, GradientStatus]:
+        """Look at the gradients that an optimizer is about to use."""
         self.trains()
         self._looks += 1
         look = self._looks == self._next_look or self._looks <= 3
         if self._looks >= self._next_look:
             self._next_look = self._looks * 2
-        self._add("step", site, optimizer, self._statuses(tensors, look=look))
+        return self._statuses(tensors, look=look)
+
+    def stepped(self, site: int, optimizer: int, status: dict[TensorId, GradientStatus]) -> None:
+        """Record the gradients that a step has used, now that it has finished."""
+        self._add("step", site, optimizer, status)
 
     def at_end(self) -> None:
         """Record the gradients as the recording ends."""
-        leaves = [(serial, ref()) for serial, ref in list(self._leaves.items())]
-        alive = [
-            leaf
-            for serial, leaf in leaves
-            if leaf is not None and is_leaf(leaf) and self.safe(serial)
-        ]
+        alive = [leaf for serial, leaf in self.leaves() if self.safe(serial)]
         self._add("end", UNKNOWN, UNKNOWN, self._statuses(alive, look=True))
 
     def _statuses(
         self, tensors: Iterable[torch.Tensor], *, look: bool
-    ) -> dict[int, GradientStatus]:
-        status: dict[int, GradientStatus] = {}
+    ) -> dict[TensorId, GradientStatus]:
+        status: dict[TensorId, GradientStatus] = {}
         for tensor in tensors:
-            serial = self._recorder.who.serial(tensor)
+            serial = TensorId(self._tape.who.serial(tensor))
             gradient = gradient_of(tensor)
             if gradient is None:
                 status[serial] = "none"
@@ -147,26 +152,67 @@ class GradientLog:
         return status
 
     def _add(
-        self, moment: Any, site: int, optimizer: int, status: dict[int, GradientStatus]
+        self,
+        moment: Literal["backward", "asked", "step", "end"],
+        site: int,
+        optimizer: int,
+        status: dict[TensorId, GradientStatus],
     ) -> None:
         key = f"{moment} {optimizer}"
         last = self._last.get(key)
         if last == status:
             status = last  # thousands of equal steps share one table
         self._last[key] = status
-        self.facts.append(Gradients(moment, self._recorder.now(), site, optimizer, status))
-
-
-_UNSEEN = "several threads train: each looks only at the gradients of the tensors it met"
+        now = Moment(self._tape.now())
+        self.facts.append(Gradients(moment, now, SiteId(site), OptimizerId(optimizer), status))
 
 
 def _content(gradient: torch.Tensor) -> GradientStatus:
+    """Look whether a gradient is zero everywhere, without a call that anyone could hear.
+
+    Its bytes are read where they are. On another device, or where there are none of its own (a
+    sparse tensor, a wrapper), that cannot be done, and to wait for a device would slow the program.
+    """
     try:
-        values = gradient.detach()
-        if values.layout is torch.sparse_coo:
-            values = values._values()
-        if values.device.type == "meta":
+        if type(gradient) is not torch.Tensor or not gradient.is_cpu:
             return "unchecked"
-        return "some" if bool((values != 0).any()) else "zero"
+        size = gradient.numel() * gradient.element_size()
+        if gradient.layout is not torch.strided or not _dense(gradient):
+            return "unchecked"
+        first = gradient.data_ptr()
     except Exception:  # noqa: BLE001 -- a gradient may be of any type; then it stays unchecked
         return "unchecked"
+    for at in range(0, size, _CHUNK):
+        chunk = (ctypes.c_char * min(_CHUNK, size - at)).from_address(first + at)
+        if _NOT_ZERO.search(chunk) and not _minus_zeros(chunk, gradient):
+            return "some"
+    return "zero"
+
+
+_CHUNK = 1 << 20
+_NOT_ZERO = re.compile(rb"[^\x00]")
+_PERHAPS = re.compile(rb"[^\x00\x80]")  # the sign of a minus zero is all that it has
+_WORDS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def _minus_zeros(chunk: Any, gradient: torch.Tensor) -> bool:
+    """Whether a stretch of a gradient that is not all zero bytes is zeros of either sign."""
+    if _PERHAPS.search(chunk):
+        return False
+    if not (gradient.is_floating_point() or gradient.is_complex()):
+        return False
+    width = gradient.element_size() // (2 if gradient.is_complex() else 1)
+    word: Any = _WORDS[width]
+    numbers = memoryview(chunk).cast("B").cast(word)
+    sign = 1 << (8 * width - 1)
+    return not any(number & ~sign for number in numbers)
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements fill one stretch of memory, in whatever order."""
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != reach:
+            return False
+        reach *= size
+    return True

@@ -12,17 +12,19 @@ kept by the million would slow the program's own garbage collections.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, Operand, StorageFact, TensorFact
+from tether.facts import UNKNOWN, GapCode
 from tether.record.events import EventLog
-from tether.store.journal import operand
+from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]
 """What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage,
@@ -33,7 +35,7 @@ _without_subclasses = torch._C.DisableTorchFunctionSubclass
 _Tensor = torch.Tensor
 
 
-class _TensorRef(weakref.ref):  # type: ignore[type-arg]
+class TensorRef(weakref.ref):  # type: ignore[type-arg]
     """A weak reference that is also the entry of its tensor."""
 
     __slots__ = ("born", "key", "kind", "serial", "snapshot", "wrapped")
@@ -58,10 +60,10 @@ class _StorageRef(weakref.ref):  # type: ignore[type-arg]
     start: int
 
 
-_pack_row = struct.Struct("8q").pack
-pack_tensor = struct.Struct("4q").pack
-pack_storage = struct.Struct("7q").pack
-_STORAGE_SIZE = 7 * 8
+_pack_row = struct.Struct(f"{len(OPERAND)}q").pack
+_pack_tensor = struct.Struct(f"{len(TENSOR)}q").pack
+_pack_storage = struct.Struct(f"{len(STORAGE)}q").pack
+_STORAGE_SIZE = len(STORAGE) * 8
 _LATEST = 4096
 """Snapshots that may not have found their event yet."""
 
@@ -69,11 +71,12 @@ _LATEST = 4096
 class Identities:
     """Tensors and storages of one recording, by serial number."""
 
-    def __init__(self, on_gap: Callable[[str], None], log: EventLog) -> None:
+    def __init__(self, on_gap: Callable[[GapCode, str], None], log: EventLog) -> None:
         self._log = log  # whose count of events is the time
-        self.on_leaf: Callable[[torch.Tensor, int], None] = lambda *_: None
+        self.on_leaf: Callable[[TensorRef], None] = lambda _: None
+        self.on_release: Callable[[int], None] = lambda _: None
         self._on_gap = on_gap
-        self.tensors: dict[int, _TensorRef] = {}
+        self.tensors: dict[int, TensorRef] = {}
         self.storages: dict[int, _StorageRef] = {}
         self.sizes = False  # whether storages that grow are measured again
         self._next_tensor = count().__next__
@@ -90,11 +93,11 @@ class Identities:
         # The weak references whose objects are gone, until `bury` takes note of it: it is called
         # before the time moves on and before anything is looked up. A weak reference that calls
         # back into Python costs three times one that appends itself to a list.
-        self.dead: list[Any] = []  # of _TensorRef and _StorageRef
+        self.dead: list[Any] = []  # of TensorRef and _StorageRef
         self._mourn = self.dead.append
         self.dead_tensors = bytearray()  # serial, kind, born, died
         self.dead_storages = bytearray()  # serial, bytes, device, born, freed, memory, start
-        self.cut = dict.fromkeys(("rows", "dead_tensors", "dead_storages"), 0)  # bytes forgotten
+        self.rewritten = 0  # how often the start of these was forgotten
         self.categories: dict[type, int] = {
             torch.Tensor: PLAIN,
             torch.nn.Parameter: PLAIN,
@@ -137,7 +140,7 @@ class Identities:
             return known  # an inference tensor: it has no version to compare
         return self._look(tensor, ref)
 
-    def find(self, tensor: torch.Tensor) -> _TensorRef | None:
+    def find(self, tensor: torch.Tensor) -> TensorRef | None:
         """Entry of a tensor that was met before; None for any other."""
         if self.dead:
             self.bury()
@@ -156,27 +159,32 @@ class Identities:
 
     def meet(self, tensor: torch.Tensor) -> Snapshot:
         """Look for the first time at a tensor that `tensors` does not know."""
-        ref = _TensorRef(tensor, self._mourn)
-        ref.key = key = id(tensor)
-        ref.serial = self._next_tensor()
+        ref = self._enter(tensor, self._next_tensor())
+        if type(tensor) is _Tensor:
+            try:
+                ref.snapshot = result = self._read(tensor, ref)
+                if result[3] and result[4]:
+                    self.on_leaf(ref)
+            except Exception:  # noqa: BLE001 -- it has no memory of its own, say
+                result = self._look(tensor, ref)
+        else:
+            result = self._look(tensor, ref)
+        self.tensors[ref.key] = ref
+        return result
+
+    def _enter(self, tensor: torch.Tensor, serial: int) -> TensorRef:
+        """Return a new entry for a tensor of this number; nothing was looked at yet."""
+        ref = TensorRef(tensor, self._mourn)
+        ref.key = id(tensor)
+        ref.serial = serial
         kind = type(tensor)
         number = self.names.get(kind)
         ref.kind = self._number(kind, kind.__name__) if number is None else number
         ref.born = self._log.count
         ref.wrapped = False
-        if kind is _Tensor:
-            try:
-                ref.snapshot = result = self._read(tensor, ref)
-                if result[3] and result[4]:
-                    self.on_leaf(tensor, result[0])
-            except Exception:  # noqa: BLE001 -- it has no memory of its own, say
-                result = self._look(tensor, ref)
-        else:
-            result = self._look(tensor, ref)
-        self.tensors[key] = ref
-        return result
+        return ref
 
-    def _look(self, tensor: torch.Tensor, ref: _TensorRef) -> Snapshot:
+    def _look(self, tensor: torch.Tensor, ref: TensorRef) -> Snapshot:
         try:
             if self.categories.get(type(tensor)) == PLAIN:
                 snapshot = self._read(tensor, ref)
@@ -188,10 +196,10 @@ class Identities:
             snapshot = self._read_wrapper(tensor, ref, error)
         ref.snapshot = snapshot
         if snapshot[3] and snapshot[4]:
-            self.on_leaf(tensor, snapshot[0])
+            self.on_leaf(ref)
         return snapshot
 
-    def _read(self, tensor: torch.Tensor, ref: _TensorRef, base: Any = None) -> Snapshot:
+    def _read(self, tensor: torch.Tensor, ref: TensorRef, base: Any = None) -> Snapshot:
         """Take a row of `tensor`; its memory is that of `base`, where it has none of its own."""
         leaf = True
         if requires_grad := tensor.requires_grad:
@@ -234,9 +242,7 @@ class Identities:
         )  # fmt: skip
         return (serial, known.serial, version, requires_grad, leaf, row)
 
-    def _read_wrapper(
-        self, tensor: torch.Tensor, ref: _TensorRef, error: BaseException
-    ) -> Snapshot:
+    def _read_wrapper(self, tensor: torch.Tensor, ref: TensorRef, error: BaseException) -> Snapshot:
         """Look at a tensor without memory of its own: the memory is that of what it wraps."""
         with _without_subclasses():
             inner = _innermost(tensor)
@@ -244,10 +250,8 @@ class Identities:
                 ref.kind = self._number("functorch wrapper", "functorch wrapper")
                 return self._read(tensor, ref, inner)
             name = type(tensor).__name__
-            self._on_gap(
-                f"the memory of a {name} with layout {_layout(tensor)} cannot be seen"
-                f" ({_first_line(error)})"
-            )
+            detail = f"{name} with layout {_layout(tensor)} ({_first_line(error)})"
+            self._on_gap("memory", detail)
             requires_grad = bool(tensor.requires_grad)
             leaf = is_leaf(tensor) if requires_grad else True
             storage, version = self._components(tensor), version_of(tensor)
@@ -261,7 +265,12 @@ class Identities:
             return (ref.serial, storage, version, requires_grad, leaf, row)
 
     def _components(self, tensor: torch.Tensor) -> int:
-        """Storage of the values of a sparse or nested tensor, so that data flow is not lost."""
+        """Storage of the values of a sparse or nested tensor, so that data flow is not lost.
+
+        To ask for them is a call of PyTorch: under a profiler it would be listed as the program's.
+        """
+        if _profiled():
+            return UNKNOWN
         for name in ("_values", "_nested_tensor_storage_offsets", "values"):
             try:
                 found = self.storage_of(getattr(tensor, name)())
@@ -270,6 +279,31 @@ class Identities:
             if found is not None:
                 return found.serial
         return UNKNOWN
+
+    # -- objects that change places ----------------------------------------------------------
+
+    @contextlib.contextmanager
+    def let_go(self, *tensors: torch.Tensor) -> Iterator[None]:
+        """Hold no weak reference to some tensors for the length of a block that swaps them.
+
+        ``torch.utils.swap_tensors`` refuses tensors that have one. Afterwards each object is known
+        by the number that it had: it is the variable's, whatever its memory and class are now.
+        """
+        entries = []
+        for tensor in tensors:
+            ref = self.tensors.pop(id(tensor), None)
+            if ref is not None:
+                entries.append((tensor, ref.serial, ref.born))
+                self.on_release(ref.serial)
+            del ref
+        try:
+            yield
+        finally:
+            for tensor, serial, born in entries:
+                again = self._enter(tensor, serial)
+                again.born = born
+                self._look(tensor, again)
+                self.tensors[again.key] = again
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -303,38 +337,44 @@ class Identities:
                 ref = dead[-1]
                 del dead[-1]
                 key = ref.key
-                if ref.__class__ is _TensorRef:
+                if ref.__class__ is TensorRef:
                     if key in tensors and tensors[key] is ref:
                         del tensors[key]
-                    self.dead_tensors += pack_tensor(ref.serial, ref.kind, ref.born, now)
+                    self.dead_tensors += _pack_tensor(ref.serial, ref.kind, ref.born, now)
                 else:
                     if key in storages and storages[key] is ref:
                         del storages[key]
-                    self.dead_storages += pack_storage(
+                    self.dead_storages += _pack_storage(
                         ref.serial, ref.nbytes, ref.device, ref.born, now, ref.memory, ref.start
                     )
         except IndexError:
             return  # another thread buried the last one
 
-    def forget(self, wanted: set[int], since: int, *, storages: bool) -> None:
+    def forget(self, wanted: Numbers, since: int, *, storages: bool) -> None:
         """Drop the snapshots that no event holds and the lives that ended before `since`.
 
         `wanted` are the rows that events hold; those of living tensors and the latest are kept
         too. `storages`: forget the lives of storages as well.
         """
-        wanted |= {ref.snapshot[5] for ref in list(self.tensors.values())}
-        size = len(self.rows) - 64 * _LATEST  # what other threads are adding stays as it is
+        alive = np.array([ref.snapshot[5] for ref in list(self.tensors.values())], np.int64)
+        size = len(self.rows) - 8 * len(OPERAND) * _LATEST  # others may be adding to the rest
         if size > 0:
-            old = bytes(self.rows[:size])
-            kept = b"".join([old[at : at + 64] for at, row in _every(old, 8, 0) if row in wanted])
-            self.rows[:size] = kept
-            self.cut["rows"] += size - len(kept)
-        for name, width, field in (("dead_tensors", 4, 3), ("dead_storages", 7, 4)):
-            if name == "dead_tensors" or storages:
-                lives: bytearray = getattr(self, name)
-                gone = _before(lives, width, field, since)
-                del lives[:gone]
-                self.cut[name] += gone
+            old = _table(self.rows[:size], len(OPERAND))
+            kept = old[np.isin(old[:, 0], np.concatenate([wanted, alive]))]
+            self.rows[:size] = kept.tobytes()
+        for lives, width, field in (
+            (self.dead_tensors, len(TENSOR), 3),
+            (self.dead_storages, len(STORAGE), 4),
+        ):
+            if lives is self.dead_tensors or storages:
+                ended = _table(lives, width)[:, field]
+                del lives[: int(np.searchsorted(ended, since)) * width * 8]
+        self.rewritten += 1
+
+    def living(self) -> set[int]:
+        """Return the serial numbers of the tensors that are alive."""
+        self.bury()
+        return {ref.serial for ref in list(self.tensors.values())}
 
     def storages_dead(self) -> int:
         """Count the storages buried so far."""
@@ -342,8 +382,8 @@ class Identities:
 
     def storages_dead_since(self, count: int) -> list[tuple[int, int]]:
         """Return (serial number, birth) of the storages buried after the first `count`."""
-        rows = memoryview(bytes(self.dead_storages[count * _STORAGE_SIZE :])).cast("q")
-        return [(rows[i], rows[i + 3]) for i in range(0, len(rows), 7)]
+        rows = _table(self.dead_storages[count * _STORAGE_SIZE :], len(STORAGE))
+        return [(row[0], row[3]) for row in rows.tolist()]
 
     def _number(self, key: Any, name: str) -> int:
         """Return the number of a name (of a class, dtype or device); it gets one when it is new."""
@@ -357,67 +397,40 @@ class Identities:
         """Return the names of classes, dtypes and devices, by their numbers."""
         return {n: text for text, n in list(self.names.items()) if isinstance(text, str)}
 
-    def living_tensors(self) -> list[tuple[int, int, int]]:
-        """Return serial number, number of the class name and birth of each tensor alive."""
-        return [(one.serial, one.kind, one.born) for one in list(self.tensors.values())]
+    def operand_table(self, first: int = 0) -> Numbers:
+        """Return the snapshots from byte `first` on, as lines of `store.columns.OPERAND`."""
+        return _table(self.rows[first:], len(OPERAND))
 
-    def living_storages(self) -> list[tuple[int, int, int, int, int, int]]:
-        """Return serial, bytes, number of the device, birth, memory and start of each alive."""
-        return [
-            (one.serial, one.nbytes, one.device, one.born, one.memory, one.start)
-            for one in list(self.storages.values())
-        ]
+    def tensor_table(self, dead: int = 0, since: int = 0) -> Numbers:
+        """Return lives of tensors, as lines of `store.columns.TENSOR`.
 
-    def operands(self, wanted: set[int]) -> dict[int, Operand]:
-        """Return the snapshots in the `wanted` rows."""
-        tuples = {number: value for value, number in self.tuples.items()}
-        names = self.texts()
-        rows = memoryview(bytes(self.rows)).cast("q")
-        return {
-            rows[i]: operand(rows[i + 1 : i + 8], tuples, names)
-            for i in range(0, len(rows), 8)
-            if rows[i] in wanted
-        }
+        Those that ended, from byte `dead` on, and of the living those numbered `since` or higher.
+        """
+        living = b"".join(
+            _pack_tensor(one.serial, one.kind, one.born, UNKNOWN)
+            for one in list(self.tensors.values())
+            if one.serial >= since
+        )
+        return _table(living + self.dead_tensors[dead:], len(TENSOR))
 
-    def tensor_facts(self) -> dict[int, TensorFact]:
-        """Return the life of every tensor met, by serial number."""
-        names = self.texts()
-        self.bury()
-        dead = memoryview(bytes(self.dead_tensors)).cast("q")
-        facts = {
-            dead[i]: TensorFact(names[dead[i + 1]], dead[i + 2], dead[i + 3])
-            for i in range(0, len(dead), 4)
-        }
-        for ref in list(self.tensors.values()):
-            facts[ref.serial] = TensorFact(names[ref.kind], ref.born)
-        return facts
+    def storage_table(self, dead: int = 0, since: int = 0) -> Numbers:
+        """Return lives of storages, as lines of `store.columns.STORAGE`.
 
-    def storage_facts(self) -> dict[int, StorageFact]:
-        """Return the life of every storage met, by serial number."""
-        names = self.texts()
-        self.bury()
-        dead = memoryview(bytes(self.dead_storages)).cast("q")
-        facts = {
-            dead[i]: StorageFact(dead[i + 1], names[dead[i + 2]], *dead[i + 3 : i + 7])
-            for i in range(0, len(dead), 7)
-        }
-        for ref in list(self.storages.values()):
-            facts[ref.serial] = StorageFact(
-                ref.nbytes, names[ref.device], ref.born, UNKNOWN, ref.memory, ref.start
+        Those that ended, from byte `dead` on, and of the living those numbered `since` or higher
+        and those that may have changed.
+        """
+        living = b"".join(
+            _pack_storage(
+                one.serial, one.nbytes, one.device, one.born, UNKNOWN, one.memory, one.start
             )
-        return facts
+            for one in list(self.storages.values())
+            if one.serial >= since or one.memory != UNKNOWN or self.sizes
+        )
+        return _table(living + self.dead_storages[dead:], len(STORAGE))
 
 
-def _every(data: bytes, width: int, field: int) -> Iterator[tuple[int, int]]:
-    """Return (first byte, one of its numbers) of each row of `width` numbers."""
-    numbers = memoryview(data).cast("q")
-    return zip(range(0, len(data), width * 8), numbers[field::width], strict=True)
-
-
-def _before(rows: bytearray, width: int, field: int, since: int) -> int:
-    """Return the bytes of the rows whose `field`, which only grows, is less than `since`."""
-    data = bytes(rows)
-    return next((at for at, when in _every(data, width, field) if when >= since), len(data))
+def _table(data: bytes | bytearray, width: int) -> Numbers:
+    return np.frombuffer(bytes(data), np.int64).reshape(-1, width)
 
 
 def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -442,6 +455,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
     return bool(_leaf_as_it_stands(tensor) if tensor._is_view() else tensor.is_leaf)
 
 
+_profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
 _leaf_as_it_stands = torch.ops.aten.is_leaf.default
 
 

@@ -13,7 +13,8 @@ from torch._C import (
 )
 
 if TYPE_CHECKING:
-    from tether.record.recorder import Listener, Recorder
+    from tether.record.listener import Listener
+    from tether.record.tape import Tape
 
 _mute = torch._C.DisableTorchFunction
 
@@ -35,17 +36,17 @@ def remove(listener: Listener) -> None:
         _push_on_torch_function_stack(mode)
 
 
-def listener_here(recorder: Recorder) -> Listener | None:
+def listener_here(tape: Tape) -> Listener | None:
     """Return the listener that hears this thread now; None where no mode is on.
 
     Inside a function that PyTorch hands to a mode, the mode is off the stack: what happens there
     belongs to that one call.
     """
-    if not recorder.active or not torch._C._is_torch_function_mode_enabled():
+    if not tape.active or not torch._C._is_torch_function_mode_enabled():
         return None
     for position in range(_len_torch_function_stack() - 1, -1, -1):
         mode = _get_function_stack_at(position)
-        if getattr(mode, "recorder", None) is recorder:
+        if getattr(mode, "tape", None) is tape:
             return mode  # type: ignore[no-any-return]
     return None
 
@@ -69,7 +70,7 @@ class muted:  # noqa: N801 -- reads as a statement
     def __exit__(self, _: object, error: BaseException | None, traceback: object) -> bool:
         self._off.__exit__(None, None, None)
         if isinstance(error, Exception):
-            self._listener.recorder.failed("a replaced function", error)
+            self._listener.tape.failed("a replaced function", error)
             return True
         return False
 

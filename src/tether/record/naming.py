@@ -13,15 +13,14 @@ import sys
 import time
 import types
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from tether.facts import Name
+from tether.facts import Moment, Name, TensorId
+from tether.record.plain import items_of
 from tether.record.sites import is_user_file
-
-if TYPE_CHECKING:
-    from tether.record.recorder import Recorder
+from tether.record.tape import Tape
 
 VISITS = 50_000  # objects that one search looks at
 DEPTH = 12  # steps from the variable
@@ -38,8 +37,8 @@ _LEAVES = (
 class Naming:
     """The names found so far, and the search for more."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
         self.facts: dict[tuple[int, str], Name] = {}
         self._count: dict[int, int] = {}
         self._asked = 0
@@ -101,8 +100,7 @@ class Naming:
         users: bool,
         listed: bool,
     ) -> None:
-        recorder = self._recorder
-        ref = recorder.who.find(tensor)
+        ref = self._tape.who.find(tensor)
         if ref is None:
             return  # never part of a call: nothing will be said of it
         key = (ref.serial, path)
@@ -110,7 +108,9 @@ class Naming:
             return
         self._count[ref.serial] = self._count.get(ref.serial, 0) + 1
         owner_class = type(owner).__name__ if owner is not None else ""
-        self.facts[key] = Name(ref.serial, path, recorder.now(), owner_class, users, module, listed)
+        self.facts[key] = Name(
+            TensorId(ref.serial), path, Moment(self._tape.now()), owner_class, users, module, listed
+        )
 
 
 def variables_of(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -160,14 +160,6 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         return
     for name, item in _attributes(value):
         yield f"{path}.{name}", item
-
-
-def items_of(value: Any) -> list[Any]:
-    """Return the items of a list, tuple or deque without running code of a subclass's own."""
-    for kind in (list, tuple, collections.deque):
-        if issubclass(type(value), kind):
-            return list(kind.__iter__(value))
-    return []
 
 
 def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tether.facts import UNKNOWN, Raised, Trace
-from tether.record.recorder import text_of
+from tether.facts import UNKNOWN, Raised, SiteId, Trace
 from tether.record.session import Session
 from tether.record.sites import CodePlaces, is_worn, site_at, without_our_frames
+from tether.record.tape import text_of
 
 Kind = Literal["script", "module", "code"]
 
@@ -133,7 +133,7 @@ class _Run:
                 return self._end(exit_code, error)
         except Exception as failure:
             self.session.mute()
-            if self.session.recorder.strict:
+            if self.session.recorder.tape.strict:
                 raise
             text = f"tether: there is no report: {type(failure).__name__}: {failure}\n"
             with contextlib.suppress(OSError):
@@ -147,15 +147,21 @@ class _Run:
         interrupted = isinstance(error, (KeyboardInterrupt, _Terminated))
         if error is not None:
             trace.outcome = "interrupted" if interrupted else "raised"
-            at = trace.dropped + len(trace.events)
             trace.raised.append(
-                Raised(at, type(error).__name__, text_of(error), _site_of(trace, error), fatal=True)
+                Raised(
+                    trace.ended, _kind(error), text_of(error), _site_of(trace, error), fatal=True
+                )
             )
         return self.finish(Ending(trace, exit_code, error, interrupted))
 
 
 class _Terminated(BaseException):
     """SIGTERM arrived."""
+
+
+def _kind(error: BaseException) -> str:
+    """Return what ended the program, in words that its user knows."""
+    return "SIGTERM" if isinstance(error, _Terminated) else type(error).__name__
 
 
 def run(
@@ -184,7 +190,7 @@ def run(
     sys.modules["__main__"] = one.main
     exit_code, error = 0, None
     if journal is not None:
-        session.keep_journal(os.path.realpath(journal), program.command, one.folder)
+        session.save_as_it_grows(os.path.realpath(journal), program.command, one.folder)
     session.start()
     try:
         exec(code, one.main.__dict__)  # noqa: S102 -- this is what running a program means
@@ -306,10 +312,25 @@ def _first_on_path(folder: str) -> None:
 
 
 def _wait_for_threads() -> None:
-    """Wait for the program's own threads, as Python does before it exits."""
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
-            thread.join()
+    """Wait for the program's own threads, as Python does before it exits.
+
+    First come the hooks by which an executor that was not shut down tells its workers to end;
+    each runs once, here and not again when Python exits.
+    """
+    hooks: list[Callable[[], None]] = getattr(threading, "_threading_atexits", [])
+    while hooks and _others():
+        hook = hooks.pop()
+        try:
+            hook()
+        except Exception:  # noqa: BLE001 -- Python too shows what a hook raises and goes on
+            sys.excepthook(*sys.exc_info())
+    for thread in _others():
+        thread.join()
+
+
+def _others() -> list[threading.Thread]:
+    me = threading.current_thread()
+    return [one for one in threading.enumerate() if not one.daemon and one is not me]
 
 
 def _exit_code(stop: SystemExit) -> int:
@@ -340,7 +361,7 @@ def _strip(error: BaseException | None, seen: set[int]) -> None:
     _strip(error.__context__, seen)
 
 
-def _site_of(trace: Trace, error: BaseException) -> int:
+def _site_of(trace: Trace, error: BaseException) -> SiteId:
     """Site in the facts of the innermost line of the user's that the exception passed."""
     last = UNKNOWN
     traceback = error.__traceback__
@@ -350,7 +371,7 @@ def _site_of(trace: Trace, error: BaseException) -> int:
         call = site_at(CodePlaces(traceback.tb_frame.f_code), traceback.tb_lasti)
         last = by_call.get(call[:5], by_line.get((call.file, call.line), last))
         traceback = traceback.tb_next
-    return last
+    return SiteId(last)
 
 
 def _on_terminate(one: _Run) -> Any:
@@ -364,7 +385,7 @@ def _on_terminate(one: _Run) -> Any:
     def terminate(_number: int, _frame: types.FrameType | None) -> None:
         if os.getpid() == one.process:
             one.session.mute()
-            one.end(143, _Terminated("SIGTERM"))
+            one.end(143, _Terminated())
         _die_of(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, terminate)

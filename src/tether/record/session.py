@@ -10,9 +10,10 @@ import torch
 
 from tether.facts import UNKNOWN, Trace
 from tether.record import mode_stack
+from tether.record.listener import Listener
 from tether.record.naming import variables_of
 from tether.record.patches import Patches
-from tether.record.recorder import Listener, Recorder
+from tether.record.recorder import Recorder
 
 
 class Session:
@@ -53,36 +54,36 @@ class Session:
     def _listen(self, thread: int) -> Listener:
         return Listener(self.recorder, thread)
 
-    def keep_journal(self, path: str, program: list[str], folder: str) -> None:
+    def save_as_it_grows(self, path: str, program: list[str], folder: str) -> None:
         """Save what is recorded of `program` at the absolute `path`, about once a second.
 
         Whatever kills the process, that file opens as a recording that says it is partial.
         """
-        self.recorder.keep_journal(path, program, folder)
+        self.recorder.save_as_it_grows(path, program, folder)
 
     def start(self) -> None:
         """Begin to hear this thread and all that start from now on."""
-        self._patches.on_step = self._stepped
-        self._patches.hook()
+        self._patches.optimizers.on_step = self._stepped
+        self._patches.optimizers.hook()
         _forked.add(self)
         if self._first <= 0 and (self._last is None or self._last > 0):
             self._begin()
         if self._first > 0 or self._last is not None:
             last = "" if self._last is None else str(self._last)
-            self.recorder.gap(f"only the optimizer steps {self._first}:{last} were recorded")
+            self.recorder.tape.gap("steps", f"{self._first}:{last}")
 
     def _begin(self) -> None:
-        self.recorder.active = True
+        self.recorder.tape.active = True
         self._patches.install()
         mode_stack.push(self._listener())
 
     def _end(self) -> None:
-        if self.recorder.active:
+        if self.recorder.tape.active:
             mode_stack.remove(self._listener())
             self._patches.restore()
-            self.recorder.active = False
-            if self.recorder.journal is not None:
-                self.recorder.journal.flush()
+            self.recorder.tape.active = False
+            if self.recorder.autosave is not None:
+                self.recorder.autosave.flush()
 
     def _stepped(self) -> None:
         """Count an optimizer step: recording may begin or end with it."""
@@ -101,28 +102,28 @@ class Session:
         self.mute()
         try:
             with torch._C.DisableTorchFunction():  # a user's subclass must not hear us look
-                recorder.contents.compare_all(UNKNOWN)  # what was written after the last call
+                recorder.arrays.compare_all(UNKNOWN)  # what was written after the last call
                 recorder.naming.search(variables_of(namespace or {}))
                 recorder.gradients.at_end()
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
-            recorder.failed("naming what is left at the end", error)
+            recorder.tape.failed("naming what is left at the end", error)
         trace = recorder.trace()
-        recorder.places.release()
+        recorder.tape.places.release()
         return trace
 
     def mute(self) -> None:
         """Hear nothing more, and put everything back. Safe to call twice."""
-        self._patches.on_step = lambda: None
+        self._patches.optimizers.on_step = lambda: None
         self._end()
         # PyTorch takes a mode off the stack for the length of a call, and puts it back after: if
         # recording ended within one, it came back.
         mode_stack.remove(self._listener())
-        self._patches.unhook()
+        self._patches.optimizers.unhook()
         _forked.discard(self)
 
     def in_child(self) -> None:
         """Fall silent in a forked process: its parent makes the report."""
-        self.recorder.active = False
+        self.recorder.tape.active = False
 
 
 _forked: set[Session] = set()
@@ -135,7 +136,7 @@ def _after_fork_in_child() -> None:
 
 def _before_fork() -> None:
     for session in _forked:
-        session.recorder.gap("a forked process (a data loader's worker?) is not heard")
+        session.recorder.tape.gap("child", "forked")
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -37,7 +37,7 @@ class unchanged:  # noqa: N801 -- used as `with tether.unchanged(x):`
 
     def __enter__(self) -> Self:
         self._before = [tensor.detach().clone() for tensor in self._tensors]
-        who = self._session.recorder.who
+        who = self._session.recorder.tape.who
         self._serials = [who.serial(tensor) for tensor in self._tensors]
         self._session.start()
         return self

@@ -11,6 +11,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -163,7 +164,7 @@ class _Annotation:
             if name:
                 self.named[site.file, scope, name].add(memory(one))
 
-    def _mark(self, event: Event, at: Key, before: set[int]) -> None:
+    def _mark(self, event: Event, at: Key, before: AbstractSet[int]) -> None:
         if self.history.inside(event, "function", "backward") >= 0:
             return
         if _cuts(event):

@@ -249,7 +249,7 @@ def _sharing(about: Findings) -> set[tuple[str, str]]:
 def _totals(about: Findings) -> Totals:
     trace = about.trace
     return Totals(
-        trace.dropped + len(trace.events),
+        trace.ended,
         sum(row.count for row in about.copies),
         sum(row.bytes for row in about.copies),
         Memory(History(trace)).peak,

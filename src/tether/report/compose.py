@@ -26,6 +26,7 @@ from tether.report.document import (
     Table,
 )
 from tether.report.filters import Selection, shown_line, shown_path
+from tether.report.gaps import gap_rows
 from tether.report.gradients import Gradient
 from tether.source.edits import apply
 from tether.source.syntax import source_of
@@ -125,7 +126,7 @@ def _summary(about: Findings) -> list[Block]:
         phrases.pop()
     else:
         phrases = [Phrase("nothing to report", "good")]
-    calls = counted(trace.dropped + len(trace.events), "call")
+    calls = counted(trace.ended, "call")
     tail = f" in {calls} recorded{_ENDED[trace.outcome]}"
     blocks: list[Block] = [Paragraph((*phrases, Phrase(tail, "dim")))]
     if trace.dropped:
@@ -425,22 +426,17 @@ def _cut_table(
 
 
 def _gaps(about: Findings) -> list[Block]:
-    gaps = gap_counts(about.trace)
+    gaps = gap_rows(about.trace)
     if not gaps:
         return []
     blocks: list[Block] = [Heading("what could not be seen")]
-    for reason, count in gaps[:MANY_GAPS]:
+    for _, reason, count in gaps[:MANY_GAPS]:
         times = f" ({count:,} times)" if count > 1 else ""
         blocks.append(Paragraph((Phrase("- "), Phrase(reason), Phrase(times, "dim"))))
     if gaps[MANY_GAPS:]:
         text = f"... and {counted(len(gaps) - MANY_GAPS, 'more reason')}; --json has all"
         blocks.append(Paragraph((Phrase(text, "dim"),)))
     return blocks
-
-
-def gap_counts(trace: Trace) -> list[tuple[str, int]]:
-    """Return each reason for a gap and how often it was given, most often first."""
-    return Counter(gap.reason for gap in trace.gaps).most_common()
 
 
 def counted(number: int, one: str, many: str = "") -> str:

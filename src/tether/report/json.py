@@ -12,8 +12,9 @@ from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.compose import Findings, gap_counts
+from tether.report.compose import Findings
 from tether.report.filters import shown_path
+from tether.report.gaps import gap_rows
 
 SCHEMA = 1
 
@@ -55,7 +56,9 @@ def to_json(about: Findings) -> dict[str, Any]:
             for row in about.copies
         ],
         "memory": {"peak_bytes": memory.peak, "lines": memory_lines(memory, folder)},
-        "gaps": [{"reason": reason, "count": count} for reason, count in gap_counts(trace)],
+        "gaps": [
+            {"code": row.code, "reason": row.reason, "count": row.times} for row in gap_rows(trace)
+        ],
     }
 
 

@@ -84,7 +84,7 @@ def moment_of(memory: Memory, history: History, moment: str) -> int:
     if moment == "peak":
         return memory.peak_at
     if moment == "end":
-        return history.trace.dropped + len(history.events)
+        return history.trace.ended
     file, _, line = moment.rpartition(":")
     if not file or not line.isdigit():
         raise LookupError(f"--map takes peak, end or FILE:LINE, not {moment!r}")

@@ -51,8 +51,8 @@ def drawings(history: History) -> list[Drawing]:
 
 
 def _drawing(memory: Memory, device: str, history: History) -> Drawing:
-    first = history.trace.dropped
-    span = max(1, len(history.events))
+    first = history.trace.event_id(0) if history.events else 0
+    span = max(1, history.trace.ended - first)
 
     def percent(at: int) -> float:
         return round(min(100.0, max(0.0, 100 * (at - first) / span)), 2)

@@ -269,5 +269,5 @@ class Recording:
         return self._repr_mimebundle_().get("text/html", "")
 
     def __repr__(self) -> str:
-        events = self.trace.dropped + len(self.trace.events)
+        events = self.trace.ended
         return f"<tether recording of {events:,} calls>"

@@ -14,9 +14,10 @@ from urllib.parse import quote
 import tether
 from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
-from tether.report.compose import Findings, gap_counts
+from tether.report.compose import Findings
 from tether.report.copies import SHOWN
 from tether.report.filters import shown_path
+from tether.report.gaps import gap_rows
 from tether.report.stable_places import fingerprint, key
 from tether.source.syntax import source_of
 from tether.verdicts import VERDICTS
@@ -48,7 +49,7 @@ def to_sarif(about: Findings) -> dict[str, Any]:
     slugs = list(dict.fromkeys(finding.slug for finding in about.findings))
     results = _Results(about, {slug: number for number, slug in enumerate(slugs)})
     invocation: dict[str, Any] = {"executionSuccessful": True}
-    notes = [_notification(reason, count) for reason, count in gap_counts(about.trace)]
+    notes = [_notification(reason, count) for _, reason, count in gap_rows(about.trace)]
     if notes:
         invocation["toolExecutionNotifications"] = notes
     run = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tether.facts import Event, Operand
@@ -76,7 +77,7 @@ def _named(name: str, about: Findings) -> tuple[str, set[int]]:
         operand.tensor for event in trace.events if event.site in sites for operand in event.results
     }
     if made:
-        return name, made - {-1}
+        return name, {int(one) for one in made} - {-1}
     targets = {site.target for site in trace.sites if site.user and site.target.isprintable()}
     close = difflib.get_close_matches(name, [*by_name, *targets], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else "the report lists the names"
@@ -132,7 +133,7 @@ def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
         yield Paragraph((Phrase(text),))
 
 
-def _roles(event: Event, tensors: set[int], storages: set[int]) -> Iterator[str]:
+def _roles(event: Event, tensors: AbstractSet[int], storages: AbstractSet[int]) -> Iterator[str]:
     """Yield what an event did to the tensors, in words."""
     operation = SHOWN.get(event.operation, event.operation)
     read = any(operand.tensor in tensors for operand in event.reads)
@@ -154,7 +155,7 @@ def _roles(event: Event, tensors: set[int], storages: set[int]) -> Iterator[str]
             yield f"read by {operation}"
 
 
-def _any(operands: tuple[Operand, ...], tensors: set[int]) -> bool:
+def _any(operands: tuple[Operand, ...], tensors: AbstractSet[int]) -> bool:
     return any(operand.tensor in tensors for operand in operands)
 
 

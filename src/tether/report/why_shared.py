@@ -212,8 +212,8 @@ def _seen(written: Operand, shown: Operand) -> bool:
 
 
 def _by(event: Event) -> str:
-    if event.operation == "step" and event.note:
-        return f"the step of {event.note}"
+    if event.operation == "step" and event.detail:
+        return f"the step of {event.detail}"
     return _operation(event)
 
 

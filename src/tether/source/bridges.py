@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 
-from tether.facts import Bridge, Event, Trace
+from tether.facts import Bridge, Event, EventId, Trace
 from tether.source.flow import Flow
 from tether.source.syntax import read, source_of
 
@@ -56,7 +57,8 @@ def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
     passed: dict[tuple[int, int], list[int]] = defaultdict(list)  # (thread, exit site) -> events
     used: dict[tuple[int, int, int], int] = {}  # (thread, exit site, entry site) -> how many
     bridges: list[Bridge] = []
-    for number, event in enumerate(trace.events, start=trace.dropped):
+    for position, event in enumerate(trace.events):
+        number = trace.event_id(position)
         if _is_exit(event):
             passed[event.thread, event.site].append(number)
             continue
@@ -70,15 +72,15 @@ def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
             if number in settled:
                 continue
             bridges += (
-                Bridge(exit_, number, certain=False, via=_in_words(trace.events, exit_, via, trace))
+                Bridge(EventId(exit_), number, certain=False, via=_in_words(exit_, via, trace))
                 for exit_ in events[since:]
                 if (exit_, number) not in known
             )
     return bridges
 
 
-def _in_words(events: list[Event], exit_: int, via: str, trace: Trace) -> str:
-    operation = events[exit_ - trace.dropped].operation
+def _in_words(exit_: int, via: str, trace: Trace) -> str:
+    operation = trace.events[trace.position(exit_)].operation
     if via:
         return f"`{via}`"
     return "the NumPy array" if operation in ("numpy", "__array__") else "the Python value"
@@ -137,7 +139,7 @@ def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
     }
 
 
-def _numbered(numbers: set[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
+def _numbered(numbers: Iterable[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
     return {nodes[number]: number for number in sorted(numbers) if number in nodes}
 
 

@@ -1,20 +1,20 @@
 """The tables of a recording, and the reading of their rows from a stranger's file.
 
-Rows are lists of JSON values in the order that a file's header gives, so a file written before a
-field was added still opens: the field takes its default. Every value is checked for its type.
+Which tables there are and what their rows hold is read off the annotations of `facts.Trace`. Rows
+are lists of JSON values in the order that a file's header gives, so a file written before a field
+was added still opens: the field takes its default. Every value is checked for its type.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin, get_type_hints
 
-from tether import facts
-from tether.facts import Event, Operand
+from tether.facts import Trace
 
-MAX_SOURCE = 8 << 20  # characters of one source file; escaped at worst sixfold, it fits a line
+MAX_SOURCE = 8 << 20  # characters of one source file
 
 
 class RecordingError(Exception):
@@ -25,31 +25,31 @@ class Damage(Exception):  # noqa: N818 -- an error only within the package
     """Something in the file is not what the format says; the text names it."""
 
 
-# ------------------------------------------------------------------------------------ the tables
+# -- the tables ------------------------------------------------------------------------------------
 
-TABLES: dict[str, type] = {
-    "sites": facts.Site,
-    "operands": Operand,
-    "events": Event,
-    "spans": facts.Span,
-    "tensors": facts.TensorFact,
-    "storages": facts.StorageFact,
-    "names": facts.Name,
-    "optimizers": facts.OptimizerFact,
-    "gradients": facts.Gradients,
-    "bridges": facts.Bridge,
-    "arrays": facts.ArrayFact,
-    "unseen": facts.Unseen,
-    "raised": facts.Raised,
-    "gaps": facts.Gap,
-    "attached": facts.Attached,
-    "allocators": facts.Allocator,
-}
-"""Every table and what one row of it is; `sources` (file, text) comes beside them."""
 
-KEYED = ("tensors", "storages")  # dictionaries: the serial number goes before the row
-LONG_ROWS = ("sources", "gradients", "optimizers")
-SCALARS = ("program", "folder", "torch", "python", "outcome", "dropped")
+def _tables() -> dict[str, type]:
+    found = {}
+    for name, hint in get_type_hints(Trace).items():
+        arguments = get_args(hint)
+        if get_origin(hint) is list and hasattr(arguments[0], "_fields"):
+            found[name] = arguments[0]
+    return found
+
+
+TABLES: dict[str, type] = _tables()
+"""Every table that is a list of facts, and their class. Beside them lie the columns of numbers
+(`store.columns`): events with their operands, the lives of tensors and storages."""
+
+SCALARS = ("program", "folder", "torch", "python", "outcome", "dropped", "kept")
+
+
+def fields_of(name: str) -> list[str]:
+    """Return the fields of a table's rows, in order."""
+    return list(TABLES[name]._fields)  # type: ignore[attr-defined]
+
+
+# -- values from a stranger ------------------------------------------------------------------------
 
 
 def integer(value: object) -> int:
@@ -79,6 +79,21 @@ def list_of(value: object) -> list[Any]:
     return value
 
 
+def pair_of(value: object) -> tuple[Any, Any]:
+    """Return the two items of `value`; raise `Damage` for anything else."""
+    pair = list_of(value)
+    if len(pair) != 2:
+        raise Damage("a pair was expected")
+    return pair[0], pair[1]
+
+
+def table_of(value: object) -> dict[str, Any]:
+    """Return `value`, a table by names; raise `Damage` for anything else."""
+    if type(value) is not dict:
+        raise Damage("a table was expected")
+    return value
+
+
 def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
     known = {option: option for option in options}
 
@@ -92,7 +107,7 @@ def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
 
 def decoder(hint: Any) -> Callable[[object], Any]:
     """Return a function from a JSON value to a value of the annotation `hint`."""
-    if hint is int:
+    if hint is int or isinstance(hint, NewType):
         return integer
     if hint is bool:
         return _boolean
@@ -117,24 +132,6 @@ def decoder(hint: Any) -> Callable[[object], Any]:
     raise TypeError(f"no way to store a {hint!r}")
 
 
-def pair_of(value: object) -> tuple[Any, Any]:
-    """Return the two items of `value`; raise `Damage` for anything else."""
-    pair = list_of(value)
-    if len(pair) != 2:
-        raise Damage("a pair was expected")
-    return pair[0], pair[1]
-
-
-def readers_of(name: str) -> dict[str, Callable[[object], Any]]:
-    """Return for each field of a table's rows the function that reads it."""
-    hints = get_type_hints(TABLES[name])
-    operands = tuple[Operand, ...]
-    return {
-        field: decoder(tuple[int, ...] if hint == operands else hint)
-        for field, hint in hints.items()
-    }
-
-
 def parse(line: bytes) -> Any:
     """Return a line of JSON as values; raises `ValueError` or `Damage`."""
     return json.loads(line.decode("utf-8", "surrogatepass"), parse_constant=_no_constant)
@@ -144,10 +141,14 @@ def _no_constant(name: str) -> None:
     raise Damage(f"{name} is no number here")
 
 
+# -- rows ------------------------------------------------------------------------------------------
+
+
 class Layout(NamedTuple):
     """How the rows of one table are written in this file."""
 
     decoders: tuple[Callable[[object], Any], ...]  # in the order of the row
+    shared: tuple[int, ...]  # places of the row that name a dictionary by its number
     build: Callable[[list[Any]], Any]  # from decoded values to the fact
 
 
@@ -157,25 +158,63 @@ def layout_of(name: str, fields: object, path: str | os.PathLike[str]) -> Layout
     Raises `RecordingError` for a field of a newer tether, `Damage` for a list that cannot be.
     """
     kind: Any = TABLES[name]
-    known = readers_of(name)
+    hints = get_type_hints(kind)
     written = [string(field) for field in list_of(fields)]
-    unknown = [field for field in written if field not in known]
+    unknown = [field for field in written if field not in hints]
     if unknown:
-        raise RecordingError(
-            f"{path} was written by a newer tether (it has {name}.{unknown[0][:40]}, which this "
-            "one does not know); upgrade with `pip install --upgrade tether`"
-        )
-    required = set(known) - set(kind._field_defaults)
+        raise newer(path, f"it has {name}.{unknown[0][:40]}, which this one does not know")
+    required = set(hints) - set(kind._field_defaults)
     if len(set(written)) != len(written) or not required <= set(written):
         raise Damage(f"the fields of {name} are wrong")
-    decoders = tuple(known[field] for field in written)
-    if written == list(known):
-        return Layout(decoders, kind._make)
-    return Layout(decoders, lambda row: kind(**dict(zip(written, row, strict=True))))
+    decoders = tuple(decoder(hints[field]) for field in written)
+    shared = tuple(n for n, field in enumerate(written) if get_origin(hints[field]) is dict)
+    if written == list(kind._fields):
+        return Layout(decoders, shared, kind._make)
+    return Layout(decoders, shared, lambda row: kind(**dict(zip(written, row, strict=True))))
 
 
-def fact_of(row: Any, layout: Layout, name: str) -> Any:
-    """Return the fact that one row of table `name` tells. Raises `Damage`."""
+def newer(path: str | os.PathLike[str], why: str) -> RecordingError:
+    """Return the error for a file that only a later tether can read."""
+    return RecordingError(
+        f"{path} was written by a newer tether ({why}); upgrade with `pip install --upgrade tether`"
+    )
+
+
+def fact_of(row: Any, layout: Layout, name: str, dictionaries: Sequence[Any] = ()) -> Any:
+    """Return the fact that one row of table `name` tells. Raises `Damage`.
+
+    A dictionary in it is named by its place in `dictionaries`: thousands of rows share a few.
+    """
     if type(row) is not list or len(row) != len(layout.decoders):
         raise Damage(f"a row of {name} has the wrong length")
-    return layout.build([decode(value) for decode, value in zip(layout.decoders, row, strict=True)])
+    values = list(row)
+    for place in layout.shared:
+        number = integer(values[place])
+        if not 0 <= number < len(dictionaries):
+            raise Damage(f"a row of {name} names a table that is not there")
+        values[place] = dictionaries[number]
+    return layout.build([read(value) for read, value in zip(layout.decoders, values, strict=True)])
+
+
+class Rows:
+    """Turns facts into rows; dictionaries that many facts share are written once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, int]] = {}  # id -> the dictionary, so held, its number
+        self.new: list[list[list[Any]]] = []  # dictionaries not written yet, as keys and values
+
+    def row(self, fact: Any) -> list[Any]:
+        """Return the fields of a fact as JSON values."""
+        return [self._number(value) if isinstance(value, Mapping) else value for value in fact]
+
+    def _number(self, value: Mapping[Any, Any]) -> int:
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = (value, len(self._known))
+            self.new.append([list(value), list(value.values())])
+        return known[1]
+
+    def take_new(self) -> list[list[list[Any]]]:
+        """Return the dictionaries that no file has yet."""
+        found, self.new = self.new, []
+        return found

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tether.facts import Event, Operand, Site, Trace
+import numpy as np
+
+from tether.facts import (
+    EventId,
+    MemoryId,
+    Moment,
+    OptimizerId,
+    Site,
+    SiteId,
+    SpanId,
+    StorageId,
+    TensorId,
+    ThreadId,
+    Trace,
+)
+from tether.store.check import check
+from tether.store.columns import HEAD, Events, Names, Numbers, Operands, columns_of
+from tether.store.fields import Change, moved, numbers_in
+from tether.store.layout import TABLES
+
+_WORST_FIRST = ("raised", "unfinished", "interrupted", "finished")
 
 
 def merge(traces: Sequence[Trace]) -> Trace:
@@ -19,161 +38,137 @@ def merge(traces: Sequence[Trace]) -> Trace:
     if len(traces) == 1:
         return traces[0]
     merged = Trace(dropped=sum(trace.dropped for trace in traces))
-    sites: dict[Site, int] = {}
+    events, sites = _Joined(), dict[Site, int]()
+    free: dict[Any, int] = dict.fromkeys((TensorId, StorageId, MemoryId, ThreadId), 0)
     for trace in traces:
-        _Move(trace, merged, sites).all()
-    merged.sites = list(sites)
+        columns = columns_of(trace.events)
+        changes = _changes(trace, merged, events.count, sites, free)
+        for name in TABLES:
+            if name != "sites":
+                facts = [moved(fact, changes) for fact in getattr(trace, name)]
+                getattr(merged, name).extend(facts)
+        merged.tensors = {**merged.tensors, **_lives(trace.tensors, TensorId, changes)}
+        merged.storages = {**merged.storages, **_lives(trace.storages, StorageId, changes)}
+        for file, text in trace.sources.items():
+            merged.sources.setdefault(file, text)
+        events.add(columns, changes)
+        for kind, largest in _largest(trace, columns).items():
+            free[kind] += largest + 1
+    merged.events, merged.sites = events.whole(), list(sites)
     if traces:
         first = traces[0]
         merged.program, merged.folder = list(first.program), first.folder
         merged.torch, merged.python = first.torch, first.python
-        worst = ("raised", "unfinished", "interrupted", "finished")
-        merged.outcome = min((trace.outcome for trace in traces), key=worst.index)
-    merged.check()
+        merged.outcome = min((trace.outcome for trace in traces), key=_WORST_FIRST.index)
+    check(merged)
     return merged
 
 
-class _Move:
-    """Moves the facts of one trace behind those of `merged`."""
+def _changes(
+    trace: Trace, merged: Trace, events: int, sites: dict[Site, int], free: Mapping[Any, int]
+) -> dict[Any, Change]:
+    """Return what becomes of each kind of number of a trace that is laid behind `merged`."""
+    first = merged.dropped + events  # nothing of this trace is earlier
+    start = first - trace.dropped
+    numbers = [sites.setdefault(site, len(sites)) for site in trace.sites]
 
-    def __init__(self, trace: Trace, merged: Trace, sites: dict[Site, int]) -> None:
-        self.trace, self.merged = trace, merged
-        self.sites = [sites.setdefault(site, len(sites)) for site in trace.sites]
-        self.start = merged.dropped + len(merged.events) - trace.dropped
-        self.first = merged.dropped + len(merged.events)  # nothing of this trace is earlier
-        self.spans, self.optimizers = len(merged.spans), len(merged.optimizers)
-        self.threads = 1 + max((event.thread for event in merged.events), default=-1)
-        self.tensors = _free_serial(merged.tensors, merged, "tensor")
-        self.storages = _free_serial(merged.storages, merged, "storage")
-        self.seen: dict[Operand, Operand] = {}
+    def later(offset: int, least: int = 0) -> Change:
+        return lambda number: number if number < 0 else max(number + offset, least)
 
-    def site(self, number: int) -> int:
-        return self.sites[number] if number >= 0 else number
-
-    def at(self, position: int) -> int:
-        return position if position < 0 else max(position + self.start, self.first)
-
-    def span(self, number: int) -> int:
-        return number if number < 0 else number + self.spans
-
-    def tensor(self, serial: int) -> int:
-        return serial if serial < 0 else serial + self.tensors
-
-    def storage(self, serial: int) -> int:
-        return serial if serial < 0 else serial + self.storages
-
-    def operands(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        return tuple(self.operand(operand) for operand in operands)
-
-    def operand(self, operand: Operand) -> Operand:
-        moved = self.seen.get(operand)
-        if moved is None:
-            moved = self.seen[operand] = operand._replace(
-                tensor=self.tensor(operand.tensor), storage=self.storage(operand.storage)
-            )
-        return moved
-
-    def event(self, event: Event) -> Event:
-        return event._replace(
-            site=self.site(event.site),
-            inner=self.site(event.inner),
-            span=self.span(event.span),
-            reads=self.operands(event.reads),
-            results=self.operands(event.results),
-            writes=self.operands(event.writes),
-            thread=event.thread + self.threads,
-        )
-
-    def all(self) -> None:
-        """Move every table."""
-        trace, merged = self.trace, self.merged
-        site, at = self.site, self.at
-        moved = [self.event(event) for event in trace.events]
-        merged.spans += (
-            span._replace(
-                site=site(span.site),
-                first=at(span.first),
-                last=at(span.last),
-                parent=self.span(span.parent),
-                event=at(span.event),
-            )
-            for span in trace.spans
-        )
-        for serial, life in trace.tensors.items():
-            merged.tensors[self.tensor(serial)] = life._replace(
-                born=at(life.born), died=at(life.died)
-            )
-        for serial, memory in trace.storages.items():
-            merged.storages[self.storage(serial)] = memory._replace(
-                born=at(memory.born), freed=at(memory.freed)
-            )
-        merged.names += (
-            name._replace(tensor=self.tensor(name.tensor), at=at(name.at)) for name in trace.names
-        )
-        merged.gradients += (
-            moment._replace(
-                at=at(moment.at),
-                site=site(moment.site),
-                optimizer=moment.optimizer + self.optimizers * (moment.optimizer >= 0),
-                status={self.tensor(serial): what for serial, what in moment.status.items()},
-            )
-            for moment in trace.gradients
-        )
-        merged.optimizers += (
-            one._replace(
-                site=site(one.site), at=at(one.at), tensors=tuple(map(self.tensor, one.tensors))
-            )
-            for one in trace.optimizers
-        )
-        merged.bridges += (
-            bridge._replace(exit=at(bridge.exit), entry=at(bridge.entry))
-            for bridge in trace.bridges
-        )
-        merged.arrays += (
-            array._replace(event=at(array.event), released=at(array.released))
-            for array in trace.arrays
-        )
-        merged.unseen += (
-            write._replace(
-                storage=self.storage(write.storage),
-                after=at(write.after),
-                before=at(write.before),
-                event=at(write.event),
-                site=site(write.site),
-            )
-            for write in trace.unseen
-        )
-        merged.raised += (
-            error._replace(at=at(error.at), site=site(error.site)) for error in trace.raised
-        )
-        merged.gaps += (gap._replace(at=at(gap.at), site=site(gap.site)) for gap in trace.gaps)
-        merged.attached += (
-            fact._replace(
-                tensor=self.tensor(fact.tensor),
-                storage=self.storage(fact.storage),
-                of=self.tensor(fact.of),
-                at=at(fact.at),
-                site=site(fact.site),
-            )
-            for fact in trace.attached
-        )
-        merged.allocators += trace.allocators
-        for file, text in trace.sources.items():
-            merged.sources.setdefault(file, text)
-        merged.events += moved
+    return {
+        SiteId: lambda number: numbers[number] if number >= 0 else number,
+        EventId: later(start, first),
+        Moment: later(start, first),
+        SpanId: later(len(merged.spans)),
+        OptimizerId: later(len(merged.optimizers)),
+        **{kind: later(offset) for kind, offset in free.items()},
+    }
 
 
-def _free_serial(known: Iterable[int], merged: Trace, kind: Literal["tensor", "storage"]) -> int:
-    """Return the first serial number of a tensor or storage that `merged` does not speak of."""
-    serial_of = attrgetter(kind)
-    largest = max(known, default=-1)
-    for event in merged.events:
-        for operand in (*event.reads, *event.results, *event.writes):
-            largest = max(largest, serial_of(operand))
-    if kind == "storage":
-        others = [write.storage for write in merged.unseen]
-    else:
-        others = [name.tensor for name in merged.names]
-        others += (serial for one in merged.optimizers for serial in one.tensors)
-        others += (serial for moment in merged.gradients for serial in moment.status)
-    return 1 + max(largest, *others) if others else 1 + largest
+def _lives(lives: Mapping[Any, Any], kind: Any, changes: Mapping[Any, Change]) -> dict[Any, Any]:
+    return {changes[kind](serial): moved(fact, changes) for serial, fact in lives.items()}
+
+
+def _largest(trace: Trace, events: Events) -> dict[Any, int]:
+    """Return the largest number of each kind of serial that a trace speaks of."""
+    found: dict[Any, list[Any]] = {
+        TensorId: [events.operands.table[:, 1], list(trace.tensors)],
+        StorageId: [events.operands.table[:, 2], list(trace.storages)],
+        MemoryId: [[one.memory for one in trace.storages.values()]],
+        ThreadId: [events.column("thread")],
+    }
+    for name in TABLES:
+        for fact in getattr(trace, name):
+            for kind, numbers in found.items():
+                numbers.append(numbers_in(fact, kind))
+    return {kind: max(map(_most, numbers)) for kind, numbers in found.items()}
+
+
+def _most(numbers: Any) -> int:
+    return int(max(numbers)) if len(numbers) else -1
+
+
+class _Joined:
+    """The events of several recordings, one after the other."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._names = Names()
+        self._strings = {"": 0}
+        self._words: dict[str, int] = {}
+        self._tuples: dict[tuple[int, ...], int] = {}
+        self._heads: list[Numbers] = []
+        self._rows: list[Numbers] = []
+        self._tables: list[Numbers] = []
+        self._operands = 0
+
+    def add(self, events: Events, changes: Mapping[Any, Change]) -> None:
+        """Append the events of one recording, its numbers changed."""
+        heads = events.heads.copy()
+        strings = _renumbered(events.names.strings, self._strings)
+        for name, change in (
+            ("operation", strings.__getitem__),
+            ("detail", strings.__getitem__),
+            ("site", changes[SiteId]),
+            ("inner", changes[SiteId]),
+            ("span", changes[SpanId]),
+            ("thread", changes[ThreadId]),
+        ):
+            column = heads[:, HEAD.index(name)]
+            column[:] = _mapped(column, change)
+        table = events.operands.table.copy()
+        words = _renumbered(events.names.words, self._words)
+        tuples = _renumbered(events.names.tuples, self._tuples)
+        table[:, 0] = np.arange(len(table)) + self._operands
+        table[:, 1] = _mapped(table[:, 1], changes[TensorId])
+        table[:, 2] = _mapped(table[:, 2], changes[StorageId])
+        for place in (5, 6):
+            table[:, place] = _mapped(table[:, place], tuples.__getitem__)
+        table[:, 7] = _mapped(table[:, 7] >> 2, words.__getitem__) << 2 | table[:, 7] & 3
+        self._heads.append(heads)
+        self._rows.append(events.rows + self._operands)
+        self._tables.append(table)
+        self._operands += len(table)
+        self.count += len(heads)
+
+    def whole(self) -> Events:
+        """Return all of them."""
+        names = self._names
+        names.strings = {number: text for text, number in self._strings.items()}
+        names.words = {number: text for text, number in self._words.items()}
+        names.tuples = {number: value for value, number in self._tuples.items()}
+        if not self._heads:
+            return columns_of([])
+        operands = Operands(np.concatenate(self._tables), names)
+        return Events(np.concatenate(self._heads), np.concatenate(self._rows), operands, names)
+
+
+def _mapped(numbers: Numbers, change: Change) -> Numbers:
+    """Return numbers with each changed; every distinct one is asked for once."""
+    known, back = np.unique(numbers, return_inverse=True)
+    return np.array([change(number) for number in known.tolist()], numbers.dtype)[back]
+
+
+def _renumbered(names: Mapping[int, Any], known: dict[Any, int]) -> dict[int, int]:
+    """Return what each number becomes where the same thing has one number only."""
+    return {number: known.setdefault(value, len(known)) for number, value in names.items()}

@@ -129,7 +129,7 @@ def _finding(
     when = in_how_many(history, tensors[0])
     if paths.live & bit:
         message = f"{whole} got no gradient {when}. Most likely {cut.what}."
-    elif event.note == "raised":
+    elif event.raised:
         message = f"backward failed, since the loss is not connected to {whole}: {cut.what}."
     else:
         path = "The path" if len(names) == 1 else "Every path"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.wording import place
-from tether.facts import UNKNOWN, Gradients
+from tether.facts import UNKNOWN, Gradients, TensorId
 from tether.finding import Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -51,17 +51,17 @@ def check(history: History) -> Iterator[Finding]:
     groups: dict[int, list[int]] = defaultdict(list)
     where: dict[int, tuple[int, Gradients]] = {}
     for tensor in sorted(history.held, key=lambda one: history.order.get(one, 0)):
-        found = _always_cleared(history, tensor)
+        found = _always_cleared(history, TensorId(tensor))
         if found is not None:
             position, step = found
-            site = history.events[position].site
+            site = int(history.events[position].site)
             groups[site].append(tensor)
             where.setdefault(site, (position, step))
-    for site, tensors in groups.items():
-        yield _finding(history, tensors, *where[site])
+    for number, tensors in groups.items():
+        yield _finding(history, tensors, *where[number])
 
 
-def _always_cleared(history: History, tensor: int) -> tuple[int, Gradients] | None:
+def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients] | None:
     """Position of the first clearing call, when every step found the gradient cleared."""
     steps = [fact for fact in history.steps if tensor in fact.status]
     if not steps or any(fact.status[tensor] == "some" for fact in steps):

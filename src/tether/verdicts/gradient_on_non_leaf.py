@@ -47,13 +47,13 @@ def check(history: History) -> Iterator[Finding]:
     told: dict[tuple[int, str], int] = {}
     found: dict[tuple[int, str], Finding] = {}
     for position, event in enumerate(history.events):
-        if event.operation != "grad.__get__" or event.note != "none" or not event.reads:
+        if event.operation != "grad.__get__" or not event.none or not event.reads:
             continue
         operand = event.reads[0]
         if operand.leaf or not operand.requires_grad or event.inner != event.site:
             continue
         name = history.name_of(operand.tensor)
-        key = (event.site, name)
+        key: tuple[int, str] = (event.site, name)
         told[key] = told.get(key, 0) + 1
         if key not in found:
             found[key] = _finding(history, position, operand.tensor, name)

@@ -88,7 +88,7 @@ def _hooked(history: History, tensor: int, reaching: list[Paths]) -> Iterator[Fi
         if event.operation != "register_hook" or not event.reads:
             continue
         hooked = event.reads[0]
-        shapes = makers.get(event.note.rpartition(".")[2], set())
+        shapes = makers.get(event.detail.rpartition(".")[2], set())
         if hooked.shape not in shapes or not _on_the_way(history, tensor, hooked, reaching):
             continue
         site, name = history.site_of(event), history.name_of(tensor)
@@ -100,7 +100,7 @@ def _hooked(history: History, tensor: int, reaching: list[Paths]) -> Iterator[Fi
             operation=event.operation,
             message=(
                 f"`{name}` got a gradient of exactly zero at every step: most likely the hook"
-                f" `{event.note}` replaces the gradient on its way."
+                f" `{event.detail}` replaces the gradient on its way."
             ),
             evidence=(Evidence("hook", site, "the hook is registered here"),),
             assumes=("the hook returns the tensor that it makes",),

@@ -73,7 +73,7 @@ def _steps(history: History, calls: Iterable[int]) -> int:
         lines: dict[int, list[int]] = defaultdict(list)
         for at in history.backwards:
             event = history.events[at]
-            if event.operation == "backward" or not event.note.endswith("create_graph"):
+            if event.operation == "backward" or not event.create_graph:
                 lines[event.site].append(at)
         history.memo["passes by line"] = list(lines.values())
     found = list(calls)
@@ -83,7 +83,7 @@ def _steps(history: History, calls: Iterable[int]) -> int:
 
 def _kept(history: History) -> dict[int, Operand]:
     """Return the tensors that hold a graph and are alive at the end, or outlived a step."""
-    kept = {}
+    kept: dict[int, Operand] = {}
     for fact in history.trace.names:
         life = history.trace.tensors.get(fact.tensor)
         operand = history.operand_of(fact.tensor)
@@ -357,10 +357,10 @@ def _gradients(history: History) -> Iterator[Finding]:
     made: dict[int, list[int]] = defaultdict(list)
     cleared: dict[int, int] = {}  # tensor -> the last time that its gradient was let go
     for at, event in enumerate(history.events):
-        if event.operation == "backward" and event.note == "create_graph":
+        if event.operation == "backward" and event.create_graph:
             for tensor in _leaves(history, at):
                 made[tensor].append(at)
-        elif event.operation in ("zero_grad", "grad.__set__") and event.note == "none":
+        elif event.operation in ("zero_grad", "grad.__set__") and event.none:
             cleared.update((one.tensor, at) for one in event.reads)
     left: dict[int, list[int]] = defaultdict(list)
     for tensor, backwards in made.items():

@@ -63,7 +63,7 @@ def _frozen_at(history: History) -> dict[int, int]:
     for position, event in enumerate(history.events):
         if event.operation in _SWITCHES and event.reads:
             tensor = event.reads[0].tensor
-            if event.note == "off":
+            if not event.on:
                 frozen[tensor] = position
             else:
                 frozen.pop(tensor, None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.history import History
 from tether.analysis.ungraded import in_how_many, missing
 from tether.analysis.wording import and_more, place
-from tether.facts import UNKNOWN, OptimizerFact
+from tether.facts import UNKNOWN, OptimizerFact, TensorId
 from tether.finding import Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -193,7 +193,8 @@ def _unheld(history: History) -> Iterator[Finding]:
                 roots.setdefault(fact.name.split(".")[0], optimizer)
     explained = {name for one in stale(history) for name in (one.subject, *one.also)}
     groups: dict[tuple[str, int], list[int]] = {}
-    for tensor in sorted(history.had_gradient - history.held):
+    for number in sorted(history.had_gradient - history.held):
+        tensor = TensorId(number)
         fact = history.facts_of_name(tensor)
         if fact is None or (fact.listed and not fact.module) or fact.name in explained:
             continue

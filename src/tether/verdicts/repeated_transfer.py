@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.copy_needs import nbytes
@@ -98,7 +97,7 @@ class _Transfers:
         before: dict[tuple[int, tuple[int, int], str, str], _Moved] = {}
         found: dict[int, list[_Again]] = defaultdict(list)
         for at, event in enumerate(self.history.events):
-            moves = event.operation in _MOVES and event.note != "raised"
+            moves = event.operation in _MOVES and not event.raised
             for source, device, made in self._moved(event) if moves else ():
                 key = (source.storage, extent(source), source.dtype, device)
                 first = before.get(key)
@@ -159,17 +158,12 @@ class _Transfers:
             made = any(one.storage == source.storage for one in events[0].results)
             exported = memory != source.storage or not _EXPORTS.isdisjoint(operations)
             fact = self.history.trace.storages[source.storage]
-            compared = fact.nbytes <= _COMPARED and fact.device == "cpu" and not self._gaps
+            compared = fact.nbytes <= _COMPARED and fact.device == "cpu"
+            compared = compared and not self.history.arrays_unchecked
             self.followed[memory] = (
                 made and "share_memory_" not in operations and (compared or not exported)
             )
         return self.followed[memory]
-
-    @cached_property
-    def _gaps(self) -> bool:
-        """Whether writes through arrays were not looked for, or no longer."""
-        words = ("not looked for", "no longer")
-        return any(word in gap.reason for gap in self.history.trace.gaps for word in words)
 
     def written_there(self, found: list[_Again]) -> bool:
         """Whether what an earlier transfer made was written, and so holds these bytes no more."""

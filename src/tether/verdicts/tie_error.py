@@ -89,7 +89,7 @@ def _event(history: History, fact: Raised) -> Event | None:
     at = history.position(fact.at)
     for number in range(min(at + 1, len(history.events) - 1), max(at - 4, -1), -1):
         event = history.events[number]
-        if event.note == "raised" and event.site == fact.site:
+        if event.raised and event.site == fact.site:
             return event
     return None
 

@@ -63,14 +63,14 @@ def check(history: History) -> Iterator[Finding]:
             copy = pending.get(memory(one), UNKNOWN)
             if copy == UNKNOWN or (event.operation == "copy_" and one in event.reads[:1]):
                 continue
-            if event.note == "non_blocking":
+            if event.non_blocking:
                 continue
             key = (history.events[copy].site, event.site)
             if key not in told:
                 told.add(key)
                 yield _finding(history, copy, at, one)
             pending.pop(memory(one))
-        if event.note == "non_blocking":
+        if event.non_blocking:
             for target in event.results:
                 if _device(history, target) == "cpu" and any(
                     _device(history, one) != "cpu" for one in event.reads
@@ -88,7 +88,7 @@ def _waits(history: History, event: Event) -> bool:
         return True
     return (
         event.operation in _READS_DEVICE
-        and event.note != "non_blocking"
+        and not event.non_blocking
         and any(_device(history, one) != "cpu" for one in event.reads)
     )
 

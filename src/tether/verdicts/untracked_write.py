@@ -112,14 +112,13 @@ def _unheard(history: History) -> Iterator[_Write]:
     """Yield the writes that were found by comparing bytes, and those of storages."""
     flow = history.flow
     for fact in unheard(history):
-        probe = Operand(UNKNOWN, fact.storage, 0, 0, (), (), "", requires_grad=False, leaf=True)
         export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
         after, before = history.position(fact.after), history.position(fact.before)
         if export >= 0:
             site, how = history.site_of(history.events[export]), history.events[export].operation
         else:
             site, how = history.site(fact.site), "the storage"
-        yield _Write(after, before - 1, None, flow.memory(probe), site, how, export)
+        yield _Write(after, before - 1, None, flow.memory_of(fact.storage), site, how, export)
 
 
 def _unseen_by(history: History, operand: Operand, write: _Write) -> bool:
@@ -151,7 +150,7 @@ def _used(history: History, at: int, write: _Write) -> int:
         if backward <= write.before:
             freed = True  # its values are gone, but for retain_graph
             continue
-        return UNKNOWN if freed or history.events[backward].note == "raised" else backward
+        return UNKNOWN if freed or history.events[backward].raised else backward
     return UNKNOWN
 
 

@@ -331,7 +331,7 @@ def _did_nothing(history: History, tensor: int, since: int) -> Event | None:
 
 def _call(event: Event) -> str:
     if event.operation == "step":
-        return f"the step of {event.note}" if event.note else "the optimizer's step"
+        return f"the step of {event.detail}" if event.detail else "the optimizer's step"
     if event.operation == "__setitem__":
         return "an assignment to an index"
     return _NAMES.get(event.operation, event.operation)

@@ -143,7 +143,7 @@ def _exports(history: History) -> dict[int, list[Export]]:
         if event is None or not event.reads or event.inner != event.site:
             continue
         gone = history.position(fact.released) if fact.released >= 0 else len(history.events) + 1
-        if event.note != "raised" and history.site_of(event).user:
+        if not event.raised and history.site_of(event).user:
             found[event.site].append(Export(at, event.reads[0], gone))
     return found
 
@@ -187,7 +187,7 @@ def _through_array(history: History, tensor: int) -> bool:
 
 
 def _had_values(history: History, export: Export) -> bool:
-    owner = export.operand.tensor
+    owner: int = export.operand.tensor
     for link in sharing(history).chain(owner):
         owner = link.source
     made = history.made_at(owner)
@@ -214,13 +214,14 @@ def _follower(
     history: History, export: Export, kept: Kept, write: int, read: Site, exports: list[Export]
 ) -> Finding:
     event, done = history.events[export.at], history.events[write]
-    site, owner = history.site_of(event), export.operand.tensor
+    site = history.site_of(event)
+    owner: int = export.operand.tensor
     for link in sharing(history).chain(owner):
         if history.names_of(owner):
             break
         owner = link.source
     name = history.name_of(owner)
-    what = f"the step of {done.note}" if done.operation == "step" else done.operation
+    what = f"the step of {done.detail}" if done.operation == "step" else done.operation
     return Finding(
         slug="alias-write",
         severity="warning",

@@ -67,7 +67,7 @@ def _then_moved(lines: Lines, at: int) -> int:
     then = lines.after(made.tensor, at)
     if len(then) != 1 or lines.events[then[0]].operation not in CONVERSIONS:
         return UNKNOWN
-    if lines.events[then[0]].note == "non_blocking" or _moves(lines, then[0]) is None:
+    if lines.events[then[0]].non_blocking or _moves(lines, then[0]) is None:
         return UNKNOWN  # a transfer under way may read what is written meanwhile
     return then[0]
 
@@ -132,7 +132,7 @@ def _pageable(lines: Lines, places: list[int]) -> Slow | None:
     found = []
     for at in places:
         moved = _moves(lines, at)
-        if moved is None or lines.events[at].note != "non_blocking" or moved[1] != "cpu":
+        if moved is None or not lines.events[at].non_blocking or moved[1] != "cpu":
             continue
         if _known_pageable(lines, moved[0]):
             found.append((at, moved[0], moved[2]))
@@ -174,7 +174,7 @@ def _many_small(lines: Lines, places: list[int]) -> Slow | None:
     found = []
     for at in places:
         moved = _moves(lines, at)
-        if moved is not None and lines.events[at].note != "non_blocking":
+        if moved is not None and not lines.events[at].non_blocking:
             if nbytes(moved[0]) > FEW:
                 return None
             found.append((at, *moved))

@@ -82,7 +82,7 @@ class Lines:
         """Positions of what the user's lines called themselves, by (site, operation)."""
         found: dict[tuple[int, str], list[int]] = defaultdict(list)
         for at, event in enumerate(self.events):
-            if event.site >= 0 and event.note != "raised" and self._own(event):
+            if event.site >= 0 and not event.raised and self._own(event):
                 found[event.site, event.operation].append(at)
         return found
 

@@ -1,0 +1,393 @@
+"""The recorder's ear in one thread: hears every call on tensors, and appends what happened.
+
+It is a `TorchFunctionMode`: such a mode hears the call that the user wrote, before PyTorch takes it
+apart, at a fifth of what a dispatch mode costs. The effects of a call are read off its arguments
+before and after it: the version moved, so it was written; the storage is an argument's, so it is
+shared; it is new, so it is owned. What a mode does not hear comes in through `record.patches`.
+
+Observe and append, nothing else: judging is for afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.overrides
+from torch.overrides import TorchFunctionMode
+
+from tether.facts import GRAD_ON, RAISED, UNKNOWN
+from tether.record.array_watch import ArrayWatch
+from tether.record.events import PACK_HEAD, PACK_ROWS
+from tether.record.functions import Call, Function, flags_of, learn
+from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Snapshot
+from tether.record.open_steps import leave_stale_steps
+from tether.record.plain import items_of
+from tether.record.tape import Tape, grad_mode
+from tether.record.user_overrides import original
+
+__tracebackhide__ = True  # pytest shows none of these frames
+
+_handle = torch.overrides.handle_torch_function.__code__
+_boolean = next(  # of F.max_pool2d and the like: return_indices or not
+    (
+        one
+        for one in torch._jit_internal.boolean_dispatch.__code__.co_consts
+        if isinstance(one, types.CodeType)
+    ),
+    _handle,  # a torch that does without it
+)
+_NO_DETAIL = 0  # number of the empty string in every log
+_FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
+_getframe = sys._getframe
+_grad_enabled = torch.is_grad_enabled
+_function = types.FunctionType
+_without_subclasses = torch._C.DisableTorchFunctionSubclass
+
+
+def past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeType]:
+    """Step back from PyTorch's dispatch of a function written in Python to who called that."""
+    while frame.f_code is _handle or frame.f_code is _boolean:
+        steps = 2 if frame.f_code is _handle else 1
+        for _ in range(steps):
+            if frame.f_back is None:
+                return frame, frame.f_code
+            frame = frame.f_back
+    return frame, frame.f_code
+
+
+class Functions:
+    """The torch functions met so far, classified; shared by the listeners of all threads."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.known: dict[Any, Function] = {}
+
+    def learn(self, func: Any) -> Function:
+        """Classify a function that was not met before."""
+        what = learn(func)
+        what.number = self._tape.log.number(what.name)
+        self.known[func] = what
+        return what
+
+    def meant(self, func: Any, what: Function, frame: types.FrameType) -> tuple[Any, Function]:
+        """Return the function that a call of a foreign one means, asked for from `frame`."""
+        above = frame.f_back if frame.f_code is _handle else None
+        key = above.f_code if above is not None else None
+        real = what.originals.get(key)
+        if real is None:
+            real = what.originals[key] = original(func, frame)
+        return real, what if real is func else self.known.get(real) or self.learn(real)
+
+
+class Ear(Protocol):
+    """What a listener needs of the recorder that it listens for."""
+
+    tape: Tape
+    functions: Functions
+    arrays: ArrayWatch
+
+
+class Listener(TorchFunctionMode):
+    """The recorder's ear in one thread."""
+
+    def __init__(self, recorder: Ear, thread: int) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.tape = recorder.tape
+        self.arrays = recorder.arrays
+        self.thread = thread
+        self.span: int = UNKNOWN
+        self.steps: list[int] = []  # spans of the optimizer steps that run in this thread
+        self.who = recorder.tape.who
+        self._functions = recorder.functions
+        self._known = recorder.functions.known
+        self._log = recorder.tape.log
+        self._categories = self.who.categories
+        self._refs = self.who.tensors
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call `func`, and append what it did."""
+        if kwargs is None:
+            kwargs = {}
+        tape = self.tape
+        what = self._known.get(func)
+        if what is None:
+            what = self._functions.learn(func)
+        if what.aside or not tape.active:
+            if what.foreign:
+                func, what = self._functions.meant(func, what, _getframe(1))
+            if what.silent or not tape.active:
+                return func(*args, **kwargs)
+        # Where from: the caller, past PyTorch's own dispatch of functions written in Python.
+        frame = _getframe(1)
+        code = frame.f_code
+        if code is _handle or code is _boolean:
+            frame, code = past_dispatch(frame)
+        places = tape.places
+        known = places.codes.get(id(code)) or places.of_code(code)
+        if known.skip:
+            return func(*args, **kwargs)
+        if self.steps:
+            leave_stale_steps(self, frame)
+        place = known.places.get(frame.f_lasti) or places.add(known, frame.f_lasti)
+        inner = site = place.number
+        if not known.user:
+            above = frame.f_back
+            while above is not None:
+                known = places.codes.get(id(above.f_code)) or places.of_code(above.f_code)
+                if known.user:
+                    user = known.places.get(above.f_lasti) or places.add(known, above.f_lasti)
+                    site = user.number
+                    break
+                above = above.f_back
+            del above
+        call = _function(place.code, frame.f_globals)
+        del frame
+        # Before: the arguments as they are.
+        who = self.who
+        tensors: list[torch.Tensor] = []
+        reads: list[Snapshot] = []
+        rows: list[int] = []
+        plain = what.plain
+        try:
+            if who.dead:
+                who.bury()
+            categories, refs = self._categories, self._refs
+            arguments = args
+            if kwargs:
+                arguments = (*args, *kwargs.values())
+                if "out" in kwargs:
+                    plain = False
+            for argument in arguments:
+                category = categories.get(type(argument))
+                if category == PLAIN:
+                    # As `Identities.snapshot` does, without the calls.
+                    ref = refs.get(id(argument))
+                    if ref is None:
+                        seen = who.meet(argument)
+                    else:
+                        seen = ref.snapshot
+                        if (
+                            seen[2] < 0
+                            or argument._version != seen[2]
+                            or argument.requires_grad is not seen[3]
+                        ):
+                            seen = who.snapshot(argument)
+                    tensors.append(argument)
+                    reads.append(seen)
+                    rows.append(seen[5])
+                elif category != OTHER and self._look(argument, tensors, reads, rows):
+                    plain = False
+            if self.arrays.watched:
+                self.arrays.compare(reads, site)
+        except Exception as error:  # noqa: BLE001
+            tape.failed(what.name, error)
+            return call(func, args, kwargs)
+        # The call itself.
+        try:
+            result = call(func, args, kwargs)
+        except BaseException as error:
+            self._raised(error, what.name, site, inner, reads)
+            raise
+        # After: who was written, what came back.
+        try:
+            count = len(rows)
+            if plain and count < _FAST and categories.get(type(result)) == PLAIN:
+                written: torch.Tensor | None = None
+                for tensor, before in zip(tensors, reads):  # noqa: B905 -- a third of its cost
+                    version = before[2]
+                    if version < 0 or tensor._version != version:
+                        first = tensor is result and written is None
+                        if not first or version < 0 or self.arrays.watched:
+                            break
+                        written = tensor
+                else:
+                    # The common cases: one tensor came back, new or written in place, and
+                    # nothing else is to be told.
+                    if written is not None or not what.writes:
+                        if who.dead:
+                            who.bury()
+                        mode = GRAD_ON if _grad_enabled() else grad_mode()
+                        if written is None:
+                            ref = refs.get(id(result))
+                            seen = who.meet(result) if ref is None else who.snapshot(result)
+                            rows.append(seen[5])
+                            writes = 0
+                        else:
+                            row = who.refresh(written)[5]
+                            rows += (row, row)
+                            writes = 1
+                        head = PACK_HEAD(
+                            what.number, site, mode, self.span, inner, self.thread, 0, 0,
+                            _NO_DETAIL, count, 1, writes,
+                        )  # fmt: skip
+                        packed = PACK_ROWS[count + 1 + writes](*rows)
+                        log = self._log
+                        index = log.count
+                        log.heads += head  # as in `EventLog.add`
+                        log.rows += packed
+                        log.count = index + 1
+                        if index >= log.full:
+                            log.attend()
+                        return result
+            with _without_subclasses():  # a user's subclass must not hear the recorder look
+                self._append(what, (site, inner), reads, Call(args, kwargs, result, tensors, site))
+        except Exception as error:  # noqa: BLE001
+            tape.failed(what.name, error)
+        return result
+
+    # -- parts of one call -------------------------------------------------------------------
+
+    def _look(
+        self, value: Any, tensors: list[torch.Tensor], reads: list[Snapshot], rows: list[int]
+    ) -> bool:
+        """Take snapshots of the tensors in an argument; return whether one is of a subclass."""
+        found: list[torch.Tensor] = []
+        self._collect(value, found, 0)
+        foreign = False
+        for tensor in found:
+            seen = self.who.snapshot(tensor)
+            tensors.append(tensor)
+            reads.append(seen)
+            rows.append(seen[5])
+            foreign = foreign or self._categories.get(type(tensor)) != PLAIN
+        return foreign
+
+    def _collect(self, value: Any, into: list[torch.Tensor], depth: int) -> None:
+        """Gather the tensors inside plain containers, a few levels deep."""
+        kind = type(value)
+        category = self._categories.get(kind)
+        if category is None:
+            category = self.who.category(kind)
+        if category == PLAIN or category == SUBCLASS:
+            into.append(value)
+        elif category == SEQUENCE:
+            if depth < 6:  # without the code of a subclass's own
+                for item in value if kind is list or kind is tuple else items_of(value):
+                    self._collect(item, into, depth + 1)
+        elif category == MAPPING and depth < 6:
+            for item in dict.values(value):
+                self._collect(item, into, depth + 1)
+
+    def _append(
+        self, what: Function, place: tuple[int, int], reads: Sequence[Snapshot], call: Call
+    ) -> None:
+        """Append a call that has more to tell than the quick way can."""
+        if what.changes_identity:
+            for tensor in call.tensors[:1]:  # it may have another storage or place in the graph
+                self.who.refresh(tensor)
+        if what.special is not None:
+            what.special(call)
+        writes = self._written(what, reads, call)
+        results = self._results(call.result)
+        if not (reads or results or what.switches):
+            return
+        site, inner = place
+        if what.switches:
+            site = self.definition_or(site)
+        index = self._log.add(
+            (
+                what.number, site, GRAD_ON if _grad_enabled() else grad_mode(), self.span, inner,
+                self.thread, flags_of(call), 0, self._log.number(call.detail),
+                len(reads), len(results), len(writes),
+            ),
+            [one[5] for one in (*reads, *results, *writes)],
+        )  # fmt: skip
+        if writes and self.arrays.watched:
+            self.arrays.wrote(writes)
+        if what.exits:
+            self.arrays.exported(what.name, index, call.tensors, call.result)
+        elif what.enters and call.args:
+            data = call.args[-1] if what.name == "new_tensor" else call.args[0]
+            self.arrays.entered(index, data, call.result)
+
+    def _written(
+        self, what: Function, reads: Sequence[Snapshot], call: Call
+    ) -> tuple[Snapshot, ...]:
+        """Look again at the arguments that the call wrote."""
+        who, writes = self.who, list[Snapshot]()
+        for number, (tensor, before) in enumerate(zip(call.tensors, reads, strict=True)):
+            version = before[2]
+            moved = version >= 0 and tensor._version != version
+            if moved or (number == 0 and what.writes):
+                writes.append(who.refresh(tensor))
+        return (*writes, *(who.refresh(one) for one in call.unversioned))
+
+    def _results(self, result: Any) -> tuple[Snapshot, ...]:
+        category = self._categories.get(type(result), OTHER)
+        if category == PLAIN or category == SUBCLASS:
+            return (self.who.snapshot(result),)
+        if result is None or type(result) is bool:
+            return ()
+        return tuple([self.who.snapshot(tensor) for tensor in self.tensors_in(result)])
+
+    def definition_or(self, site: int) -> int:
+        """Return the place of a grad-mode switch: a decorator's own line, where one made it."""
+        frame: types.FrameType | None = _getframe(1)
+        for _ in range(12):
+            if frame is None:
+                break
+            if frame.f_code.co_name in ("decorate_context", "generator_context"):
+                local = frame.f_locals
+                function = local.get("func")
+                code = getattr(function, "__code__", None)
+                if hasattr(local, "clear"):
+                    local.clear()  # the snapshot of a frame's variables would keep them alive
+                return self.tape.places.add_definition(code) if code is not None else site
+            frame = frame.f_back
+        return site
+
+    def _raised(
+        self,
+        error: BaseException,
+        name: str,
+        site: int,
+        inner: int,
+        reads: Sequence[Snapshot],
+    ) -> None:
+        operands = (reads, (), ())
+        self.tape.add(name, (site, inner), operands, self.span, self.thread, RAISED)
+        self.tape.error(error, site)
+
+    # -- what the patches tell ---------------------------------------------------------------
+
+    def note(
+        self,
+        operation: str,
+        place: tuple[int, int],
+        reads: Iterable[torch.Tensor] = (),
+        results: Iterable[torch.Tensor] = (),
+        writes: Iterable[torch.Tensor] = (),
+        *,
+        flags: int = 0,
+        losses: int = 0,
+        detail: str = "",
+        snapshots: tuple[Snapshot, ...] | None = None,
+    ) -> int:
+        """Append an event that no mode hears; `snapshots` are reads taken before the call."""
+        who = self.who
+        operands = (
+            tuple(who.snapshot(one) for one in reads) if snapshots is None else snapshots,
+            tuple(who.snapshot(one) for one in results),
+            tuple(who.refresh(one) for one in writes),
+        )
+        return self.tape.add(
+            operation, place, operands, self.span, self.thread, flags, losses, detail
+        )
+
+    def tensors_in(self, *values: Any) -> list[torch.Tensor]:
+        """Return the tensors among and inside `values`."""
+        found: list[torch.Tensor] = []
+        for value in values:
+            self._collect(value, found, 0)
+        return found

@@ -1,0 +1,44 @@
+"""What no function mode hears: PyTorch's own entry points, replaced while recording.
+
+Each replacement calls the original and tells the listener of its thread what happened. All of
+them are put back when the recording ends, whatever ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tether.record.compiled import Compiled
+from tether.record.listener import Listener
+from tether.record.patches import engine, modes, tensors
+from tether.record.patches.optimizers import Optimizers
+from tether.record.patches.replacing import Replacements
+from tether.record.recorder import Recorder
+
+
+class Patches:
+    """All replacements of one recording; `install` and `restore` are each called once."""
+
+    def __init__(
+        self, recorder: Recorder, listen: Callable[[], Listener], *, eager: bool = False
+    ) -> None:
+        self._recorder = recorder
+        self._listen = listen  # makes the listener of the current thread
+        self._replacements = Replacements(recorder.tape)
+        self.optimizers = Optimizers(self._replacements, recorder)
+        self._replacements.on_suspend = self.optimizers.unhook
+        self._replacements.on_resume = self.optimizers.hook
+        self._compiled = Compiled(recorder.tape, self._replacements.suspended, eager=eager)
+
+    def install(self) -> None:
+        """Put every replacement in place."""
+        tensors.install(self._replacements, self._recorder.arrays)
+        engine.install(self._replacements, self._recorder, self._listen)
+        self.optimizers.install()
+        modes.install(self._replacements, self._listen)
+        self._compiled.install()
+
+    def restore(self) -> None:
+        """Put every original back."""
+        self._compiled.restore()
+        self._replacements.restore()

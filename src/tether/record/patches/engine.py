@@ -1,0 +1,179 @@
+"""Backward passes and custom functions: what the engine does, seen from where it is called."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tether.facts import CREATE_GRAPH, RAISED, RETAIN_GRAPH, UNKNOWN
+from tether.record.listener import Listener
+from tether.record.mode_stack import muted, push, remove
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.recorder import Recorder
+from tether.record.sites import here
+from tether.record.tape import NOWHERE
+
+__tracebackhide__ = True
+
+
+def install(replacements: Replacements, recorder: Recorder, listen: Callable[[], Listener]) -> None:
+    """Put the replacements in place; `listen` makes the listener of the current thread."""
+
+    def make(original: Original) -> Original:
+        return _run_backward(replacements, recorder, listen, original)
+
+    replacements.replace(torch.autograd, "_engine_run_backward", make)
+    replacements.replace(
+        torch.autograd.Function, "apply", functools.partial(_apply, replacements), _is_classmethod
+    )
+
+
+def _is_classmethod(found: Any) -> bool:
+    return type(found).__name__ in ("classmethod", "classmethod_descriptor")
+
+
+class _Pass:
+    """One backward pass, from before the engine runs to after it."""
+
+    def __init__(self, recorder: Recorder, listener: Listener, asks: bool) -> None:
+        self.recorder = recorder
+        self.listener = listener
+        self.name = "autograd.grad" if asks else "backward"
+        self.place = NOWHERE
+        self.span: int = UNKNOWN
+        self.outer: int = UNKNOWN
+        self.losses: list[torch.Tensor] = []
+        self.asked: list[torch.Tensor] = []
+        self.reads: tuple[Any, ...] = ()
+        self.results: list[torch.Tensor] = []
+        self.flags = 0
+
+    def begins(self, outputs: Any, wanted: Any, frame: Any) -> None:
+        recorder, listener = self.recorder, self.listener
+        who = recorder.tape.who
+        with muted(listener):
+            self.place = recorder.tape.places.user_place(frame)
+            self.losses = [one for one in outputs if isinstance(one, torch.Tensor)]
+            self.asked = [one for one in wanted or () if isinstance(one, torch.Tensor)]
+            self.reads = tuple(who.snapshot(one) for one in (*self.losses, *self.asked))
+            if recorder.arrays.watched:
+                recorder.arrays.compare_all(self.place[0])
+            if recorder.memory is not None:
+                recorder.memory.before_backward()
+            self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
+        self.outer, listener.span = listener.span, self.span
+
+    def ends(self, frame: Any) -> None:
+        recorder, listener = self.recorder, self.listener
+        listener.span = self.outer
+        with muted(listener):
+            if recorder.memory is not None:
+                recorder.memory.backward_ended(self.place[0])
+            index = listener.note(
+                self.name, self.place, results=self.results, flags=self.flags,
+                losses=len(self.losses), snapshots=self.reads,
+            )  # fmt: skip
+            recorder.tape.close_span(self.span, index)
+            recorder.arrays.wrote_any()
+            recorder.naming.maybe_search(frame)
+            if self.name == "backward":
+                recorder.gradients.after_backward(self.place[0])
+                if recorder.memory is not None:
+                    recorder.memory.after_backward(self.place[0])
+            recorder.tape.on_beat()
+
+    def returned(self, value: Any) -> None:
+        """Take note of which gradients ``autograd.grad`` found."""
+        if self.asked and len(value) == len(self.asked):
+            with muted(self.listener):
+                self.recorder.gradients.after_grad(self.place[0], self.asked, value)
+
+
+def _run_backward(
+    replacements: Replacements,
+    recorder: Recorder,
+    listen: Callable[[], Listener],
+    original: Original,
+) -> Original:
+    tape = recorder.tape
+
+    @functools.wraps(original)
+    def _engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not tape.active:
+            return original(t_outputs, *args, **kwargs)
+        heard = replacements.listener()
+        # Inside a function written in Python the mode is off: hooks are heard all the same.
+        listener = listen() if heard is None else heard
+        asks = not kwargs.get("accumulate_grad", True)
+        one = _Pass(recorder, listener, asks)
+        # args: gradients, keep_graph, create_graph, inputs
+        one.flags |= RETAIN_GRAPH if len(args) > 1 and args[1] else 0
+        one.flags |= CREATE_GRAPH if len(args) > 2 and args[2] else 0
+        one.begins(t_outputs, args[3] if asks and len(args) > 3 else (), here(2))
+        if heard is None:
+            push(listener)
+        recorder.gradients.trains()
+        try:
+            value = original(t_outputs, *args, **kwargs)
+            one.results = [found for found in value or () if isinstance(found, torch.Tensor)]
+        except BaseException as error:
+            one.flags |= RAISED
+            tape.error(error, one.place[0])
+            raise
+        finally:
+            if heard is None:
+                remove(listener)
+            one.ends(here(2))
+        one.returned(value)
+        return value
+
+    return _engine_run_backward
+
+
+def _apply(replacements: Replacements, original: Any) -> Any:
+    """Record a call of an `autograd.Function`, its forward being a span of its own."""
+    tape = replacements.tape
+
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        run = original.__get__(None, cls)
+        listener = replacements.listener()
+        if listener is None:
+            return run(*args, **kwargs)
+        place, span = NOWHERE, UNKNOWN
+        tensors: list[torch.Tensor] = []
+        reads: tuple[Any, ...] = ()
+        with muted(listener):
+            place = tape.places.user_place(here(2))
+            tensors = listener.tensors_in(*args, *kwargs.values())
+            reads = tuple(tape.who.snapshot(one) for one in tensors)
+            span = tape.open_span("function", cls.__name__, place[0], listener.span)
+        outer, listener.span = listener.span, span
+        try:
+            value = run(*args, **kwargs)
+        except BaseException as error:
+            tape.error(error, place[0])
+            raise
+        finally:
+            listener.span = outer
+            tape.close_span(span)
+        with muted(listener):
+            results = listener.tensors_in(value)
+            for one in results:
+                tape.who.refresh(one)  # its grad_fn came after the forward
+            written = [
+                one
+                for one, before in zip(tensors, reads, strict=True)
+                if before[2] >= 0 and one._version != before[2]
+            ]
+            index = listener.note(
+                "apply", place, results=results, writes=written, detail=cls.__name__,
+                snapshots=reads,
+            )  # fmt: skip
+            tape.close_span(span, index)
+        return value
+
+    functools.update_wrapper(apply, getattr(original, "__func__", original))
+    return classmethod(apply)

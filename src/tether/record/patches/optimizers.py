@@ -1,0 +1,271 @@
+"""Optimizers: what they hold, when they step, and the closures that they call."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.optim.optimizer as optimizer_module
+from torch.optim import Optimizer
+
+from tether.facts import NONE, Moment, OptimizerFact, SiteId
+from tether.record.gradients import gradient_of
+from tether.record.identity import version_of
+from tether.record.listener import Listener
+from tether.record.mode_stack import muted, off_the_stack
+from tether.record.open_steps import leave_stale_steps, stepping
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.recorder import Recorder
+from tether.record.sites import here
+from tether.record.tape import NOWHERE
+
+__tracebackhide__ = True
+
+
+class Optimizers:
+    """Hears of every optimizer that is made and every step that is taken."""
+
+    def __init__(self, replacements: Replacements, recorder: Recorder) -> None:
+        self._replacements = replacements
+        self._recorder = recorder
+        self._tape = recorder.tape
+        self._handles: list[Any] = []  # of the hooks around steps
+        self.on_step: Callable[[], None] = lambda: None  # after each step, recorded or not
+        self._known: dict[int, int] = {}  # id of an optimizer -> its index in the facts
+        self._steps: dict[int, _Step] = {}  # span -> the step that runs
+
+    # -- in place, and back ----------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Put the replacements in place."""
+        replace = self._replacements.replace
+        replace(Optimizer, "__init__", self._init)
+        for owner in (Optimizer, torch.nn.Module):
+            replace(owner, "zero_grad", self._zero_grad)
+        for owner, name in _internals():
+            replace(owner, name, functools.partial(unheard, self._replacements))
+
+    def hook(self) -> None:
+        """Hear of optimizer steps; costs next to nothing while nothing is recorded."""
+        if not self._handles and not stepping():
+            before = optimizer_module.register_optimizer_step_pre_hook(self._before_step)
+            after = optimizer_module.register_optimizer_step_post_hook(self._after_step)
+            self._handles += [before, after]
+
+    def unhook(self) -> None:
+        """Hear of steps no more; hooks that are being run stay, PyTorch is iterating over them."""
+        if not stepping():
+            while self._handles:
+                self._handles.pop().remove()
+
+    # -- what they hold --------------------------------------------------------------------------
+
+    def _init(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def __init__(  # noqa: N807 -- what it replaces is called so
+            optimizer: Optimizer, *args: Any, **kwargs: Any
+        ) -> None:
+            original(optimizer, *args, **kwargs)
+            listener = self._replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    self._know(optimizer, self._tape.places.user_place(here(2))[0])
+                    self._recorder.naming.maybe_search(here(2))
+
+        return __init__
+
+    def _know(self, optimizer: Optimizer, site: int) -> int:
+        """Index of an optimizer among the facts; a changed set of tensors is a new fact."""
+        facts = self._tape.optimizers
+        tensors = tuple(self._recorder.gradients.hold(one) for one in _held(optimizer))
+        index = self._known.get(id(optimizer))
+        if index is not None and facts[index].tensors == tensors:
+            return index
+        kind = type(optimizer).__name__
+        fact = OptimizerFact(kind, SiteId(site), Moment(self._tape.now()), tensors)
+        if index is not None and facts[index].kind == kind:
+            fact = fact._replace(site=facts[index].site)
+        facts.append(fact)
+        self._known[id(optimizer)] = len(facts) - 1
+        return len(facts) - 1
+
+    def _zero_grad(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            place, filled = NOWHERE, list[torch.Tensor]()
+            listener = self._replacements.listener()
+            if listener is None:
+                return original(owner, *args, **kwargs)
+            with muted(listener):
+                place = self._tape.places.user_place(here(2))
+                held = _held(owner) if isinstance(owner, Optimizer) else owner.parameters()
+                filled = [one for one in held if one.is_leaf and gradient_of(one) is not None]
+            with off_the_stack(listener):
+                result = original(owner, *args, **kwargs)
+            with muted(listener):
+                cleared = bool(args[0]) if args else bool(kwargs.get("set_to_none", True))
+                listener.note("zero_grad", place, filled, flags=NONE if cleared else 0)
+            return result
+
+        return zero_grad
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        try:
+            return self._begins(optimizer, args, kwargs)
+        except Exception as error:  # noqa: BLE001
+            self._tape.failed("optimizer step", error)
+            return None
+
+    def _begins(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        recorder, tape = self._recorder, self._tape
+        listener = self._replacements.listener()
+        if listener is None:
+            return None
+        step = None
+        with muted(listener):
+            place = tape.places.user_place(here(3))
+            leave_stale_steps(listener, here(2))
+            index = self._know(optimizer, place[0])
+            tensors = _held(optimizer)
+            if recorder.arrays.watched:
+                recorder.arrays.compare_all(place[0])
+            recorder.naming.maybe_search(here(2))
+            kind = type(optimizer).__name__
+            step = _Step(recorder, listener, index, tensors)
+            step.look()
+            span = tape.open_span("step", kind, place[0], listener.span)
+            self._steps[span] = step
+            listener.span = span
+            listener.steps.append(span)
+        return _with_closure(step, args, kwargs) if step is not None else None
+
+    def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        try:
+            self._ends(optimizer)
+        except Exception as error:  # noqa: BLE001
+            self._tape.failed("optimizer step", error)
+        self._tape.on_beat()
+        self.on_step()
+
+    def _ends(self, optimizer: Optimizer) -> None:
+        recorder, tape = self._recorder, self._tape
+        listener = self._replacements.listener()
+        if listener is None or not listener.steps or listener.span != listener.steps[-1]:
+            return
+        with muted(listener):
+            place = tape.places.user_place(here(3))
+            span = listener.steps.pop()
+            listener.span = tape.spans[span][5]
+            step = self._steps.pop(span)
+            step.finished(place[0])
+            kind = type(optimizer).__name__
+            event = listener.note("step", place, writes=step.written(), detail=kind)
+            tape.close_span(span, event)
+            recorder.arrays.wrote_any()
+            if recorder.memory is not None:
+                recorder.memory.after_step(place[0], optimizer)
+
+
+class _Step:
+    """One step of an optimizer, while it runs."""
+
+    def __init__(
+        self, recorder: Recorder, listener: Listener, optimizer: int, tensors: list[torch.Tensor]
+    ) -> None:
+        self.recorder = recorder
+        self.listener = listener
+        self.optimizer = optimizer
+        self.tensors = tensors
+        self._versions = {id(one): version_of(one) for one in tensors}
+        self._status: dict[Any, Any] = {}
+
+    def look(self) -> None:
+        """Look at the gradients that the step is about to use."""
+        self._status = self.recorder.gradients.before_step(self.tensors)
+
+    def finished(self, site: int) -> None:
+        """Record the gradients: the step has used them."""
+        self.recorder.gradients.stepped(site, self.optimizer, self._status)
+
+    def written(self) -> list[torch.Tensor]:
+        """Return the tensors that the step wrote."""
+        who, found = self.recorder.tape.who, []
+        for one in self.tensors:
+            # A closure may have looked since: the version before the step counts as well.
+            ref, now = who.find(one), version_of(one)
+            before = self._versions.get(id(one), now)
+            if ref is not None and {ref.snapshot[2], before} != {now}:
+                found.append(one)
+        return found
+
+
+def _with_closure(step: _Step, args: Any, kwargs: Any) -> Any:
+    """Return the arguments of a step with its closure heard as the program's own lines."""
+    place = 1 if len(args) > 1 and callable(args[1]) else None
+    closure = args[1] if place else kwargs.get("closure")
+    if not callable(closure):
+        return None
+
+    @functools.wraps(closure)
+    def heard(*inner: Any, **named: Any) -> Any:
+        listener, tape = step.listener, step.recorder.tape
+        outer, steps = listener.span, listener.steps
+        site = tape.places.add_definition(closure.__code__) if hasattr(closure, "__code__") else -1
+        listener.span = tape.open_span("closure", "", site, outer)
+        listener.steps = []
+        try:
+            return closure(*inner, **named)
+        finally:
+            tape.close_span(listener.span)
+            listener.span, listener.steps = outer, steps
+            with muted(listener):
+                step.look()
+
+    if place:
+        return (*args[:1], heard, *args[2:]), kwargs
+    return args, {**kwargs, "closure": heard}
+
+
+def unheard(replacements: Replacements, original: Original, gap: str = "") -> Original:
+    """Run a function without the mode; an optimizer's thousands of calls are one event."""
+
+    @functools.wraps(original)
+    def aside(*args: Any, **kwargs: Any) -> Any:
+        listener = replacements.listener()
+        if listener is None:
+            return original(*args, **kwargs)
+        if gap:
+            with muted(listener):
+                tape = replacements.tape
+                tape.gap("traced", gap, tape.places.user_place(here(2))[0])
+        with off_the_stack(listener):
+            return original(*args, **kwargs)
+
+    return aside
+
+
+def _held(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def _internals() -> Iterator[tuple[Any, str]]:
+    """Where PyTorch's optimizers gather their tensors, and where they compute.
+
+    Neither calls anything of the user's: closures and hooks run around them.
+    """
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("torch.optim."):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if getattr(value, "__module__", None) != name:
+                continue
+            if isinstance(value, types.FunctionType) and name.endswith("." + attribute):
+                yield module, attribute  # torch.optim.adam.adam
+            elif isinstance(value, type) and "_init_group" in vars(value):
+                yield value, "_init_group"

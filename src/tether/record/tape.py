@@ -1,0 +1,173 @@
+"""The tape: the facts of one recording while they grow, shared by all that listens.
+
+It holds what every part of the recorder writes to: the log of events, who is who, where calls come
+from, spans, errors, gaps. It knows none of those parts, so each of them gets the tape and nothing
+else. A failure of the recorder's own ends here: it becomes a gap (and is raised when
+``TETHER_STRICT`` is set, as under our tests).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tether.facts import (
+    GRAD_INFERENCE,
+    GRAD_OFF,
+    GRAD_ON,
+    UNKNOWN,
+    Bridge,
+    Gap,
+    GapCode,
+    Moment,
+    OptimizerFact,
+    Raised,
+    SiteId,
+    Span,
+)
+from tether.record.events import EventLog
+from tether.record.identity import Identities
+from tether.record.identity import Snapshot as Snapshot  # noqa: PLC0414 -- what events are made of
+from tether.record.sites import Places
+
+STRICT = "TETHER_STRICT"
+NOWHERE = (UNKNOWN, UNKNOWN)
+"""A place that could not be found out: of the user's line and of the library's."""
+
+_MOST_ERRORS = 1000
+_MOST_TEXT = 2000
+
+_grad_enabled = torch.is_grad_enabled
+_inference_enabled = torch.is_inference_mode_enabled
+
+
+def grad_mode() -> int:
+    """Return the mode that gradients are in here and now, as `facts.Event.grad_mode` says it."""
+    if _grad_enabled():
+        return GRAD_ON
+    return GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, however unwilling its class is to."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 -- a program's own class may do anything
+        return ""
+
+
+class Tape:
+    """The facts of one recording; `limit` keeps the last so many events."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.strict = bool(os.environ.get(STRICT))
+        self.active = False
+        self.log = EventLog(limit)
+        self.places = Places()
+        self.who = Identities(self.gap, self.log)
+        self.spans: list[list[Any]] = []
+        self._closed: list[int] = []  # numbers of those that ended since they were last asked for
+        self.raised: list[Raised] = []
+        self.gaps: dict[tuple[GapCode, str, int], int] = {}
+        self.bridges: list[Bridge] = []
+        self.bridges_cut = 0  # how many of them were forgotten
+        self.optimizers: list[OptimizerFact] = []
+        self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
+        self.on_beat: Callable[[], None] = lambda: None  # saves what is new, if it is time
+        self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
+
+    def now(self) -> int:
+        """Return the time: how many events have been recorded."""
+        return self.log.count
+
+    def forget(self) -> None:
+        """Let go of what hung on events that have just been forgotten."""
+        since = self.log.dropped
+        self.exports = {one: at for one, at in self.exports.items() if at >= since}
+        kept = [one for one in self.bridges if one.exit >= since]
+        self.bridges_cut += len(self.bridges) - len(kept)
+        self.bridges = kept
+
+    def add(
+        self,
+        operation: str,
+        place: tuple[int, int],
+        operands: tuple[Sequence[Snapshot], Sequence[Snapshot], Sequence[Snapshot]],
+        span: int,
+        thread: int,
+        flags: int = 0,
+        losses: int = 0,
+        detail: str = "",
+    ) -> int:
+        """Append an event whose operands were read, returned and written; return its index."""
+        log = self.log
+        if self.who.dead:
+            self.who.bury()
+        head = (
+            log.number(operation), place[0], grad_mode(), span, place[1], thread, flags, losses,
+            log.number(detail), *map(len, operands),
+        )  # fmt: skip
+        return log.add(head, [one[5] for some in operands for one in some])
+
+    # -- what went wrong -------------------------------------------------------------------------
+
+    def gap(self, code: GapCode, detail: str = "", site: int = UNKNOWN) -> None:
+        """Note something that could not be seen; what is met again is counted."""
+        key = (code, detail, site)
+        self.gaps[key] = self.gaps.get(key, 0) + 1
+
+    def failed(self, where: str, error: BaseException) -> None:
+        """Note a failure of the recorder itself: a gap for the user, an error under our tests."""
+        if self.strict:
+            raise error
+        self.gap("failed", f"{where}: {type(error).__name__}: {text_of(error)}")
+
+    def error(self, error: BaseException, site: int) -> None:
+        """Note an exception that passes through a recorded call, once while it travels."""
+        # Its id alone may come back once it is gone; holding it would keep its frames alive.
+        text = text_of(error)
+        this = (id(error), type(error), text)
+        if this == self.last_error:
+            return
+        self.last_error = this
+        if len(self.raised) < _MOST_ERRORS:
+            name = type(error).__name__
+            self.raised.append(
+                Raised(Moment(self.now()), name, text[:_MOST_TEXT], SiteId(site), fatal=False)
+            )
+
+    # -- spans -----------------------------------------------------------------------------------
+
+    def open_span(self, kind: str, name: str, site: int, parent: int) -> int:
+        """Begin a stretch that belongs to one call; return its number."""
+        self.spans.append([kind, name, site, self.now(), UNKNOWN, parent, UNKNOWN])
+        return len(self.spans) - 1
+
+    def close_span(self, number: int, event: int = UNKNOWN) -> None:
+        """End a stretch; `event` is the event of the call itself."""
+        if number == UNKNOWN:
+            return
+        span = self.spans[number]
+        span[4], span[6] = self.now(), event
+        self._closed.append(number)
+
+    def take_closed(self) -> list[int]:
+        """Return the numbers of the spans that ended since this was last asked."""
+        found, self._closed = self._closed, []
+        return found
+
+    def span_facts(self) -> list[Span]:
+        """Return the spans so far."""
+        return [Span(*span) for span in self.spans]
+
+    def gap_facts(self) -> list[Gap]:
+        """Return the gaps noted so far, and one for the events that were forgotten."""
+        gaps = [
+            Gap(code, detail, SiteId(site), times)
+            for (code, detail, site), times in list(self.gaps.items())
+        ]
+        dropped = self.log.dropped - len(self.log.kept)
+        return [*gaps, Gap("forgotten", f"{dropped:,}")] if dropped else gaps

@@ -1,0 +1,52 @@
+"""What could not be seen, in words: a sentence for each code of a `facts.Gap`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from tether.facts import Gap, GapCode, Trace
+
+SENTENCES: dict[GapCode, str] = {
+    "killed": "The recording stops before the program ended: the program was killed or is still"
+    " running, or the disk was full. The last second of calls is missing.",
+    "forgotten": "The first {detail} calls were forgotten (--limit), but for those that made"
+    " tensors still alive. Findings that rest on the others are missing.",
+    "steps": "Only the optimizer steps {detail} were recorded.",
+    "failed": "tether could not look at a call ({detail}).",
+    "pytorch": "This PyTorch has no {detail} as tether knows it: calls of it are not recorded.",
+    "release": "PyTorch {detail} is newer than any that this tether was tried with.",
+    "child": "A {detail} process was not recorded. What it did to shared memory is unknown.",
+    "thread": "A thread was not recorded ({detail}).",
+    "compiled": "A compiled region is recorded as one call; --eager shows what happens inside.",
+    "traced": "{detail} runs without being recorded.",
+    "memory": "The memory of {detail} cannot be seen.",
+    "array-large": "Writes through NumPy arrays larger than {detail} were not checked.",
+    "array-many": "Writes to arrays under more than {detail} tensors were not checked.",
+    "array-time": "Writes through NumPy arrays were no longer checked: comparing had taken"
+    " {detail} of the run.",
+    "gradient-threads": "Several threads train: each looks only at the gradients of the tensors"
+    " that it met.",
+    "autosave": "From some moment on nothing was saved while the program ran: {detail}.",
+}
+
+
+class GapRow(NamedTuple):
+    """One reason for not seeing something, and how often it was met."""
+
+    code: GapCode
+    reason: str  # a sentence
+    times: int
+
+
+def sentence(gap: Gap) -> str:
+    """Say what a gap means."""
+    return SENTENCES[gap.code].format(detail=gap.detail)
+
+
+def gap_rows(trace: Trace) -> list[GapRow]:
+    """Return each reason for a gap, the most frequent first."""
+    counted: Counter[tuple[GapCode, str]] = Counter()
+    for gap in trace.gaps:
+        counted[gap.code, sentence(gap)] += gap.times
+    return [GapRow(code, text, count) for (code, text), count in counted.most_common()]

@@ -1,0 +1,295 @@
+"""The large tables of a recording as columns of numbers: events, their operands, lives.
+
+A recording of ten million calls fits as numbers where as objects it would not. `Events` and
+`Lives` read like the list and the mapping that `Trace` promises, and make an `Event` or a
+`TensorFact` when one is asked for; whoever looks through all of them looks at the columns.
+NumPy holds them: arrays of numbers are all that is needed, and PyTorch's users have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from tether.facts import Event, Operand, StorageFact, TensorFact
+
+Numbers = npt.NDArray[Any]
+
+HEAD = ("operation", "site", "grad_mode", "span", "inner", "thread", "flags", "losses", "detail",
+        "reads", "results", "writes")  # fmt: skip
+"""The numbers of an event: those of its fields, and how many operands it read, returned, wrote."""
+
+OPERAND = ("row", "tensor", "storage", "version", "offset", "shape", "strides", "kind")
+"""The numbers of an operand: its row, its fields, and ``kind``: the number of its dtype times 4,
+plus 2 if it requires grad, plus 1 if it is a leaf."""
+
+TENSOR = ("serial", "kind", "born", "died")
+STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
+
+_AT = {name: number for number, name in enumerate(HEAD)}
+_KEPT = 1 << 17  # objects of each kind that are kept once made
+
+Fact = TypeVar("Fact")
+
+
+@dataclass
+class Names:
+    """What numbers stand for: strings of events, and shapes, strides and words of operands."""
+
+    strings: dict[int, str] = field(default_factory=lambda: {0: ""})
+    words: dict[int, str] = field(default_factory=dict)  # classes, dtypes, devices
+    tuples: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Operands:
+    """Every distinct operand of a recording, by its row."""
+
+    def __init__(self, table: Numbers, names: Names) -> None:
+        order = np.argsort(table[:, 0], kind="stable") if len(table) else np.zeros(0, np.intp)
+        self.table = table[order]
+        self._names = names
+        self._made: dict[int, Operand] = {}
+
+    def positions(self, rows: Numbers) -> Numbers:
+        """Return where in `table` the operands of these rows are; raises `KeyError` for others."""
+        known = self.table[:, 0]
+        found = np.searchsorted(known, rows)
+        if len(rows) and (
+            not len(known) or np.any(known[np.minimum(found, len(known) - 1)] != rows)
+        ):
+            raise KeyError("a row that is not there")
+        return found.astype(np.int32)
+
+    def __getitem__(self, position: int) -> Operand:
+        made = self._made.get(position)
+        if made is None:
+            if len(self._made) > _KEPT:
+                self._made.clear()
+            _, tensor, storage, version, offset, shape, strides, kind = self.table[
+                position
+            ].tolist()
+            names = self._names
+            made = self._made[position] = Operand(
+                tensor, storage, version, offset, names.tuples[shape], names.tuples[strides],
+                names.words[kind >> 2], bool(kind & 2), bool(kind & 1),
+            )  # fmt: skip
+        return made
+
+
+class Events(Sequence[Event]):
+    """The events of a recording: `heads` has a line for each, `rows` their operands in turn.
+
+    `rows` are positions in ``operands.table``; those of event ``i`` begin at ``starts[i]``.
+    """
+
+    def __init__(self, heads: Numbers, rows: Numbers, operands: Operands, names: Names) -> None:
+        self.heads = heads
+        self.rows = rows
+        self.operands = operands
+        self.names = names
+        counts = heads[:, _AT["reads"] :].sum(axis=1, dtype=np.int64)
+        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        self._made: dict[int, Event] = {}
+
+    def column(self, name: str) -> Numbers:
+        """Return one number of every event, by its name in `HEAD`."""
+        found: Numbers = self.heads[:, _AT[name]]
+        return found
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Event]: ...
+    def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        made = self._made.get(index)
+        if made is not None:
+            return made
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError("there is no such event")
+        if len(self._made) > _KEPT:
+            self._made.clear()
+        first, last = self.starts[index : index + 2].tolist()
+        made = self._event(self.heads[index].tolist(), self.rows[first:last].tolist())
+        self._made[index] = made
+        return made
+
+    def __iter__(self) -> Iterator[Event]:
+        heads, rows = self.heads, self.rows
+        for begin in range(0, len(heads), 4096):
+            starts = self.starts[begin : begin + 4097].tolist()
+            some = rows[starts[0] : starts[-1]].tolist()
+            for number, head in enumerate(heads[begin : begin + 4096].tolist()):
+                known = self._made.get(begin + number)
+                first, last = starts[number] - starts[0], starts[number + 1] - starts[0]
+                yield known or self._event(head, some[first:last])
+
+    def _event(self, head: list[int], rows: list[int]) -> Event:
+        operation, site, mode, span, inner, thread, flags, losses, detail, a, b, _ = head
+        operands, strings = [self.operands[row] for row in rows], self.names.strings
+        made: Any = Event
+        event: Event = made(
+            strings[operation], site, tuple(operands[:a]), tuple(operands[a : a + b]),
+            tuple(operands[a + b :]), mode, span, inner, thread, flags, losses, strings[detail],
+        )  # fmt: skip
+        return event
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Lives(Mapping[Any, Fact], Generic[Fact]):
+    """Serial number -> a life, in the order in which they began."""
+
+    def __init__(self, table: Numbers) -> None:
+        order = np.argsort(table[:, 0], kind="stable") if len(table) else np.zeros(0, np.intp)
+        self.table = table[order]
+        self._made: dict[int, Fact] = {}
+
+    def _fact(self, row: list[int]) -> Fact:
+        raise NotImplementedError
+
+    def position(self, serial: int) -> int:
+        """Return the line of `table` for a serial number, -1 if there is none."""
+        serials = self.table[:, 0]
+        at = int(np.searchsorted(serials, serial))
+        return at if at < len(serials) and serials[at] == serial else -1
+
+    def __getitem__(self, serial: int) -> Fact:
+        made = self._made.get(serial)
+        if made is None:
+            at = self.position(serial)
+            if at < 0:
+                raise KeyError(serial)
+            if len(self._made) > _KEPT:
+                self._made.clear()
+            made = self._made[serial] = self._fact(self.table[at].tolist())
+        return made
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.table[:, 0].tolist())
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+class TensorLives(Lives[TensorFact]):
+    """The lives of tensors; lines of `TENSOR` numbers."""
+
+    def __init__(self, table: Numbers, names: Names) -> None:
+        super().__init__(table)
+        self.names = names
+
+    def _fact(self, row: list[int]) -> TensorFact:
+        made: Any = TensorFact
+        fact: TensorFact = made(self.names.words[row[1]], row[2], row[3])
+        return fact
+
+
+class StorageLives(Lives[StorageFact]):
+    """The lives of storages; lines of `STORAGE` numbers."""
+
+    def __init__(self, table: Numbers, names: Names) -> None:
+        super().__init__(table)
+        self.names = names
+
+    def _fact(self, row: list[int]) -> StorageFact:
+        made: Any = StorageFact
+        _, nbytes, device, *rest = row
+        fact: StorageFact = made(nbytes, self.names.words[device], *rest)
+        return fact
+
+
+# -- from objects ----------------------------------------------------------------------------------
+
+
+class Numbering:
+    """Gives numbers to the strings, words and tuples of facts that were made as objects."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, int] = {"": 0}
+        self._words: dict[str, int] = {}
+        self._tuples: dict[tuple[int, ...], int] = {}
+        self._operands: dict[Operand, int] = {}
+
+    def word(self, text: str) -> int:
+        """Return the number of a class, a dtype or a device."""
+        return self._words.setdefault(text, len(self._words))
+
+    def events(self, events: Iterable[Event]) -> tuple[Numbers, Numbers]:
+        """Return the heads of events and the rows of their operands."""
+        heads, rows, string = [], [], self._strings
+        for event in events:
+            operands = (*event.reads, *event.results, *event.writes)
+            rows += [self._operands.setdefault(one, len(self._operands)) for one in operands]
+            heads.append((
+                string.setdefault(event.operation, len(string)), event.site, event.grad_mode,
+                event.span, event.inner, event.thread, event.flags, event.losses,
+                string.setdefault(event.detail, len(string)),
+                len(event.reads), len(event.results), len(event.writes),
+            ))  # fmt: skip
+        return numbers(heads, len(HEAD), np.int32), np.array(rows, np.int32)
+
+    def operands(self) -> Numbers:
+        """Return the table of the operands of all events so far."""
+        tuples = self._tuples
+        return numbers(
+            [
+                (
+                    row, one.tensor, one.storage, one.version, one.offset,
+                    tuples.setdefault(one.shape, len(tuples)),
+                    tuples.setdefault(one.strides, len(tuples)),
+                    self.word(one.dtype) << 2 | one.requires_grad << 1 | one.leaf,
+                )
+                for one, row in self._operands.items()
+            ],
+            len(OPERAND),
+        )  # fmt: skip
+
+    def tensors(self, lives: Mapping[Any, TensorFact]) -> Numbers:
+        """Return the table of the lives of tensors."""
+        return numbers([(n, self.word(k), b, d) for n, (k, b, d) in lives.items()], len(TENSOR))
+
+    def storages(self, lives: Mapping[Any, StorageFact]) -> Numbers:
+        """Return the table of the lives of storages."""
+        return numbers(
+            [(n, one.nbytes, self.word(one.device), *one[2:]) for n, one in lives.items()],
+            len(STORAGE),
+        )
+
+    def names(self) -> Names:
+        """Return what the numbers given so far stand for."""
+        return Names(
+            {number: text for text, number in self._strings.items()},
+            {number: text for text, number in self._words.items()},
+            {number: value for value, number in self._tuples.items()},
+        )
+
+
+def numbers(rows: Sequence[Sequence[int]], width: int, dtype: Any = np.int64) -> Numbers:
+    """Return rows of so many numbers as an array, also when there are none."""
+    return np.array(rows, dtype).reshape(-1, width)
+
+
+def columns_of(events: Sequence[Event]) -> Events:
+    """Return events as columns; those made by hand are turned into them."""
+    if isinstance(events, Events):
+        return events
+    numbering = Numbering()
+    heads, rows = numbering.events(events)
+    operands = Operands(numbering.operands(), names := numbering.names())
+    return Events(heads, rows, operands, names)

@@ -1,0 +1,355 @@
+"""The file of a recording: a line that says what it is, then frames, each whole or not there.
+
+A frame is a length, a check sum and a packed batch of facts that fits what came before: a line of
+JSON (what is new in the small tables) and blocks of numbers (events, operands, lives), as columns
+of differences, which pack well. A program that is being recorded adds a frame about once a second,
+so a kill leaves all but the last; a recording that has ended has all its facts in a few. The last
+frame says how the program ended; without it the recording says that it is partial.
+
+Nothing in a file is executed and nothing is believed: a recording may come from a stranger. Every
+value is checked for its type, unpacking stops at a bound, and `store.check` has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, get_type_hints
+
+import numpy as np
+
+import tether
+from tether.facts import Gap, Trace
+from tether.store.check import check
+from tether.store.columns import (
+    HEAD,
+    OPERAND,
+    STORAGE,
+    TENSOR,
+    Events,
+    Names,
+    Numbers,
+    Operands,
+    StorageLives,
+    TensorLives,
+    numbers,
+)
+from tether.store.layout import (
+    SCALARS,
+    TABLES,
+    Damage,
+    Layout,
+    RecordingError,
+    decoder,
+    fact_of,
+    fields_of,
+    integer,
+    layout_of,
+    list_of,
+    newer,
+    pair_of,
+    parse,
+    string,
+    table_of,
+)
+
+MAGIC = b"tether recording "
+VERSION = 2
+"""Of the format. Added fields and tables do not raise it; a changed meaning does."""
+
+MAX_BYTES = 4 << 30
+"""Bytes that a recording may unpack to: some thirty million events."""
+
+BLOCKS: dict[str, tuple[int, np.dtype[Any]]] = {
+    "events": (len(HEAD), np.dtype("<i4")),
+    "rows": (1, np.dtype("<i4")),
+    "operands": (len(OPERAND), np.dtype("<i8")),
+    "tensors": (len(TENSOR), np.dtype("<i8")),
+    "storages": (len(STORAGE), np.dtype("<i8")),
+}
+"""The blocks of numbers: how many make a line, and their type. Of lives the last line counts."""
+
+_FRAME = struct.Struct("<II")  # length, CRC-32
+_MAX_FRAME = 1 << 30
+_PIECE = 1 << 20
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def first_line() -> bytes:
+    """Return how a recording begins."""
+    return MAGIC + b"%d\n" % VERSION
+
+
+def header(trace: Trace) -> dict[str, Any]:
+    """Return what the first frame says of the program and of the tables."""
+    return {
+        "tether": tether.__version__,
+        "fields": {name: fields_of(name) for name in TABLES},
+        "trace": {name: getattr(trace, name) for name in SCALARS},
+    }
+
+
+def frame(small: Mapping[str, Any], blocks: Mapping[str, Numbers], level: int = 1) -> bytes:
+    """Return one batch as bytes: the small tables, and the blocks that are not empty."""
+    packer = zlib.compressobj(level)
+    present = {name: block for name, block in blocks.items() if len(block)}
+    lines = {name: len(block) for name, block in present.items()}
+    text = _ENCODE({**small, "lines": lines}).encode("utf-8", "surrogatepass")
+    parts = [packer.compress(text + b"\n")]
+    for name, block in present.items():
+        parts += _packed(block, name, packer)
+    payload = b"".join([*parts, packer.flush()])
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _packed(block: Numbers, name: str, packer: Any) -> Iterator[bytes]:
+    """Pack a block column by column, each number as the difference to the one above it."""
+    width, kind = BLOCKS[name]
+    columns = np.asarray(block, kind).reshape(-1, width).T
+    with np.errstate(over="ignore"):
+        for column in columns:
+            yield packer.compress(np.diff(column, prepend=column.dtype.type(0)).tobytes())
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read(stream: BinaryIO, path: str | os.PathLike[str], most: int = MAX_BYTES) -> Trace:
+    """Read a recording, its first line included; `most` bounds the bytes that it unpacks to.
+
+    Raises `RecordingError` for one of another format or too large, `Damage`, `ValueError` or
+    `zlib.error` for one that is damaged other than by being cut off.
+    """
+    _check_first_line(stream.readline(64), path)
+    found = _Reader(path)
+    for payload in _frames(stream):
+        found.add(_Unpacker(payload, path, most - found.bytes))
+    return found.trace()
+
+
+def _check_first_line(line: bytes, path: str | os.PathLike[str]) -> None:
+    if not line.startswith(MAGIC):
+        if line.startswith(b"tether journal ") or (line and MAGIC.startswith(line)):
+            raise _older(path) if line.startswith(b"tether journal ") else Damage("it is cut off")
+        raise RecordingError(
+            f"{path} is not a tether recording; make one with `tether run -o FILE SCRIPT`"
+        )
+    number = line[len(MAGIC) : -1]
+    if not line.endswith(b"\n") or not number.isdigit():
+        raise Damage("its first line is cut off")
+    if int(number) > VERSION:
+        raise newer(path, f"format {int(number)}, this one reads up to {VERSION}")
+    if int(number) < VERSION:
+        raise _older(path)
+
+
+def _older(path: str | os.PathLike[str]) -> RecordingError:
+    return RecordingError(f"{path} was written by an older tether; record the program again")
+
+
+def _frames(stream: BinaryIO) -> Iterator[bytes]:
+    while len(head := stream.read(_FRAME.size)) == _FRAME.size:
+        length, total = _FRAME.unpack(head)
+        if length > _MAX_FRAME:
+            raise Damage("a part of it is too long")
+        payload = stream.read(length)
+        if len(payload) < length:
+            return  # the kill came while it was written
+        if zlib.crc32(payload) != total:
+            raise Damage("a check sum does not fit")
+        yield payload
+
+
+class _Unpacker:
+    """Unpacks one frame, up to a bound."""
+
+    def __init__(self, payload: bytes, path: str | os.PathLike[str], most: int) -> None:
+        self._packed = payload
+        self._unpacker = zlib.decompressobj()
+        self._path = path
+        self._left = most
+        self._waiting = bytearray()
+        self.bytes = 0
+
+    def line(self) -> bytes:
+        """Return the line of JSON with which the frame begins."""
+        at = 0
+        while (end := self._waiting.find(b"\n", at)) < 0:
+            at = len(self._waiting)
+            if not self._more():
+                raise Damage("a part of it has no tables")
+        found = bytes(self._waiting[:end])
+        del self._waiting[: end + 1]
+        return found
+
+    def take(self, size: int) -> bytes:
+        """Return so many bytes."""
+        while len(self._waiting) < size:
+            if not self._more():
+                raise Damage("a block of it is cut off")
+        found = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return found
+
+    def end(self) -> None:
+        """Make sure that nothing is left."""
+        if self._waiting or self._more() or not self._unpacker.eof or self._unpacker.unused_data:
+            raise Damage("something follows its numbers")
+
+    def _more(self) -> bool:
+        if self._unpacker.eof:
+            return False
+        block = self._unpacker.decompress(self._packed, _PIECE)
+        self._packed = self._unpacker.unconsumed_tail
+        self.bytes += len(block)
+        if self.bytes > self._left:
+            raise RecordingError(
+                f"{self._path} unpacks to more than this tether reads at once;"
+                " record fewer calls with --limit or --steps"
+            )
+        self._waiting += block
+        return bool(block)
+
+
+class _Reader:
+    """Puts the frames of one recording together."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._trace = Trace(outcome="unfinished")
+        self._layouts: dict[str, Layout] = {}
+        self._names = Names()
+        self._dictionaries: list[Any] = []
+        self._blocks: dict[str, list[Numbers]] = {name: [] for name in BLOCKS}
+        self.bytes = 0
+
+    def add(self, unpacker: _Unpacker) -> None:
+        """Take over one frame."""
+        small = table_of(parse(unpacker.line()))
+        lines = table_of(small.get("lines"))
+        if lines.keys() - BLOCKS.keys():
+            raise newer(self._path, "it has numbers that this one does not know")
+        for name, count in lines.items():
+            self._blocks[name].append(_block(unpacker, name, integer(count)))
+        unpacker.end()
+        self.bytes += unpacker.bytes
+        if "fields" in small:
+            self._begin(table_of(small["fields"]))
+        if not self._layouts:
+            raise Damage("its beginning is missing")
+        self._add_names(small)
+        self._add_tables(small)
+
+    def _begin(self, fields: dict[str, Any]) -> None:
+        if unknown := fields.keys() - TABLES.keys():
+            raise newer(self._path, f"it has a table {min(unknown)[:40]}")
+        self._layouts = {name: layout_of(name, row, self._path) for name, row in fields.items()}
+
+    def _add_names(self, small: dict[str, Any]) -> None:
+        names = self._names
+        for number, text in map(pair_of, list_of(small.get("strings", []))):
+            names.strings[integer(number)] = string(text)
+        for number, text in map(pair_of, list_of(small.get("words", []))):
+            names.words[integer(number)] = string(text)
+        for number, values in map(pair_of, list_of(small.get("tuples", []))):
+            names.tuples[integer(number)] = tuple(map(integer, list_of(values)))
+        for file, text in map(pair_of, list_of(small.get("sources", []))):
+            self._trace.sources[string(file)] = string(text)
+        hints = get_type_hints(Trace)
+        for name, value in table_of(small.get("trace", {})).items():
+            if name not in SCALARS:
+                raise Damage("its header is wrong")
+            setattr(self._trace, name, decoder(hints[name])(value))
+
+    def _add_tables(self, small: dict[str, Any]) -> None:
+        """Add the new rows of each table, put changed ones in their places, replace whole ones."""
+        self._dictionaries += list_of(small.get("dictionaries", []))
+        for name, rows in table_of(small.get("whole", {})).items():
+            setattr(self._trace, name, self._facts(name, list_of(rows)))
+        for name, rows in table_of(small.get("new", {})).items():
+            getattr(self._trace, name, []).extend(self._facts(name, list_of(rows)))
+        for name, rows in table_of(small.get("changed", {})).items():
+            pairs = [pair_of(row) for row in list_of(rows)]
+            table = getattr(self._trace, name, [])
+            facts = self._facts(name, [row for _, row in pairs])
+            for (number, _), fact in zip(pairs, facts, strict=True):
+                if not 0 <= integer(number) < len(table):
+                    raise Damage(f"a row of {name} is missing")
+                table[number] = fact
+
+    def _facts(self, name: str, rows: list[Any]) -> list[Any]:
+        layout = self._layouts.get(name)
+        if layout is None:
+            raise Damage("it has a table that its header does not name")
+        return [fact_of(row, layout, name, self._dictionaries) for row in rows]
+
+    def trace(self) -> Trace:
+        """Return the facts. Raises `Damage` or `ValueError` where they do not fit together."""
+        if not self._layouts:
+            raise Damage("it ends before anything was written to it")
+        trace, names = self._trace, self._names
+        blocks = {name: self._all(name) for name in BLOCKS}
+        _check_names(blocks, names)
+        operands = Operands(blocks["operands"], names)
+        try:
+            rows = operands.positions(blocks["rows"][:, 0])
+        except KeyError:
+            raise Damage("an event names an operand that is not there") from None
+        trace.events = Events(blocks["events"], rows, operands, names)
+        if trace.events.starts[-1] != len(rows) or (blocks["events"][:, -3:] < 0).any():
+            raise Damage("an event is cut off")
+        trace.tensors = TensorLives(_last(blocks["tensors"]), names)
+        trace.storages = StorageLives(_last(blocks["storages"]), names)
+        if trace.outcome == "unfinished" and Gap("killed") not in trace.gaps:
+            trace.gaps.insert(0, Gap("killed"))
+        check(trace)
+        return trace
+
+    def _all(self, name: str) -> Numbers:
+        width, kind = BLOCKS[name]
+        return np.concatenate([numbers([], width, kind), *self._blocks[name]])
+
+
+def _block(unpacker: _Unpacker, name: str, count: int) -> Numbers:
+    width, kind = BLOCKS[name]
+    if not 0 <= count <= _MAX_FRAME:
+        raise Damage(f"its {name} have the wrong length")
+    columns = np.frombuffer(unpacker.take(count * width * kind.itemsize), kind)
+    with np.errstate(over="ignore"):
+        summed = np.cumsum(columns.reshape(width, count), axis=1, dtype=kind)
+    return np.ascontiguousarray(summed.T)
+
+
+def _last(table: Numbers) -> Numbers:
+    """Return the last line of each serial number: a life is written anew when it has ended."""
+    order = np.argsort(table[:, 0], kind="stable")
+    ordered = table[order]
+    last = np.ones(len(ordered), bool)
+    last[:-1] = ordered[1:, 0] != ordered[:-1, 0]
+    return ordered[last]
+
+
+def _check_names(blocks: Mapping[str, Numbers], names: Names) -> None:
+    """Make sure that every number that stands for something does."""
+    events, operands = blocks["events"], blocks["operands"]
+    tuples = operands[:, 5:7]
+    words = np.concatenate([operands[:, 7] >> 2, blocks["tensors"][:, 1], blocks["storages"][:, 2]])
+    strings = events[:, [HEAD.index("operation"), HEAD.index("detail")]]
+    for found, known in (
+        (strings, names.strings),
+        (tuples, names.tuples),
+        (words, names.words),
+    ):
+        if not set(np.unique(found).tolist()) <= known.keys():
+            raise Damage("a number in it means nothing")
+
+
+def pairs(named: Mapping[int, Any]) -> Iterable[tuple[int, Any]]:
+    """Return what numbers stand for as a frame writes it."""
+    return [(number, value) for number, value in named.items()]
