@@ -183,7 +183,7 @@ def _content(gradient: torch.Tensor) -> GradientStatus:
     except Exception:  # noqa: BLE001 -- a gradient may be of any type; then it stays unchecked
         return "unchecked"
     for at in range(0, size, _CHUNK):
-        chunk = (ctypes.c_char * min(_CHUNK, size - at)).from_address(first + at)
+        chunk = ctypes.string_at(first + at, min(_CHUNK, size - at))
         if _NOT_ZERO.search(chunk) and not _minus_zeros(chunk, gradient):
             return "some"
     return "zero"
@@ -195,7 +195,7 @@ _PERHAPS = re.compile(rb"[^\x00\x80]")  # the sign of a minus zero is all that i
 _WORDS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
-def _minus_zeros(chunk: Any, gradient: torch.Tensor) -> bool:
+def _minus_zeros(chunk: bytes, gradient: torch.Tensor) -> bool:
     """Whether a stretch of a gradient that is not all zero bytes is zeros of either sign."""
     if _PERHAPS.search(chunk):
         return False
@@ -203,7 +203,7 @@ def _minus_zeros(chunk: Any, gradient: torch.Tensor) -> bool:
         return False
     width = gradient.element_size() // (2 if gradient.is_complex() else 1)
     word: Any = _WORDS[width]
-    numbers = memoryview(chunk).cast("B").cast(word)
+    numbers = memoryview(chunk).cast(word)
     sign = 1 << (8 * width - 1)
     return not any(number & ~sign for number in numbers)
 
