@@ -1,6 +1,6 @@
 # The chores. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup test check format bench docs ci
+.PHONY: help setup test check format bench docs versions ci
 
 help:  ## list the chores
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ bench:  ## measure what recording and copying cost, as ratios within one run
 docs:  ## make the generated pages again
 	python -m tether.report.rulebook > docs/rulebook.md
 	python docs/make_verdict_pages.py
+
+versions:  ## the smoke suite on every release of PyTorch that the README names
+	.ci/versions 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 ci:  ## what CI runs, from a clean checkout
 	bash .ci/run

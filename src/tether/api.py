@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from tether.facts import UNKNOWN, Raised, SiteId, Trace
+from tether.facts import Trace
+from tether.record.ending import ended_with, strip
 from tether.record.naming import variables_of_frames
 from tether.record.notebook_cells import name_cells, of_the_user
 from tether.record.session import Session
 from tether.record.sites import here
-from tether.record.tape import text_of
 from tether.report.recording import Recording
 
 
@@ -50,11 +50,8 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         self._session.recorder.naming.search(of_the_user(variables))
         trace = self._session.stop()
         if error is not None:
-            trace.outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else "raised"
-            nowhere = SiteId(UNKNOWN)
-            trace.raised.append(
-                Raised(trace.ended, type(error).__name__, text_of(error), nowhere, fatal=True)
-            )
+            ended_with(trace, self._session.recorder.tape, error)
+            strip(error)
         self._become(trace)
         name_cells(self.trace, self.cells)
         self.ended = True

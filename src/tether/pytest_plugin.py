@@ -50,10 +50,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         yield
         return
     from tether.api import record
+    from tether.record.ending import strip
 
     with record() as recording:
         outcome = yield
-    if outcome.excinfo is None:
+    if outcome.excinfo is not None:
+        strip(outcome.excinfo[1])
+    else:
         told = _told(item, recording)
         if told:
             outcome.force_exception(pytest.fail.Exception("\n".join(told), pytrace=False))

@@ -115,7 +115,9 @@ for line in sys.stdin:
     print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)
 """
 
-_STAMP = re.compile(r"^[WEI]\d{4} [\d:.]+ \d+ ", re.MULTILINE)  # of torch's own log lines
+_STAMP = re.compile(  # of the log lines of torch and its profiler
+    r"^(?:[WEI]\d{4} [\d:.]+ \d+ |(?:USDT|STAGE|ERROR):[\d: -]+)", re.MULTILINE
+)
 
 
 @dataclass

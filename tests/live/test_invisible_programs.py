@@ -5,6 +5,45 @@ import pytest
 from differential import run, same
 
 PROGRAMS = {
+    "a profiler, a dispatch mode, anomaly mode and a flop counter hear no operation more": """
+from torch.profiler import profile, ProfilerActivity
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+class Names(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        names.append(str(func)); return func(*args, **(kwargs or {}))
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+dead = torch.nn.Parameter(torch.zeros(3))
+def train(steps):
+    opt = torch.optim.Adam([*net.parameters(), dead])
+    for _ in range(steps):
+        loss = net(torch.randn(3, 4)).square().mean() + (dead * 0).sum()
+        opt.zero_grad(); loss.backward(); opt.step()
+        kept.append(loss.detach().numpy())
+kept, names = [], []
+with profile(activities=[ProfilerActivity.CPU]) as seen: train(5)
+show(sorted((e.key, e.count) for e in seen.key_averages()))
+with Names(): train(5)
+print(names)
+with FlopCounterMode(display=False) as flops: train(2)
+show(flops.get_total_flops())
+with torch.autograd.detect_anomaly(check_nan=False): train(1)
+with torch.sparse.check_sparse_tensor_invariants(): show(torch.eye(3).to_sparse() @ torch.ones(3, 1))
+""",
+    "tensors that swap, and all that is built on it": """
+c, d = torch.ones(2), torch.arange(3.0)
+torch.utils.swap_tensors(c, d); show(c, d, c + 1)
+torch.__future__.set_swap_module_params_on_conversion(True)
+m = torch.nn.Linear(4, 4); before = [id(p) for p in m.parameters()]
+m.to(torch.float64); m.load_state_dict(torch.nn.Linear(4, 4).double().state_dict())
+show([id(p) for p in m.parameters()] == before, m.weight.dtype)
+opt = torch.optim.SGD(m.parameters(), lr=0.1)
+m(torch.ones(2, 4).double()).sum().backward(); opt.step(); show(m.weight, m.weight.grad)
+from torch.testing._internal.two_tensor import TwoTensor
+n = torch.nn.Linear(2, 2)
+n.weight = torch.nn.Parameter(TwoTensor(torch.ones(2, 2), torch.ones(2, 2)))
+show(n.to(torch.float64).weight.dtype)
+""",
     "vmap, grad, jacrev, functional_call": """
 from torch.func import vmap, grad, jacrev, jacfwd, hessian, functional_call, vjp, jvp
 x = torch.randn(5, 3)

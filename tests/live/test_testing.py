@@ -103,6 +103,33 @@ def test_the_plugin_fails_tests_with_findings(pytester):
     result.stdout.fnmatch_lines(["*mine*"])
 
 
+FAILING = """
+import torch
+
+def test_in_place():
+    w = torch.ones(3, requires_grad=True)
+    h = w.exp()
+    h[0] = 0.0
+    h.sum().backward()
+
+def test_inside_a_block():
+    import tether
+    with tether.record():
+        torch.ones(2) @ torch.ones(3)
+"""
+
+
+def test_a_failing_test_shows_none_of_our_frames(pytester):
+    pytester.makepyfile(FAILING)
+    result = pytester.runpytest_subprocess("--tether", "-p", "no:cacheprovider", "--tb=long")
+    result.assert_outcomes(failed=2)
+    shown = result.stdout.str()
+    assert "modified by an inplace operation" in shown
+    assert "listener.py" not in shown
+    assert "patches" not in shown
+    assert shown.count(">       h.sum().backward()") == 1
+
+
 def test_without_the_option_nothing_is_recorded(pytester):
     pytester.makepyfile(PLUGIN_TESTS)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers")

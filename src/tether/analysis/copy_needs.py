@@ -438,6 +438,8 @@ class _Judge:
         """Give what the recording cannot tell of this execution."""
         if self.trace.dropped:
             return Reason("unknown", "the start of the recording was forgotten (--limit)")
+        if self.history.had_children:
+            return Reason("unknown", "a child process, which was not recorded, may write it")
         number = event.span
         while number != UNKNOWN:
             span = self.trace.spans[number]

@@ -287,6 +287,11 @@ class History:
         return any(gap.code.startswith("array-") for gap in self.trace.gaps)
 
     @cached_property
+    def had_children(self) -> bool:
+        """Whether a process that was not recorded could share this one's memory."""
+        return any(gap.code == "child" for gap in self.trace.gaps)
+
+    @cached_property
     def flow(self) -> Dataflow:
         """Where values flow."""
         return Dataflow(self.trace)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EXIT_FINDINGS = 3  # --fail-on
 EXIT_USAGE = 2
+EXIT_NOTHING = 4  # --fail-on, and no call was recorded
 
 _LAZY = {
     "rulebook": ("tether.cli.rulebook", "rulebook_command"),
@@ -402,6 +403,8 @@ def _verdict(recording: Recording, fail_on: str | None) -> int:
 
     if fail_on is None:
         return 0
+    if not recording.trace.ended:
+        return EXIT_NOTHING
     grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     return EXIT_FINDINGS if any(f.severity in grave for f in recording.findings) else 0
 

@@ -47,7 +47,7 @@ class Autosave:
     ) -> None:
         self._tape = tape
         self._tables = tables
-        self._path = path
+        self.path = path
         self._trace = trace
         self._lock = threading.Lock()
         self._pid = _process()
@@ -57,7 +57,7 @@ class Autosave:
 
     def _reset(self) -> None:
         """Forget what was written: the next batch has all of it."""
-        self._size = 0  # of the file; 0: not there yet
+        self.size = 0  # of the file; 0: not there yet
         self._inode = 0
         self._rewritten = self._starts()
         self._sent: dict[str, int] = {}  # of each table, the rows that the file has
@@ -93,7 +93,7 @@ class Autosave:
     def _flush(self) -> None:
         if self._rewritten != self._starts():
             self._reset()  # events were forgotten: what is left is written anew
-        count, first = self._tape.log.count, not self._size
+        count, first = self._tape.log.count, not self.size
         data = self._batch(first=first)
         if first:
             self._begin(frames.first_line() + data)
@@ -190,8 +190,8 @@ class Autosave:
 
     def _begin(self, data: bytes) -> None:
         """Put a new file in the place of what was there, whole."""
-        name = f"{self._path}.{self._pid}.tmp"
-        if os.path.exists(self._path) and not os.path.isfile(self._path):
+        name = f"{self.path}.{self._pid}.tmp"
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise OSError("it is not a file")
         try:
             handle = _open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
@@ -200,28 +200,28 @@ class Autosave:
                 _write_all(handle, data)
             finally:
                 _close(handle)
-            _replace(name, self._path)
+            _replace(name, self.path)
         except BaseException:
             with contextlib.suppress(OSError):
                 _unlink(name)
             raise
-        self._size = len(data)
+        self.size = len(data)
 
     def _append(self, data: bytes) -> None:
-        handle = _open(self._path, os.O_WRONLY | os.O_APPEND | _FLAGS)
+        handle = _open(self.path, os.O_WRONLY | os.O_APPEND | _FLAGS)
         try:
             found = _stat(handle)
-            if (found.st_ino, found.st_size) != (self._inode, self._size):
+            if (found.st_ino, found.st_size) != (self._inode, self.size):
                 raise OSError("the file was changed by somebody else")
             try:
                 _write_all(handle, data)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    _cut_to(handle, self._size)
+                    _cut_to(handle, self.size)
                 raise
         finally:
             _close(handle)
-        self._size += len(data)
+        self.size += len(data)
 
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)

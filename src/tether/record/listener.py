@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.overrides
+import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 
 from tether.facts import GRAD_ON, RAISED, UNKNOWN
@@ -40,6 +41,7 @@ _boolean = next(  # of F.max_pool2d and the like: return_indices or not
     ),
     _handle,  # a torch that does without it
 )
+_decorators = torch.utils._contextlib.__file__  # where ``@torch.no_grad()`` wraps functions
 _NO_DETAIL = 0  # number of the empty string in every log
 _FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
 _getframe = sys._getframe
@@ -337,13 +339,14 @@ class Listener(TorchFunctionMode):
         for _ in range(12):
             if frame is None:
                 break
-            if frame.f_code.co_name in ("decorate_context", "generator_context"):
+            code = frame.f_code
+            if code.co_filename == _decorators and "func" in code.co_freevars:
                 local = frame.f_locals
                 function = local.get("func")
-                code = getattr(function, "__code__", None)
+                decorated = getattr(function, "__code__", None)
                 if hasattr(local, "clear"):
                     local.clear()  # the snapshot of a frame's variables would keep them alive
-                return self.tape.places.add_definition(code) if code is not None else site
+                return self.tape.places.add_definition(decorated) if decorated else site
             frame = frame.f_back
         return site
 

@@ -23,10 +23,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tether.facts import UNKNOWN, Raised, SiteId, Trace
+from tether.facts import Trace
+from tether.record.ending import Terminated, ended_with, strip
 from tether.record.session import Session
-from tether.record.sites import CodePlaces, is_worn, site_at, without_our_frames
-from tether.record.tape import text_of
 
 Kind = Literal["script", "module", "code"]
 
@@ -131,37 +130,33 @@ class _Run:
         try:
             with self.before.again():
                 return self._end(exit_code, error)
+        except KeyboardInterrupt:
+            self.session.mute()
+            saved = self.session.saved_at
+            rest = f"`tether report {saved}` makes it" if saved else "nothing was saved (-o FILE)"
+            _tell(f"tether: interrupted: the report was not finished; {rest}")
+            return 130
         except Exception as failure:
             self.session.mute()
             if self.session.recorder.tape.strict:
                 raise
-            text = f"tether: there is no report: {type(failure).__name__}: {failure}\n"
-            with contextlib.suppress(OSError):
-                _write(2, text.encode("utf-8", "backslashreplace"))
+            _tell(f"tether: there is no report: {type(failure).__name__}: {failure}")
             return exit_code
 
     def _end(self, exit_code: int, error: BaseException | None) -> int:
         trace = self.session.stop(self.main.__dict__)
         trace.program = self.program.command
         trace.folder = self.folder
-        interrupted = isinstance(error, (KeyboardInterrupt, _Terminated))
         if error is not None:
-            trace.outcome = "interrupted" if interrupted else "raised"
-            trace.raised.append(
-                Raised(
-                    trace.ended, _kind(error), text_of(error), _site_of(trace, error), fatal=True
-                )
-            )
+            ended_with(trace, self.session.recorder.tape, error)
+        interrupted = trace.outcome == "interrupted"
         return self.finish(Ending(trace, exit_code, error, interrupted))
 
 
-class _Terminated(BaseException):
-    """SIGTERM arrived."""
-
-
-def _kind(error: BaseException) -> str:
-    """Return what ended the program, in words that its user knows."""
-    return "SIGTERM" if isinstance(error, _Terminated) else type(error).__name__
+def _tell(line: str) -> None:
+    """Write a line to the error stream, whatever the program made of its own."""
+    with contextlib.suppress(OSError):
+        _write(2, (line + "\n").encode("utf-8", "backslashreplace"))
 
 
 def run(
@@ -344,34 +339,11 @@ def _exit_code(stop: SystemExit) -> int:
 
 def _show(error: BaseException) -> None:
     """Print a traceback as Python would have: the program's frames and none of ours."""
-    _strip(error, set())
+    strip(error)
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except BaseException:  # noqa: BLE001 -- a broken hook of the program's must not hide the report
         sys.__excepthook__(type(error), error, error.__traceback__)
-
-
-def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take tether's frames out of an exception and out of those that led to it."""
-    if error is None or id(error) in seen:
-        return
-    seen.add(id(error))
-    error.__traceback__ = without_our_frames(error.__traceback__, is_worn)
-    _strip(error.__cause__, seen)
-    _strip(error.__context__, seen)
-
-
-def _site_of(trace: Trace, error: BaseException) -> SiteId:
-    """Site in the facts of the innermost line of the user's that the exception passed."""
-    last = UNKNOWN
-    traceback = error.__traceback__
-    by_line = {(site.file, site.line): n for n, site in enumerate(trace.sites) if site.user}
-    by_call = {site[:5]: n for n, site in enumerate(trace.sites) if site.user}
-    while traceback is not None:
-        call = site_at(CodePlaces(traceback.tb_frame.f_code), traceback.tb_lasti)
-        last = by_call.get(call[:5], by_line.get((call.file, call.line), last))
-        traceback = traceback.tb_next
-    return SiteId(last)
 
 
 def _on_terminate(one: _Run) -> Any:
@@ -385,7 +357,7 @@ def _on_terminate(one: _Run) -> Any:
     def terminate(_number: int, _frame: types.FrameType | None) -> None:
         if os.getpid() == one.process:
             one.session.mute()
-            one.end(143, _Terminated())
+            one.end(143, Terminated())
         _die_of(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, terminate)

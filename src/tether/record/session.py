@@ -16,6 +16,16 @@ from tether.record.patches import Patches
 from tether.record.recorder import Recorder
 
 
+TRIED = (2, 15)
+"""The newest PyTorch that `make versions` was passed with."""
+
+
+def _release() -> tuple[int, ...]:
+    """Return major and minor number of the installed PyTorch."""
+    numbers = torch.__version__.split(".")[:2]
+    return tuple(int(one) for one in numbers if one.isdigit())
+
+
 class Session:
     """A recorder, put in place in this process by `start` and taken away by `stop`.
 
@@ -54,6 +64,12 @@ class Session:
     def _listen(self, thread: int) -> Listener:
         return Listener(self.recorder, thread)
 
+    @property
+    def saved_at(self) -> str:
+        """Return the file that has what was recorded so far; "" when there is none."""
+        autosave = self.recorder.autosave
+        return autosave.path if autosave is not None and autosave.size else ""
+
     def save_as_it_grows(self, path: str, program: list[str], folder: str) -> None:
         """Save what is recorded of `program` at the absolute `path`, about once a second.
 
@@ -63,6 +79,8 @@ class Session:
 
     def start(self) -> None:
         """Begin to hear this thread and all that start from now on."""
+        if _release() > TRIED:
+            self.recorder.tape.gap("release", torch.__version__)
         self._patches.optimizers.on_step = self._stepped
         self._patches.optimizers.hook()
         _forked.add(self)

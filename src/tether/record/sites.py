@@ -221,7 +221,7 @@ def without_our_frames(
     kept: list[types.TracebackType] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        ours = code.co_filename.startswith(_PACKAGE + os.sep)
+        ours = code.co_filename.startswith(_OURS)
         if ours and kept and kept[-1].tb_frame.f_code.co_name == "handle_torch_function":
             del kept[-2:]  # a function written in Python, on its way to the recorder
         if not ours and not worn(code):
@@ -231,6 +231,14 @@ def without_our_frames(
     for entry in reversed(kept):
         result = types.TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return result
+
+
+_OURS = _PACKAGE + os.sep
+
+
+def is_ours(code: types.CodeType) -> bool:
+    """Whether `code` is tether's own, or a caller made by `Place`."""
+    return code.co_filename.startswith(_OURS) or is_worn(code)
 
 
 def is_worn(code: types.CodeType) -> bool:

@@ -128,16 +128,19 @@ class Tape:
     def error(self, error: BaseException, site: int) -> None:
         """Note an exception that passes through a recorded call, once while it travels."""
         # Its id alone may come back once it is gone; holding it would keep its frames alive.
-        text = text_of(error)
-        this = (id(error), type(error), text)
-        if this == self.last_error:
+        if self.is_last_error(error):
             return
-        self.last_error = this
+        text = text_of(error)
+        self.last_error = (id(error), type(error), text)
         if len(self.raised) < _MOST_ERRORS:
             name = type(error).__name__
             self.raised.append(
                 Raised(Moment(self.now()), name, text[:_MOST_TEXT], SiteId(site), fatal=False)
             )
+
+    def is_last_error(self, error: BaseException) -> bool:
+        """Whether this exception is the one that was noted last."""
+        return (id(error), type(error), text_of(error)) == self.last_error
 
     # -- spans -----------------------------------------------------------------------------------
 

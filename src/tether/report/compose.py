@@ -126,9 +126,17 @@ def _summary(about: Findings) -> list[Block]:
         phrases.pop()
     else:
         phrases = [Phrase("nothing to report", "good")]
-    calls = counted(trace.ended, "call")
-    tail = f" in {calls} recorded{_ENDED[trace.outcome]}"
-    blocks: list[Block] = [Paragraph((*phrases, Phrase(tail, "dim")))]
+    if not trace.ended:
+        phrases = [Phrase("no PyTorch call was recorded", "warning")]
+    else:
+        phrases.append(Phrase(f" in {counted(trace.ended, 'call')} recorded", "dim"))
+    phrases.append(Phrase(_ENDED[trace.outcome], "dim"))
+    children = sum(gap.times for gap in trace.gaps if gap.code == "child")
+    if children:
+        text = f"; {counted(children, 'child process', 'child processes')} ran and "
+        text += "was not recorded" if children == 1 else "were not recorded"
+        phrases.append(Phrase(text, "warning"))
+    blocks: list[Block] = [Paragraph(tuple(phrases))]
     if trace.dropped:
         text = f"Only the last {counted(len(trace.events), 'call')} were kept (--limit)."
         blocks.append(Paragraph((Phrase(text, "dim"),)))

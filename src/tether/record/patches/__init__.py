@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tether.record.compiled import Compiled
 from tether.record.listener import Listener
-from tether.record.patches import engine, modes, tensors
+from tether.record.patches import debuggers, engine, modes, processes, tensors
 from tether.record.patches.optimizers import Optimizers
 from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
@@ -36,6 +36,8 @@ class Patches:
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         modes.install(self._replacements, self._listen)
+        processes.install(self._replacements)
+        debuggers.install(self._replacements)
         self._compiled.install()
 
     def restore(self) -> None:

@@ -1,0 +1,65 @@
+"""Processes that the program starts: what they do is not in this recording, and that is said."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.process
+import os
+import subprocess
+import sys
+from typing import Any
+
+from tether.record.mode_stack import muted
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.sites import here
+
+__tracebackhide__ = True
+
+_PYTHONS = ("python", "torchrun", "accelerate", "deepspeed")
+
+
+def install(replacements: Replacements) -> None:
+    """Put the replacements in place. Forks are noted by `Session`."""
+    replacements.replace(subprocess.Popen, "__init__", functools.partial(_popen, replacements))
+    process = multiprocessing.process.BaseProcess
+    replacements.replace(process, "start", functools.partial(_start, replacements))
+
+
+def _popen(replacements: Replacements, original: Original) -> Original:
+    @functools.wraps(original)
+    def __init__(  # noqa: N807 -- what it replaces is called so
+        popen: Any, args: Any, *more: Any, **options: Any
+    ) -> None:
+        if _runs_python(args):
+            _note(replacements, "Python")
+        original(popen, args, *more, **options)
+
+    return __init__
+
+
+def _start(replacements: Replacements, original: Original) -> Original:
+    @functools.wraps(original)
+    def start(process: Any) -> None:
+        method = getattr(process, "_start_method", None)
+        method = method or multiprocessing.get_start_method(allow_none=True)
+        if method != "fork":  # a fork is noted where it happens
+            _note(replacements, "spawned")
+        original(process)
+
+    return start
+
+
+def _note(replacements: Replacements, kind: str) -> None:
+    listener = replacements.listener()
+    if listener is not None:
+        with muted(listener):
+            place = replacements.tape.places.user_place(here(3))
+            replacements.tape.gap("child", kind, place[0])
+
+
+def _runs_python(args: Any) -> bool:
+    """Whether a command line starts Python, as far as its first word tells."""
+    first = args if isinstance(args, (str, bytes, os.PathLike)) else next(iter(args or ()), "")
+    words = os.fsdecode(first).split()
+    name = os.path.basename(words[0]) if words else ""
+    return name == os.path.basename(sys.executable) or name.startswith(_PYTHONS)
