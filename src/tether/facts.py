@@ -32,6 +32,7 @@ MemoryId = NewType("MemoryId", int)
 SpanId = NewType("SpanId", int)
 ThreadId = NewType("ThreadId", int)
 OptimizerId = NewType("OptimizerId", int)
+KindId = NewType("KindId", int)
 
 UNKNOWN: Final = -1
 """No number is known."""
@@ -111,6 +112,8 @@ class Event(NamedTuple):
     flags: int = 0  # RAISED, OUT and the others above
     losses: int = 0  # of backward and autograd.grad: how many of `reads` it started from
     detail: str = ""  # class of the Function or optimizer, qualified name of the hook
+    kind: KindId = KindId(UNKNOWN)  # what autograd made of it; UNKNOWN: no graph node
+    nodes: int = 0  # graph nodes that this thread had made when the call returned
 
     @property
     def raised(self) -> bool:
@@ -136,6 +139,37 @@ class Event(NamedTuple):
     def create_graph(self) -> bool:
         """The gradients have a graph of their own."""
         return bool(self.flags & CREATE_GRAPH)
+
+
+class Kind(NamedTuple):
+    """What autograd made of one kind of call, read off the nodes of one such call.
+
+    Calls are of one kind when function, number of nodes, words among the arguments and the
+    operands that require grad are the same. Operands are counted through what a call read and
+    then what it returned.
+    """
+
+    nodes: tuple[str, ...]  # classes of the nodes made, in the order of their numbers
+    saved: tuple[int, ...] = ()  # operands kept for backward, with the version they had
+    held: tuple[int, ...] = ()  # operands kept on a custom Function's ctx, with no version
+    edges: tuple[tuple[int, int, int], ...] = ()  # node, its input, and where that leads to:
+    # another node of the call, or -1 - n for operand n
+    rounds: bool = False  # it was asked to round, so only zeros come back
+    known: bool = True  # False: the program's own hooks on saved tensors were not to be run
+
+
+class Walk(NamedTuple):
+    """The graph that one backward pass started from, walked from its losses.
+
+    Nodes are known by their numbers (``Event.nodes``) and stand in stretches, first and last.
+    """
+
+    event: EventId  # the backward pass
+    thread: ThreadId
+    leaves: tuple[TensorId, ...]  # whose gradients it could add to
+    nodes: tuple[tuple[int, int], ...]  # stretches of nodes in the graph
+    freed: tuple[tuple[int, int], ...] = ()  # of those, nodes whose saved values were gone
+    whole: bool = True  # False: it was too large to be walked to its end
 
 
 SpanKind = Literal["function", "backward", "step", "closure", "hook", "checkpoint", "compiled",
@@ -321,6 +355,8 @@ class Trace:
     events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+    walks: list[Walk] = field(default_factory=list)
     tensors: Mapping[int, TensorFact] = field(default_factory=dict)  # by TensorId
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)

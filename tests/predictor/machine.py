@@ -32,7 +32,7 @@ from tether.facts import (
     Unseen,
 )
 from tether.operations.rule import Effect, Rule
-from tether.operations.table import BY_SLUG
+from tether.operations.rulebook import BY_SLUG
 
 _ONE_PLACE = "unsupported operation: {} of"
 

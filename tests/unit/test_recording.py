@@ -40,7 +40,9 @@ def example() -> Trace:
         kept=[2],
         events=[
             Event("randn", 0, (), (one,)),
-            Event("clone", 0, (one,), (two,), (), facts.GRAD_ON, 0, 1, 0, facts.OUT, 1, "Name"),
+            Event(
+                "clone", 0, (one,), (two,), (), facts.GRAD_ON, 0, 1, 0, facts.OUT, 1, "Name", 0, 12
+            ),
             Event("add_", 1, (one, two), (one,), (operand(0, 0, 1),), facts.GRAD_OFF, thread=2),
         ],
         sites=[
@@ -51,6 +53,8 @@ def example() -> Trace:
             facts.Span("step", "SGD", 0, 7, 9),
             facts.Span("hook", "h", 1, 8, 9, 0, 8),
         ],
+        kinds=[facts.Kind(("CloneBackward0",), (0,), (1,), ((0, 0, -1),), True, False)],
+        walks=[facts.Walk(8, 0, (0, 1), ((0, 3), (5, 9)), ((2, 2),), False)],
         tensors={0: facts.TensorFact("Parameter", 7, 9), 1: facts.TensorFact("Tensor", 8)},
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],

@@ -7,6 +7,6 @@ imports torch; `tether.measure.experiments` tries every rule on the installed Py
 """
 
 from tether.operations.rule import Case, Effect, Rule, Source, When
-from tether.operations.table import BY_SLUG, RULES, rule_for, say
+from tether.operations.rulebook import BY_SLUG, RULES, rule_for, say
 
 __all__ = ["BY_SLUG", "RULES", "Case", "Effect", "Rule", "Source", "When", "rule_for", "say"]

@@ -1,58 +1,130 @@
-"""The whole rulebook, and the ways to look something up in it."""
+"""What each PyTorch operation does, as far as its name tells: one row for each.
+
+A row is made of two things: what PyTorch's own schema says (`aten.json`, made by `operations.make`
+from the files inside the installed torch), and what no schema says, in `operations.rows`. What can
+be seen in a recording (who shares, who was written, what was saved) is read off the facts; a row is
+asked only for what cannot. An operation of which nothing is known says so: `Operation.known`.
+"""
 
 from __future__ import annotations
 
-from tether.facts import Event
-from tether.operations.rule import GRADIENT, MEMORY, Rule
-from tether.operations.rules_bridge import BRIDGE_RULES
-from tether.operations.rules_copy import COPY_RULES
-from tether.operations.rules_graph import GRAPH_RULES
-from tether.operations.rules_module import MODULE_RULES
-from tether.operations.rules_view import VIEW_RULES
-from tether.operations.rules_write import WRITE_RULES
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal
 
-RULES: tuple[Rule, ...] = (
-    *COPY_RULES,
-    *VIEW_RULES,
-    *WRITE_RULES,
-    *BRIDGE_RULES,
-    *GRAPH_RULES,
-    *MODULE_RULES,
-)
-"""Every rule. Of several for one operation, the first speaks for the call in general."""
+Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "text", "pickle"]
+Copies = Literal["", "clone", "cast", "move"]
+Selects = Literal["", "comparison", "index"]
 
-BY_SLUG: dict[str, Rule] = {rule.slug: rule for rule in RULES}
+ALL = (-1,)
+"""Of `Operation.template`: every tensor argument."""
 
 
-def _by_operation() -> dict[str, Rule]:
-    found: dict[str, Rule] = {}
-    for rule in RULES:
-        for name in (rule.operation, *rule.names):
-            if name:
-                found.setdefault(name, rule)
+@dataclass(frozen=True)
+class Operation:
+    """What is known of the calls of one name (`facts.Event.operation`)."""
+
+    name: str
+    known: bool = True
+    shown: str = ""  # how a reader writes it, where nobody types its name
+
+    # the values
+    leaves: Leaves = ""  # what a tensor's values become in Python
+    enters: bool = False  # makes a tensor of what may be numbers or another library's array
+    mixes: bool = False  # takes a Python number beside a tensor
+    carries: bool = True  # values flow on, into results or into what is written
+    template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
+    selects: Selects = ""  # its results are true and false, or places
+    random: bool = False
+
+    # the memory
+    copies: Copies = ""  # may give the same elements in memory of their own
+    view: bool = False  # may show the memory of an argument
+    regroups: bool = False  # shows the same elements in another shape
+    fresh: bool = False  # memory of its own, made of no tensor's values
+    empty: bool = False  # ... and with nothing in it yet
+    outside: bool = False  # on the same memory and outside the graph
+    own_counter: bool = False  # on the same memory, with a version counter of its own
+    any_strides: bool = False  # no bit and no stride of its result depends on strides
+    compact: bool = False  # refuses, or copies, what has strides of zero
+
+    # what it writes
+    writes: Literal["", "values", "shape"] = ""  # of its first argument
+    overwrites: bool = False  # nothing is left of the old values
+    part: bool = False  # some elements; which, its other arguments tell
+
+    # the graph
+    rebuilds: bool = False  # its result is a new leaf, whatever went in
+
+    # the object
+    own: str = ""  # what is done to this object and no other: "has a hook of its own"
+    replaces: str = ""  # what becomes of the memory behind the object
+    makes: bool = False  # takes part in making a tensor, before it is used
+    retypes: bool = False  # may change storage, shape or graph, and no version tells
+
+    # the device
+    waits: bool = False  # returns when the device has done what came before
+    moves: bool = False  # may take the values to another device
+    non_blocking: bool = False  # may be told not to wait for its copy
+
+    silent: bool = False  # asks a shape, a dtype, a device: says nothing about ties
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """Return what PyTorch's own files say: ``release``, ``operations`` and ``nodes``."""
+    text = resources.files("tether.operations").joinpath("aten.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
-_BY_OPERATION = _by_operation()
+@functools.cache
+def operation(name: str) -> Operation:
+    """Return the row of a recorded operation; one that is not `known` for any other name."""
+    from tether.operations.rows import ROWS, SAME_AS
+
+    plain = SAME_AS.get(name, name).removeprefix("_foreach_")
+    ours = {**ROWS.get(plain, {}), **ROWS.get(name, {})}
+    theirs = schema()["operations"].get(plain)
+    derived: dict[str, Any] = {}
+    if theirs is not None:
+        derived = {key: theirs[key] for key in ("fresh", "random", "writes") if key in theirs}
+        derived["view"] = "view" in theirs
+        derived["overwrites"] = plain in _overwriting()
+    if plain.endswith("_like") or plain.startswith("new_"):
+        derived |= {"fresh": True, "template": ALL}
+    return Operation(name, **{"known": bool(ours) or theirs is not None, **derived, **ours})
 
 
-def rule_for(operation: str) -> Rule | None:
-    """Find the rule of a recorded operation (`Event.operation`); None when it is unknown."""
-    return _BY_OPERATION.get(operation)
+@functools.cache
+def _overwriting() -> frozenset[str]:
+    """Return the writes whose old values count for nothing: their gradient is zero by formula."""
+    return (
+        frozenset(
+            node["operation"]
+            for node in schema()["nodes"].values()
+            if node["operation"].endswith("_") and 0 in node.get("flat", ())
+        )
+        - _comparing()
+    )
 
 
-def say(event: Event) -> str:
-    """Say what one recorded call did, this time, as seen; "" when it took or gave no tensor.
+def _comparing() -> frozenset[str]:
+    return frozenset({f"{name}_" for name in ("eq", "ne", "ge", "gt", "le", "lt")})
 
-    The words are the rulebook's, the facts the event's own: a call whose effect depends on its
-    source ("varies") is told as it went.
-    """
-    if not event.results or not event.reads:
-        return ""
-    source, result = event.reads[0], event.results[0]
-    if result.tensor == source.tensor:
-        return MEMORY["same"]
-    memory = MEMORY["share" if result.storage == source.storage else "own"]
-    if not source.requires_grad:
-        return memory
-    return f"{memory} and {GRADIENT['keep' if result.requires_grad else 'cut']}"
+
+def flat_inputs(node: str) -> tuple[int, ...]:
+    """Return the edges of a node (``RoundBackward0``) over which only zeros come back."""
+    return tuple(schema()["nodes"].get(node, {}).get("flat", ()))
+
+
+def rounds(node: str) -> bool:
+    """Whether a node (``DivBackward2``) gives zeros when it was asked to round."""
+    return bool(schema()["nodes"].get(node, {}).get("rounds"))
+
+
+def shown(name: str) -> str:
+    """Return an operation as a reader writes it."""
+    return operation(name).shown or name

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tether.facts import NON_BLOCKING, NONE, ON, OUT
+from tether.facts import NON_BLOCKING, NONE, ON, OUT, UNKNOWN
 from tether.record.user_overrides import is_foreign
 
 # Attributes whose reading or writing is an event; every other getter tells nothing about ties.
@@ -57,7 +57,10 @@ NORMALISING = {"batch_norm", "instance_norm"}
 class Call:
     """One call of a function that has more to tell than its operands: its `Special` fills it in."""
 
-    __slots__ = ("args", "detail", "flags", "kwargs", "result", "site", "tensors", "unversioned")
+    __slots__ = (
+        "args", "detail", "flags", "kind", "kwargs", "nodes", "result", "site", "tensors",
+        "unversioned",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -66,12 +69,16 @@ class Call:
         result: Any,
         tensors: list[torch.Tensor],
         site: int,
+        kind: int = UNKNOWN,
+        nodes: int = 0,
     ) -> None:
         self.args = args
         self.kwargs = kwargs
         self.result = result
         self.tensors = tensors  # among the arguments
         self.site = site
+        self.kind = kind  # what autograd made of it
+        self.nodes = nodes
         self.flags = 0
         self.detail = ""
         self.unversioned: list[torch.Tensor] = []  # written, though no version moved

@@ -138,9 +138,10 @@ class GradientLog:
         self, tensors: Iterable[torch.Tensor], *, look: bool
     ) -> dict[TensorId, GradientStatus]:
         status: dict[TensorId, GradientStatus] = {}
-        for tensor in tensors:
-            serial = TensorId(self._tape.who.serial(tensor))
-            gradient = gradient_of(tensor)
+        held = list(tensors)
+        known = self._tape.who.known(held) or [self._tape.who.serial(one) for one in held]
+        for tensor, number in zip(held, known, strict=True):
+            serial, gradient = TensorId(number), gradient_of(tensor)
             if gradient is None:
                 status[serial] = "none"
             elif serial in self._alive or not look:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -30,7 +30,7 @@ Snapshot = tuple[int, int, int, bool, bool, int]
 """What the recorder itself needs of a snapshot: the serial numbers of the tensor and its storage,
 the version, requires_grad, leaf, and the row with all of it."""
 
-PLAIN, SUBCLASS, SEQUENCE, MAPPING, OTHER = 1, 2, 3, 4, 0
+PLAIN, SUBCLASS, SEQUENCE, MAPPING, WORD, OTHER = 1, 2, 3, 4, 5, 0
 _without_subclasses = torch._C.DisableTorchFunctionSubclass
 _Tensor = torch.Tensor
 
@@ -38,13 +38,14 @@ _Tensor = torch.Tensor
 class TensorRef(weakref.ref):  # type: ignore[type-arg]
     """A weak reference that is also the entry of its tensor."""
 
-    __slots__ = ("born", "key", "kind", "serial", "snapshot", "wrapped")
+    __slots__ = ("born", "key", "kind", "layout", "serial", "snapshot", "wrapped")
 
     key: int
     serial: int
     kind: int  # number of the class name
     born: int
     snapshot: Snapshot
+    layout: tuple[int, ...]  # of its last row: offset, shape, strides, dtype with the flags
     wrapped: bool  # a wrapper without memory of its own: functorch, sparse, nested
 
 
@@ -105,6 +106,7 @@ class Identities:
             tuple: SEQUENCE,
             torch.Size: OTHER,
             dict: MAPPING,
+            str: WORD,
         }
 
     # -- looking at tensors ------------------------------------------------------------------
@@ -140,6 +142,16 @@ class Identities:
             return known  # an inference tensor: it has no version to compare
         return self._look(tensor, ref)
 
+    def known(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """Return the serial numbers of tensors that were met before; of others none."""
+        if self.dead:
+            self.bury()
+        refs = self.tensors
+        try:
+            return tuple([refs[id(one)].serial for one in tensors])
+        except KeyError:
+            return ()
+
     def find(self, tensor: torch.Tensor) -> TensorRef | None:
         """Entry of a tensor that was met before; None for any other."""
         if self.dead:
@@ -152,6 +164,22 @@ class Identities:
             self.bury()
         ref = self.tensors.get(id(tensor))
         return self.meet(tensor) if ref is None else self._look(tensor, ref)
+
+    def written(self, tensor: torch.Tensor) -> Snapshot:
+        """Look again at a tensor whose elements were written, and nothing else of it changed."""
+        ref = self.tensors.get(id(tensor))
+        if ref is None or not ref.layout:
+            return self.refresh(tensor)
+        serial, storage, _, requires_grad, leaf, _ = ref.snapshot
+        if tensor.requires_grad is not requires_grad:
+            return self.refresh(tensor)
+        memory = self.storages.get(id(tensor.untyped_storage()))
+        if memory is None or memory.serial != storage:
+            return self.refresh(tensor)
+        version, row = tensor._version, self._next_row()
+        self.rows += _pack_row(row, serial, storage, version, *ref.layout)
+        ref.snapshot = found = (serial, storage, version, requires_grad, leaf, row)
+        return found
 
     def serial(self, tensor: torch.Tensor) -> int:
         """Return the serial number of `tensor`, meeting it first if need be."""
@@ -182,6 +210,7 @@ class Identities:
         ref.kind = self._number(kind, kind.__name__) if number is None else number
         ref.born = self._log.count
         ref.wrapped = False
+        ref.layout = ()
         return ref
 
     def _look(self, tensor: torch.Tensor, ref: TensorRef) -> Snapshot:
@@ -236,10 +265,9 @@ class Identities:
         except RuntimeError:  # an inference tensor
             version = UNKNOWN
         serial, row = ref.serial, self._next_row()
-        self.rows += _pack_row(
-            row, serial, known.serial, version, tensor.storage_offset(), a, b,
-            c << 2 | requires_grad << 1 | leaf,
-        )  # fmt: skip
+        layout = (int(tensor.storage_offset()), a, b, c << 2 | requires_grad << 1 | leaf)
+        ref.layout = layout if version >= 0 and base is None else ()
+        self.rows += _pack_row(row, serial, known.serial, version, *layout)
         return (serial, known.serial, version, requires_grad, leaf, row)
 
     def _read_wrapper(self, tensor: torch.Tensor, ref: TensorRef, error: BaseException) -> Snapshot:

@@ -24,7 +24,8 @@ from tether.facts import GRAD_ON, RAISED, UNKNOWN
 from tether.record.array_watch import ArrayWatch
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
-from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, Snapshot
+from tether.record.graph import GraphLog, count_nodes
+from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.open_steps import leave_stale_steps
 from tether.record.plain import items_of
 from tether.record.tape import Tape, grad_mode
@@ -91,6 +92,7 @@ class Ear(Protocol):
     tape: Tape
     functions: Functions
     arrays: ArrayWatch
+    graph: GraphLog
 
 
 class Listener(TorchFunctionMode):
@@ -108,6 +110,8 @@ class Listener(TorchFunctionMode):
         self._functions = recorder.functions
         self._known = recorder.functions.known
         self._log = recorder.tape.log
+        self._graph = recorder.graph
+        self._kinds = recorder.graph.kinds
         self._categories = self.who.categories
         self._refs = self.who.tensors
 
@@ -160,6 +164,7 @@ class Listener(TorchFunctionMode):
         tensors: list[torch.Tensor] = []
         reads: list[Snapshot] = []
         rows: list[int] = []
+        words: tuple[str, ...] = ()
         plain = what.plain
         try:
             if who.dead:
@@ -188,7 +193,11 @@ class Listener(TorchFunctionMode):
                     tensors.append(argument)
                     reads.append(seen)
                     rows.append(seen[5])
-                elif category != OTHER and self._look(argument, tensors, reads, rows):
+                elif category == OTHER:
+                    continue
+                elif category == WORD:
+                    words += (argument,)
+                elif self._look(argument, tensors, reads, rows):
                     plain = False
             if self.arrays.watched:
                 self.arrays.compare(reads, site)
@@ -196,13 +205,20 @@ class Listener(TorchFunctionMode):
             tape.failed(what.name, error)
             return call(func, args, kwargs)
         # The call itself.
+        before_nodes = count_nodes()
         try:
             result = call(func, args, kwargs)
         except BaseException as error:
             self._raised(error, what.name, site, inner, reads)
             raise
-        # After: who was written, what came back.
+        # After: what autograd made of it, who was written, what came back.
         try:
+            nodes, kind = count_nodes(), -1
+            if nodes != before_nodes:
+                key = (what, words, nodes - before_nodes, *[seen[3] for seen in reads])
+                kind = self._kinds.get(key, -1)
+                if kind < 0:
+                    kind = self._learn(key, tensors, result, before_nodes, nodes)
             count = len(rows)
             if plain and count < _FAST and categories.get(type(result)) == PLAIN:
                 written: torch.Tensor | None = None
@@ -226,12 +242,12 @@ class Listener(TorchFunctionMode):
                             rows.append(seen[5])
                             writes = 0
                         else:
-                            row = who.refresh(written)[5]
+                            row = who.written(written)[5]
                             rows += (row, row)
                             writes = 1
                         head = PACK_HEAD(
                             what.number, site, mode, self.span, inner, self.thread, 0, 0,
-                            _NO_DETAIL, count, 1, writes,
+                            _NO_DETAIL, kind, nodes, count, 1, writes,
                         )  # fmt: skip
                         packed = PACK_ROWS[count + 1 + writes](*rows)
                         log = self._log
@@ -243,7 +259,8 @@ class Listener(TorchFunctionMode):
                             log.attend()
                         return result
             with _without_subclasses():  # a user's subclass must not hear the recorder look
-                self._append(what, (site, inner), reads, Call(args, kwargs, result, tensors, site))
+                found = Call(args, kwargs, result, tensors, site, kind, nodes)
+                self._append(what, (site, inner), reads, found)
         except Exception as error:  # noqa: BLE001
             tape.failed(what.name, error)
         return result
@@ -300,8 +317,8 @@ class Listener(TorchFunctionMode):
         index = self._log.add(
             (
                 what.number, site, GRAD_ON if _grad_enabled() else grad_mode(), self.span, inner,
-                self.thread, flags_of(call), 0, self._log.number(call.detail),
-                len(reads), len(results), len(writes),
+                self.thread, flags_of(call), 0, self._log.number(call.detail), call.kind,
+                call.nodes, len(reads), len(results), len(writes),
             ),
             [one[5] for one in (*reads, *results, *writes)],
         )  # fmt: skip
@@ -312,6 +329,14 @@ class Listener(TorchFunctionMode):
         elif what.enters and call.args:
             data = call.args[-1] if what.name == "new_tensor" else call.args[0]
             self.arrays.entered(index, data, call.result)
+
+    def _learn(
+        self, key: Any, tensors: list[torch.Tensor], result: Any, first: int, last: int
+    ) -> int:
+        """Look for the first time at what autograd makes of this kind of call."""
+        with torch._C.DisableTorchFunction():
+            results = self.tensors_in(result) or tensors
+            return self._graph.learn(key, tensors, results, first, last)
 
     def _written(
         self, what: Function, reads: Sequence[Snapshot], call: Call
@@ -375,6 +400,7 @@ class Listener(TorchFunctionMode):
         flags: int = 0,
         losses: int = 0,
         detail: str = "",
+        kind: int = UNKNOWN,
         snapshots: tuple[Snapshot, ...] | None = None,
     ) -> int:
         """Append an event that no mode hears; `snapshots` are reads taken before the call."""
@@ -382,11 +408,12 @@ class Listener(TorchFunctionMode):
         operands = (
             tuple(who.snapshot(one) for one in reads) if snapshots is None else snapshots,
             tuple(who.snapshot(one) for one in results),
-            tuple(who.refresh(one) for one in writes),
+            tuple(who.written(one) for one in writes),
         )
         return self.tape.add(
-            operation, place, operands, self.span, self.thread, flags, losses, detail
-        )
+            operation, place, operands, self.span, self.thread, flags, losses, detail, kind,
+            count_nodes(),
+        )  # fmt: skip
 
     def tensors_in(self, *values: Any) -> list[torch.Tensor]:
         """Return the tensors among and inside `values`."""

@@ -12,6 +12,7 @@ from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
+from tether.record.graph import GraphLog
 from tether.record.listener import Functions
 from tether.record.naming import Naming
 from tether.record.tape import Tape
@@ -39,6 +40,7 @@ class Recorder:
         self.functions = Functions(self.tape)
         self.arrays = ArrayWatch(self.tape)
         self.gradients = GradientLog(self.tape)
+        self.graph = GraphLog(self.tape)
         self.naming = Naming(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
@@ -88,6 +90,8 @@ class Recorder:
         tape, memory = self.tape, self.memory
         return {
             "spans": list(tape.span_facts()),
+            "kinds": list(self.graph.facts),
+            "walks": list(self.graph.walks),
             "names": list(self.naming.facts.values()),
             "optimizers": list(tape.optimizers),
             "gradients": list(self.gradients.facts),

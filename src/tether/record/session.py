@@ -15,7 +15,6 @@ from tether.record.naming import variables_of
 from tether.record.patches import Patches
 from tether.record.recorder import Recorder
 
-
 TRIED = (2, 15)
 """The newest PyTorch that `make versions` was passed with."""
 

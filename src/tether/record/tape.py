@@ -101,6 +101,8 @@ class Tape:
         flags: int = 0,
         losses: int = 0,
         detail: str = "",
+        kind: int = UNKNOWN,
+        nodes: int = 0,
     ) -> int:
         """Append an event whose operands were read, returned and written; return its index."""
         log = self.log
@@ -108,7 +110,7 @@ class Tape:
             self.who.bury()
         head = (
             log.number(operation), place[0], grad_mode(), span, place[1], thread, flags, losses,
-            log.number(detail), *map(len, operands),
+            log.number(detail), kind, nodes, *map(len, operands),
         )  # fmt: skip
         return log.add(head, [one[5] for some in operands for one in some])
 

@@ -20,7 +20,7 @@ from tether.facts import Event, Operand, StorageFact, TensorFact
 Numbers = npt.NDArray[Any]
 
 HEAD = ("operation", "site", "grad_mode", "span", "inner", "thread", "flags", "losses", "detail",
-        "reads", "results", "writes")  # fmt: skip
+        "kind", "nodes", "reads", "results", "writes")  # fmt: skip
 """The numbers of an event: those of its fields, and how many operands it read, returned, wrote."""
 
 OPERAND = ("row", "tensor", "storage", "version", "offset", "shape", "strides", "kind")
@@ -135,12 +135,14 @@ class Events(Sequence[Event]):
                 yield known or self._event(head, some[first:last])
 
     def _event(self, head: list[int], rows: list[int]) -> Event:
-        operation, site, mode, span, inner, thread, flags, losses, detail, a, b, _ = head
+        operation, site, mode, span, inner, thread, flags, losses, detail, *rest = head
+        kind, nodes, a, b, _ = rest
         operands, strings = [self.operands[row] for row in rows], self.names.strings
         made: Any = Event
         event: Event = made(
             strings[operation], site, tuple(operands[:a]), tuple(operands[a : a + b]),
             tuple(operands[a + b :]), mode, span, inner, thread, flags, losses, strings[detail],
+            kind, nodes,
         )  # fmt: skip
         return event
 
@@ -239,7 +241,7 @@ class Numbering:
             heads.append((
                 string.setdefault(event.operation, len(string)), event.site, event.grad_mode,
                 event.span, event.inner, event.thread, event.flags, event.losses,
-                string.setdefault(event.detail, len(string)),
+                string.setdefault(event.detail, len(string)), event.kind, event.nodes,
                 len(event.reads), len(event.results), len(event.writes),
             ))  # fmt: skip
         return numbers(heads, len(HEAD), np.int32), np.array(rows, np.int32)

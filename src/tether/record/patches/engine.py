@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tether.facts import CREATE_GRAPH, RAISED, RETAIN_GRAPH, UNKNOWN
+from tether.record.graph import GraphLog, count_nodes
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
 from tether.record.patches.replacing import Original, Replacements
@@ -27,7 +28,10 @@ def install(replacements: Replacements, recorder: Recorder, listen: Callable[[],
 
     replacements.replace(torch.autograd, "_engine_run_backward", make)
     replacements.replace(
-        torch.autograd.Function, "apply", functools.partial(_apply, replacements), _is_classmethod
+        torch.autograd.Function,
+        "apply",
+        functools.partial(_apply, replacements, recorder.graph),
+        _is_classmethod,
     )
 
 
@@ -50,6 +54,7 @@ class _Pass:
         self.reads: tuple[Any, ...] = ()
         self.results: list[torch.Tensor] = []
         self.flags = 0
+        self.walk: tuple[list[int], list[int], bool] | None = None
 
     def begins(self, outputs: Any, wanted: Any, frame: Any) -> None:
         recorder, listener = self.recorder, self.listener
@@ -63,6 +68,8 @@ class _Pass:
                 recorder.arrays.compare_all(self.place[0])
             if recorder.memory is not None:
                 recorder.memory.before_backward()
+            if recorder.graph.wants(self.place[0]):
+                self.walk = recorder.graph.walk(self.losses)
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
 
@@ -77,6 +84,7 @@ class _Pass:
                 losses=len(self.losses), snapshots=self.reads,
             )  # fmt: skip
             recorder.tape.close_span(self.span, index)
+            self._walked(index)
             recorder.arrays.wrote_any()
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
@@ -84,6 +92,17 @@ class _Pass:
                 if recorder.memory is not None:
                     recorder.memory.after_backward(self.place[0])
             recorder.tape.on_beat()
+
+    def _walked(self, index: int) -> None:
+        """Record the graph, if it was walked; that of a pass that raised is looked at again."""
+        graph = self.recorder.graph
+        freed: list[int] = []
+        if self.flags & RAISED:
+            self.walk = self.walk or graph.walk(self.losses)
+            freed = graph.freed(self.losses)
+        if self.walk is not None:
+            graph.walked(index, self.listener.thread, self.walk, freed)
+            self.walk = None
 
     def returned(self, value: Any) -> None:
         """Take note of which gradients ``autograd.grad`` found."""
@@ -133,7 +152,7 @@ def _run_backward(
     return _engine_run_backward
 
 
-def _apply(replacements: Replacements, original: Any) -> Any:
+def _apply(replacements: Replacements, graph: GraphLog, original: Any) -> Any:
     """Record a call of an `autograd.Function`, its forward being a span of its own."""
     tape = replacements.tape
 
@@ -151,6 +170,7 @@ def _apply(replacements: Replacements, original: Any) -> Any:
             reads = tuple(tape.who.snapshot(one) for one in tensors)
             span = tape.open_span("function", cls.__name__, place[0], listener.span)
         outer, listener.span = listener.span, span
+        nodes = count_nodes()
         try:
             value = run(*args, **kwargs)
         except BaseException as error:
@@ -168,8 +188,14 @@ def _apply(replacements: Replacements, original: Any) -> Any:
                 for one, before in zip(tensors, reads, strict=True)
                 if before[2] >= 0 and one._version != before[2]
             ]
+            kind, now = UNKNOWN, count_nodes()
+            if now != nodes:
+                key = (cls, now - nodes, *[one[3] for one in reads])
+                kind = graph.kinds.get(key, UNKNOWN)
+                if kind == UNKNOWN:
+                    kind = graph.learn(key, tensors, results, nodes, now)
             index = listener.note(
-                "apply", place, results=results, writes=written, detail=cls.__name__,
+                "apply", place, results=results, writes=written, detail=cls.__name__, kind=kind,
                 snapshots=reads,
             )  # fmt: skip
             tape.close_span(span, index)

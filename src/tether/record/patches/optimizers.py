@@ -80,9 +80,11 @@ class Optimizers:
 
     def _know(self, optimizer: Optimizer, site: int) -> int:
         """Index of an optimizer among the facts; a changed set of tensors is a new fact."""
-        facts = self._tape.optimizers
-        tensors = tuple(self._recorder.gradients.hold(one) for one in _held(optimizer))
+        facts, held = self._tape.optimizers, _held(optimizer)
         index = self._known.get(id(optimizer))
+        if index is not None and facts[index].tensors == self._tape.who.known(held):
+            return index
+        tensors = tuple(self._recorder.gradients.hold(one) for one in held)
         if index is not None and facts[index].tensors == tensors:
             return index
         kind = type(optimizer).__name__

@@ -1,0 +1,110 @@
+"""Makes `aten.json`: what PyTorch's own schema and derivatives say of every operation.
+
+``python -m tether.operations.make`` reads the files that lie inside the installed torch
+(``torchgen/packaged``) and prints the table, with the release it was made from. It is run when a
+new PyTorch is out; a test says where the installed one disagrees with the table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_FLAT = re.compile(
+    r"(zeros_like\(.*\)|at::zeros(_symint)?\(.*\)|\w+_info\.zeros\(\)|\w+\.zeros\(\))"
+)
+"""A formula that gives zeros whatever the values are."""
+
+
+def facts() -> dict[str, Any]:
+    """Return the table: operations by their plain name, and the classes of graph nodes."""
+    import torchgen
+    from torchgen.gen import parse_native_yaml
+    from torchgen.packaged.autograd.load_derivatives import load_derivatives
+
+    packaged = Path(torchgen.__file__).parent / "packaged"
+    native = str(packaged / "ATen/native/native_functions.yaml")
+    tags = str(packaged / "ATen/native/tags.yaml")
+    derivatives, _ = load_derivatives(str(packaged / "autograd/derivatives.yaml"), native, tags)
+    functions = parse_native_yaml(native, tags).native_functions
+    infos = [info for by_key in derivatives.values() for info in by_key.values()]
+    release = metadata.version("torch").partition("+")[0]
+    return {"release": release, "operations": _operations(functions), "nodes": _nodes(infos)}
+
+
+def _operations(functions: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Return for each plain name what holds for all, or for some, of its overloads."""
+    grouped: dict[str, list[Any]] = defaultdict(list)
+    for function in functions:
+        name = function.func.name.name
+        if name.dunder_method:
+            grouped[f"__{'i' if name.inplace else ''}{name.base}__"].append(function)
+        else:
+            grouped[name.base + ("_" if name.inplace else "")].append(function)
+    return {name: _row(found) for name, found in sorted(grouped.items())}
+
+
+def _row(overloads: list[Any]) -> dict[str, Any]:
+    plain = [one for one in overloads if not one.func.is_out_fn()] or overloads
+    row: dict[str, Any] = {}
+    views = [_is_view(one.func) for one in plain]
+    if any(views):
+        row["view"] = "always" if all(views) else "sometimes"
+    if any(_writes(one.func) for one in plain):
+        row["writes"] = "shape" if all("inplace_view" in one.tags for one in plain) else "values"
+    if not any(_takes_tensors(one.func) for one in plain):
+        row["fresh"] = True
+    for tag, word in (("data_dependent_output", "leaves"), ("nondeterministic_seeded", "random")):
+        if any(tag in one.tags for one in plain):
+            row[word] = True
+    return row
+
+
+def _is_view(schema: Any) -> bool:
+    return any(one.annotation is not None and not one.annotation.is_write for one in schema.returns)
+
+
+def _writes(schema: Any) -> bool:
+    return any(
+        one.annotation is not None and one.annotation.is_write
+        for one in schema.arguments.flat_non_out
+    )
+
+
+def _takes_tensors(schema: Any) -> bool:
+    return any(one.type.is_tensor_like() for one in schema.arguments.flat_all)
+
+
+def _nodes(infos: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Return for each class of node the inputs that it always gives a gradient of zero.
+
+    Inputs are counted as the node's edges are: differentiable arguments, in the order of the call.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for info in infos:
+        if not info.op:
+            continue
+        flat = {
+            name
+            for one in info.derivatives
+            for name in one.var_names
+            if _FLAT.fullmatch(one.formula.strip())
+        }
+        names = [one.name for one in info.args_with_derivatives] if flat else []
+        row: dict[str, Any] = {"operation": str(info.func.func.name.name)}
+        if flat:
+            row["flat"] = [number for number, name in enumerate(names) if name in flat]
+        if any("rounding_mode" in one.formula for one in info.derivatives):
+            row["rounds"] = True
+        found[info.op] = row
+    return dict(sorted(found.items()))
+
+
+if __name__ == "__main__":
+    json.dump(facts(), sys.stdout, indent=0, sort_keys=False)

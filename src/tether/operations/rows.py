@@ -1,0 +1,184 @@
+"""What PyTorch's schema does not say of an operation: our own rows, beside the generated ones.
+
+Each name has the columns of `operations.table.Operation` that differ from their defaults. What the
+rulebook says of copies, views and writes is tried on the installed PyTorch by its experiments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def _each(names: str, **columns: Any) -> dict[str, Row]:
+    return dict.fromkeys(names.split(), columns)
+
+
+def _joined(*groups: dict[str, Row]) -> dict[str, Row]:
+    """Join the columns that several groups give one name."""
+    rows: dict[str, Row] = {}
+    for group in groups:
+        for name, columns in group.items():
+            rows[name] = {**rows.get(name, {}), **columns}
+    return rows
+
+
+SAME_AS = {
+    "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_",
+    "__idiv__": "div_", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_",
+    "__ipow__": "pow_", "__iand__": "bitwise_and_", "__ior__": "bitwise_or_",
+    "__ixor__": "bitwise_xor_", "__ilshift__": "bitwise_left_shift_",
+    "__irshift__": "bitwise_right_shift_", "__add__": "add", "__radd__": "add", "__sub__": "sub",
+    "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul", "__truediv__": "div",
+    "__rtruediv__": "div", "__div__": "div", "__rdiv__": "div", "__floordiv__": "floor_divide",
+    "__rfloordiv__": "floor_divide", "__mod__": "remainder", "__pow__": "pow", "__rpow__": "pow",
+    "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__gt__": "gt", "__lt__": "lt",
+    "__ge__": "ge", "__le__": "le", "__eq__": "eq", "__ne__": "ne", "__and__": "bitwise_and",
+    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__invert__": "bitwise_not",
+}  # fmt: skip
+"""Python's own names for calls, and PyTorch's."""
+
+ROWS: dict[str, Row] = _joined(
+    # Values that become something else than a tensor, and what becomes one.
+    _each("item __float__ __int__ __index__ __complex__", leaves="number"),
+    _each("__bool__ is_nonzero equal allclose __contains__", leaves="truth"),
+    _each("tolist", leaves="numbers"),
+    _each("numpy __array__", leaves="array"),
+    _each("__dlpack__ to_dlpack", leaves="capsule"),
+    _each("__repr__ __str__ __format__", leaves="text"),
+    _each("__reduce_ex__", leaves="pickle"),
+    _each("tensor as_tensor asarray from_numpy frombuffer from_dlpack scalar_tensor", enters=True),
+    _each(
+        "Tensor FloatTensor DoubleTensor HalfTensor BFloat16Tensor BoolTensor LongTensor IntTensor"
+        " ShortTensor CharTensor ByteTensor",
+        enters=True,
+    ),
+    _each("new_tensor", enters=True, mixes=True),
+    _each(
+        "add sub subtract rsub mul multiply div divide true_divide pow float_power lerp add_ sub_"
+        " mul_ div_ pow_ full full_like new_full fill fill_ masked_fill masked_fill_ __setitem__",
+        mixes=True,
+    ),
+    _each(
+        "grad.__get__ grad.__set__ backward step zero_grad set_grad_enabled register_hook save"
+        " requires_grad.__set__ retain_grad __repr__ __str__ __format__ __reduce_ex__ is_nonzero",
+        carries=False,
+    ),
+    _each(
+        "type_as expand_as view_as reshape_as resize_as resize_as_ to to_sparse_like", template=(1,)
+    ),
+    _each("new_tensor", template=(0,)),
+    _each(
+        "gt lt ge le eq ne greater less greater_equal less_equal not_equal isclose isnan isinf"
+        " isfinite logical_and logical_or logical_not logical_xor",
+        selects="comparison",
+    ),
+    _each(
+        "argmax argmin argsort topk max min sort median mode kthvalue searchsorted bucketize"
+        " nonzero multinomial argwhere msort unique nanmedian cummax cummin aminmax",
+        selects="index",
+    ),
+    # Memory: what gives the same elements, in memory of their own or not.
+    _each("clone contiguous tensor new_tensor __deepcopy__ copy_", copies="clone"),
+    _each(
+        "float double half bfloat16 int long short char byte bool cfloat cdouble chalf type"
+        " type_as",
+        copies="cast",
+    ),
+    _each("to cpu cuda", copies="move"),
+    _each("as_tensor asarray", copies="clone"),
+    _each("detach data.__get__", outside=True, view=True),
+    _each("data.__get__ as_tensor asarray from_numpy frombuffer from_dlpack", own_counter=True),
+    _each(
+        "T.__get__ mT.__get__ H.__get__ mH.__get__ real.__get__ imag.__get__ __getitem__", view=True
+    ),
+    _each("flatten ravel reshape reshape_as view view_as unflatten", regroups=True, compact=True),
+    _each("numpy __array__ resize_ set_ pin_memory", compact=True),
+    _each("empty empty_like new_empty empty_strided new_empty_strided empty_permuted", empty=True),
+    _each(
+        "amax amin item tolist any all equal cat stack index_select gather nonzero copy_ isin"
+        " unique bincount count_nonzero __bool__ __float__ __int__ __repr__ __format__",
+        any_strides=True,
+    ),
+    # Writes.
+    _each(
+        "copy_ set_ data.__set__ trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_"
+        " xavier_normal_ ones_ zeros_ constant_ orthogonal_ eye_ dirac_ sparse_",
+        writes="values",
+        overwrites=True,
+    ),
+    _each(
+        "__setitem__ index_put_ index_fill_ index_copy_ index_add_ index_reduce_ masked_fill_"
+        " masked_scatter_ scatter_ scatter_add_ scatter_reduce_ put_ fill_diagonal_",
+        writes="values",
+        part=True,
+    ),
+    _each("apply_ map_ map2_", writes="values"),
+    # The graph: a new leaf of old values.
+    _each("tensor new_tensor as_tensor from_numpy Parameter", rebuilds=True),
+    # What is done to the object itself, or to the memory behind it.
+    _each("requires_grad_ requires_grad.__set__", own="has its own requires_grad"),
+    _each("retain_grad", own="retains its own gradient"),
+    _each("register_hook register_post_accumulate_grad_hook", own="has a hook of its own"),
+    _each("grad.__get__", own="is asked for its own gradient"),
+    _each("grad.__set__", own="takes part in a gradient that is set"),
+    _each("detach_", own="is cut from the graph in place"),
+    _each("swap_tensors", own="is swapped with another tensor"),
+    _each("backward", own="is what backward starts from"),
+    _each("autograd.grad", own="is differentiated by name"),
+    _each("__setstate__", own="is filled anew"),
+    _each("set_ data.__set__", replaces="is given other memory"),
+    _each("resize_ resize_as_", replaces="is given another size"),
+    _each("share_memory_", replaces="is moved to shared memory"),
+    _each("Parameter", replaces="becomes a Parameter of its own"),
+    _each("Parameter detach data.__get__ requires_grad_ __getitem__", makes=True),
+    _each(
+        "data.__set__ set_ resize_ resize_as_ detach_ requires_grad_ requires_grad.__set__"
+        " swap_tensors share_memory_ pin_memory_",
+        retypes=True,
+    ),
+    # Devices.
+    _each(
+        "item tolist cpu __float__ __int__ __bool__ __index__ __complex__ is_nonzero equal"
+        " allclose numpy __array__ nonzero",
+        waits=True,
+    ),
+    _each("to cpu cuda copy_ tolist type type_as as_tensor tensor asarray", moves=True),
+    _each("to cuda type copy_", non_blocking=True),
+    # As a reader writes them.
+    {
+        "data.__get__": {"shown": ".data"},
+        "data.__set__": {"shown": ".data ="},
+        "grad.__get__": {"shown": ".grad"},
+        "grad.__set__": {"shown": ".grad ="},
+        "__deepcopy__": {"shown": "deepcopy"},
+        "__array__": {"shown": "numpy"},
+        "__dlpack__": {"shown": "dlpack"},
+        "__float__": {"shown": "float()"},
+        "__int__": {"shown": "int()"},
+        "__bool__": {"shown": "bool()"},
+        "__complex__": {"shown": "complex()"},
+        "__index__": {"shown": "index"},
+        "__setitem__": {"shown": "an assignment to an index"},
+        "__getitem__": {"shown": "indexing"},
+        "__iadd__": {"shown": "+="},
+        "__isub__": {"shown": "-="},
+        "__imul__": {"shown": "*="},
+        "__itruediv__": {"shown": "/="},
+        "apply": {"shown": "a custom Function"},
+    },
+    # What says nothing about ties.
+    _each(
+        "size dim numel stride is_contiguous data_ptr element_size storage_offset"
+        " is_floating_point is_complex ndimension nelement __len__ __hash__ get_device is_pinned"
+        " is_inference storage untyped_storage typed_storage has_names _is_view __dir__"
+        " is_same_size is_conj is_neg result_type can_cast __dlpack_device__ is_signed is_shared"
+        " is_sparse sparse_dim dense_dim is_coalesced qscheme storage_type is_set_to"
+        " is_nonzero_static get_default_dtype dim_order _is_zerotensor is_distributed"
+        " _has_compatible_shallow_copy_type is_tensor is_storage promote_types",
+        silent=True,
+    ),
+    # Recorded where they enter the engine, with their hooks.
+    _each("backward autograd.grad", silent=True),
+)

@@ -1,0 +1,254 @@
+"""What autograd made of a call: asked of the graph itself, once for each kind of call.
+
+PyTorch numbers the nodes of the graph as it makes them, in each thread. So the nodes of a call are
+those whose numbers lie between what the counter said before and after it; what they saved is read
+off their ``_saved_*``, which costs a microsecond a node and is therefore done once for each kind of
+call. The graph of a backward pass is walked at the first passes of each line and then ever more
+rarely.
+
+To read what a node saved runs the hooks that a program has set on saved tensors: where some are
+set, nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from tether.facts import EventId, Kind, TensorId, ThreadId, Walk
+from tether.record.tape import Tape
+
+count_nodes: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
+"""How many graph nodes this thread has made so far."""
+
+MOST = 200_000  # nodes of one graph that are walked
+_hooks: Callable[[bool], Any] | None = getattr(
+    torch._C._autograd, "_top_saved_tensors_default_hooks", None
+)
+_ACCUMULATES = "AccumulateGrad"
+
+
+class GraphLog:
+    """The kinds of calls met so far, and the graphs walked."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.kinds: dict[Any, int] = {}  # what makes calls one kind -> its number
+        self.facts: list[Kind] = []
+        self.walks: list[Walk] = []
+        self._passes: dict[int, int] = {}  # site of backward -> passes so far
+        self._names: dict[type, tuple[str, ...]] = {}  # class of a node -> what it saves
+
+    # -- one call --------------------------------------------------------------------------------
+
+    def learn(
+        self, key: Any, reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor],
+        first: int, last: int,
+    ) -> int:  # fmt: skip
+        """Look at the nodes numbered `first` to `last` - 1, which a call made; return its kind."""
+        number = len(self.facts)
+        self.facts.append(self._kind(reads, results, first, last))
+        self.kinds[key] = number
+        return number
+
+    def _kind(
+        self, reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor], first: int, last: int
+    ) -> Kind:
+        nodes = _nodes_between(results, first, last)
+        numbers = {id(node): n for n, node in enumerate(nodes)}
+        names = tuple(node.name() for node in nodes)
+        edges = []
+        makers = _makers(reads)
+        # A call in place leads back to what had made the tensor before.
+        written = [at for at, one in enumerate(reads) if any(one is made for made in results)]
+        for n, node in enumerate(nodes):
+            for place, (target, _) in enumerate(node.next_functions):
+                if target is None:
+                    continue
+                inner = numbers.get(id(target))
+                if inner is not None:
+                    edges.append((n, place, inner))
+                else:
+                    edges += [(n, place, -1 - at) for at in makers.get(id(target), written[:1])]
+        if _hooked():
+            return Kind(names, edges=tuple(edges), known=False)
+        operands = [*reads, *results]
+        saved = {at for node in nodes for one in self._saved(node) for at in _same(one, operands)}
+        held = {at for node in nodes for one in _on_ctx(node) for at in _same(one, operands)}
+        rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
+        return Kind(names, tuple(sorted(saved)), tuple(sorted(held)), tuple(edges), rounds)
+
+    def _saved(self, node: Any) -> list[torch.Tensor]:
+        """Return the tensors that a node saved for its backward."""
+        kind = type(node)
+        names = self._names.get(kind)
+        if names is None:
+            attributes = [name for name in dir(kind) if name.startswith("_saved_")]
+            if hasattr(kind, "saved_tensors"):
+                attributes.append("saved_tensors")
+            names = self._names[kind] = tuple(attributes)
+        found: list[torch.Tensor] = []
+        for name in names:
+            try:
+                value = getattr(node, name)
+            except Exception:  # noqa: BLE001, S112 -- freed, or of a kind that has no Python form
+                continue
+            values = value if isinstance(value, (tuple, list)) else (value,)
+            found += [one for one in values if isinstance(one, torch.Tensor)]
+        return found
+
+    # -- one backward pass -----------------------------------------------------------------------
+
+    def wants(self, site: int) -> bool:
+        """Whether the graph of this backward pass is to be walked: the 1st, 2nd, 4th, 8th..."""
+        passes = self._passes[site] = self._passes.get(site, 0) + 1
+        return passes & (passes - 1) == 0
+
+    def walk(self, losses: Iterable[torch.Tensor]) -> tuple[list[int], list[int], bool]:
+        """Return the leaves and the numbers of the nodes behind some losses.
+
+        The third value says whether that is all of them.
+        """
+        leaves, numbers, whole = [], [], True
+        waiting = [loss.grad_fn for loss in losses if loss.requires_grad]
+        leaves += [self._tape.who.serial(one) for one in losses if _is_leaf_loss(one)]
+        seen: set[Any] = set(waiting)
+        while waiting:
+            node = waiting.pop()
+            if node is None:
+                continue
+            if len(seen) > MOST:
+                whole = False
+                break
+            if type(node).__name__ == _ACCUMULATES:
+                leaves.append(self._tape.who.serial(getattr(node, "variable")))  # noqa: B009 -- not in its type
+                continue
+            numbers.append(node._sequence_nr())
+            for target, _ in node.next_functions:
+                if target is not None and target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+        return leaves, numbers, whole
+
+    def freed(self, losses: Iterable[torch.Tensor]) -> list[int]:
+        """Return the numbers of the nodes behind some losses whose saved values are gone."""
+        if _hooked():
+            return []
+        numbers: list[int] = []
+        waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+        seen: set[Any] = set(waiting)
+        while waiting and len(seen) < MOST:
+            node = waiting.pop()
+            if any(_is_freed(node, name) for name in self._freeable(node)):
+                numbers.append(node._sequence_nr())
+            for target, _ in node.next_functions:
+                if target is not None and target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+        return numbers
+
+    def _freeable(self, node: Any) -> tuple[str, ...]:
+        self._saved(node)
+        return self._names[type(node)]
+
+    def walked(
+        self, event: int, thread: int, found: tuple[list[int], list[int], bool], freed: list[int]
+    ) -> None:
+        """Record a walk."""
+        leaves, numbers, whole = found
+        self.walks.append(
+            Walk(
+                EventId(event), ThreadId(thread), tuple(TensorId(one) for one in leaves),
+                _stretches(numbers), _stretches(freed), whole,
+            )
+        )  # fmt: skip
+
+
+def _nodes_between(results: Sequence[torch.Tensor], first: int, last: int) -> list[Any]:
+    """Return the nodes of these numbers behind some results, in the order of their numbers."""
+    waiting = [one.grad_fn for one in results if one.requires_grad]
+    found: dict[int, Any] = {}
+    while waiting:
+        node = waiting.pop()
+        if node is None:
+            continue
+        number = node._sequence_nr()
+        if not first <= number < last or number in found:
+            continue
+        found[number] = node
+        waiting += [target for target, _ in node.next_functions]
+    return [found[number] for number in sorted(found)]
+
+
+def _makers(reads: Sequence[torch.Tensor]) -> dict[int, list[int]]:
+    """Return node -> the operands that it made, or for which it adds up the gradient."""
+    found: dict[int, list[int]] = {}
+    for at, tensor in enumerate(reads):
+        if not tensor.requires_grad:
+            continue
+        node = tensor.grad_fn
+        if node is None:
+            edge = torch.autograd.graph.get_gradient_edge(tensor)
+            node = edge.node
+        found.setdefault(id(node), []).append(at)
+    return found
+
+
+def _same(tensor: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[int]:
+    """Return which operands a saved tensor is: those of its elements, else those of its memory."""
+    memory = _memory(tensor)
+    if memory is None:
+        return []
+    sharing = [at for at, one in enumerate(operands) if _memory(one) == memory]
+    place = (tensor.storage_offset(), tensor.shape, tensor.stride())
+    exact = [
+        at
+        for at in sharing
+        if (operands[at].storage_offset(), operands[at].shape, operands[at].stride()) == place
+    ]
+    return exact or sharing
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except Exception:  # noqa: BLE001 -- a wrapper has none
+        return None
+
+
+def _on_ctx(node: Any) -> list[torch.Tensor]:
+    """Return the tensors that a custom Function keeps as attributes of its ctx."""
+    own = getattr(node, "__dict__", None) or {}
+    return [value for value in own.values() if isinstance(value, torch.Tensor)]
+
+
+def _is_freed(node: Any, name: str) -> bool:
+    try:
+        getattr(node, name)
+    except RuntimeError as error:
+        return "freed" in str(error)
+    except Exception:  # noqa: BLE001
+        return False
+    return False
+
+
+def _hooked() -> bool:
+    """Whether the program has set hooks on the tensors that calls save."""
+    return _hooks is None or _hooks(False) is not None
+
+
+def _is_leaf_loss(loss: torch.Tensor) -> bool:
+    return loss.requires_grad and loss.grad_fn is None
+
+
+def _stretches(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return numbers as stretches, each from its first to its last."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)
