@@ -149,7 +149,8 @@ class Kind(NamedTuple):
     then what it returned.
     """
 
-    nodes: tuple[str, ...]  # classes of the nodes made, in the order of their numbers
+    nodes: tuple[str, ...]  # classes of the nodes that lead to results, by their numbers
+    made: int = 0  # how many nodes were made in all
     saved: tuple[int, ...] = ()  # operands kept for backward, with the version they had
     held: tuple[int, ...] = ()  # operands kept on a custom Function's ctx, with no version
     edges: tuple[tuple[int, int, int], ...] = ()  # node, its input, and where that leads to:
@@ -335,6 +336,11 @@ class Gap(NamedTuple):
     detail: str = ""  # what the words of the code name: a class, a number of calls
     site: SiteId = SiteId(UNKNOWN)
     times: int = 1  # that it was met
+
+    @property
+    def reason(self) -> str:
+        """The code and what it names."""
+        return f"{self.code}: {self.detail}" if self.detail else self.code
 
 
 Outcome = Literal["finished", "raised", "interrupted", "unfinished"]

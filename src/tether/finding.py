@@ -1,14 +1,163 @@
-"""What we conclude: findings, the evidence they rest on, and the repair."""
+"""What we conclude: claims and the sentences they are made in, findings, evidence, the repair.
+
+A verdict yields `Claim`s about tensors by their numbers, in `Sentence`s: a text with places for
+tensors, lines and pieces of code. The engine joins claims of one cause and puts each sentence into
+words once the names are known; the result is a `Said`, a text that still knows its parts. So
+whoever hides the program's text, or compares two reports, works on parts and not on English.
+"""
 
 from __future__ import annotations
 
+import string
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from tether.facts import Site
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # gravest first
+
+
+# -- sentences -------------------------------------------------------------------------------------
+
+
+class Segment(NamedTuple):
+    """A piece of a sentence: plain words, or something of the program's."""
+
+    text: str
+    kind: Literal["words", "name", "code"] = "words"
+
+
+class Said(str):
+    """A sentence that knows its parts; to everyone else a plain text."""
+
+    __slots__ = ("segments",)
+    segments: tuple[Segment, ...]
+
+    def __new__(cls, segments: Iterable[Segment]) -> Self:
+        """Join the pieces."""
+        kept = tuple(segments)
+        made = super().__new__(cls, "".join(one.text for one in kept))
+        made.segments = kept
+        return made
+
+    def hiding(self, kind: str, instead: str) -> Said:
+        """Return the sentence with every piece of a kind replaced."""
+        return Said(Segment(instead) if one.kind == kind else one for one in self.segments)
+
+
+class Tensor(NamedTuple):
+    """In a sentence: a tensor, by its name."""
+
+    number: int
+
+
+class Tensors(NamedTuple):
+    """In a sentence: several tensors, the first by its name and how many more."""
+
+    numbers: tuple[int, ...]
+
+
+class At(NamedTuple):
+    """In a sentence: a line, and its file where that is another than the finding's."""
+
+    site: int
+
+
+class Code(NamedTuple):
+    """In a sentence: the text of the program at a site."""
+
+    site: int
+
+
+class CallOf(NamedTuple):
+    """In a sentence: how a reader calls what an event did."""
+
+    position: int
+
+
+class Amount(NamedTuple):
+    """In a sentence: so many of something."""
+
+    number: int
+    one: str
+    many: str = ""
+
+
+class Bytes(NamedTuple):
+    """In a sentence: an amount of memory."""
+
+    number: int
+
+
+SUBJECT = "subject"
+"""The place in a claim's message for all tensors of the finding."""
+
+
+class Sentence(NamedTuple):
+    """A sentence with places for what is named only when the finding is made."""
+
+    template: str
+    parts: dict[str, Any]
+
+    @property
+    def fields(self) -> Iterable[tuple[str, str | None]]:
+        """Literal text and the name of the place that follows it."""
+        return ((text, name) for text, name, _, _ in string.Formatter().parse(self.template))
+
+
+def say(template: str, **parts: Any) -> Sentence:
+    """Make a sentence: ``say("{x} is read at {line}.", x=Tensor(3), line=At(7))``.
+
+    ``{subject}`` in a claim's message stands for all tensors of the finding.
+    """
+    return Sentence(template, parts)
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """One place in the story of a claim: its role, and what happened there."""
+
+    role: str  # "cut", "made", "shared", "written", "read", "used", "saved", "mode", "re-entry"
+    site: int
+    said: Sentence
+
+
+Action = Literal["", "leave out", "copy", "clone", "out of place", "detach", "wait"]
+"""How a repair changes the text of the call at a claim's site (`source.edits`)."""
+
+
+class Repair(NamedTuple):
+    """How to repair it: a sentence, and what it does to the text where an edit can do it."""
+
+    said: Sentence
+    action: Action = ""
+    site: int = -1  # that the edit is made at; -1: the claim's
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One conclusion about some tensors; claims of one verdict and one cause are one finding."""
+
+    tensors: tuple[int, ...]  # the subject first
+    cause: Hashable
+    site: int  # the line to name
+    operation: str
+    message: Sentence  # one or two plain sentences with the subject in them
+    story: tuple[Step, ...] = ()
+    repair: Repair | None = None
+    severity: Severity | None = None  # None: the verdict's own
+    subject: str = ""  # what the subject is called, where no tensor's name is meant
+    also: tuple[str, ...] = ()  # further names of it
+    assumes: tuple[Sentence, ...] = ()  # what has to hold for it to be true
+    count: int = 1  # how often it happened
+    bytes: int | None = None
+
+
+# -- findings --------------------------------------------------------------------------------------
 
 
 class Edit(NamedTuple):
@@ -25,7 +174,7 @@ class Edit(NamedTuple):
 class Evidence(NamedTuple):
     """One place that a finding rests on: its role in the story, and what happened there."""
 
-    role: str  # "cut", "made", "shared", "written", "read", "used", "saved", "mode", "re-entry"
+    role: str
     site: Site
     text: str  # one sentence, lower case start, no full stop
 
@@ -37,6 +186,8 @@ class Fix:
     text: str
     edits: tuple[Edit, ...] = ()
     safe: bool = False  # proven: no bit of any result and no edge of the graph can change
+    action: Action = ""
+    site: Site | None = None  # that the edit is made at; None: the finding's
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def example() -> Trace:
             facts.Span("step", "SGD", 0, 7, 9),
             facts.Span("hook", "h", 1, 8, 9, 0, 8),
         ],
-        kinds=[facts.Kind(("CloneBackward0",), (0,), (1,), ((0, 0, -1),), True, False)],
+        kinds=[facts.Kind(("CloneBackward0",), 1, (0,), (1,), ((0, 0, -1),), True, False)],
         walks=[facts.Walk(8, 0, (0, 1), ((0, 3), (5, 9)), ((2, 2),), False)],
         tensors={0: facts.TensorFact("Parameter", 7, 9), 1: facts.TensorFact("Tensor", 8)},
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},

@@ -10,6 +10,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from tether.analysis.speaking import bytes_text
 from tether.facts import (
     Event,
     Gap,
@@ -25,7 +26,7 @@ from tether.facts import (
 from tether.finding import Edit, Evidence, Finding, Fix
 from tether.report import html, sarif
 from tether.report import json as as_json
-from tether.report.compose import Findings, build, bytes_text, counted, distinct, in_order
+from tether.report.compose import Findings, build, counted, distinct, in_order
 from tether.report.copies import copies
 from tether.report.gaps import SENTENCES
 from tether.report.gradients import gradients
@@ -313,8 +314,16 @@ def test_parameters_are_folded_by_module():
 
 
 def test_a_clean_recording():
-    text = render(build(Findings(Trace(program=["a.py"]), [])))
-    assert text == "tether: a.py\nnothing to report in 0 calls recorded\n"
+    trace = Trace(program=["a.py"], events=example().trace.events[:1])
+    text = render(build(Findings(trace, [])))
+    assert text == "tether: a.py\nnothing to report in 1 call recorded\n"
+
+
+def test_a_recording_of_nothing_is_no_clean_one():
+    trace = Trace(program=["a.py"], gaps=[Gap("child", "spawned", times=2)])
+    text = render(build(Findings(trace, [])))
+    said = "no PyTorch call was recorded; 2 child processes ran and were not recorded"
+    assert text.splitlines()[1] == said
 
 
 def test_outcome_and_limit():

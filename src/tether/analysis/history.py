@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tether.analysis.dataflow import Dataflow
 from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
 from tether.regions import overlaps
 
 _NOWHERE = Site("<unknown>", 0)
+Analysis = TypeVar("Analysis")
 
 
 def losses_of(event: Event) -> tuple[Operand, ...]:
@@ -41,6 +42,14 @@ class History:
         self.trace = trace
         self.events = trace.events
         self.memo: dict[str, Any] = {}  # what several verdicts compute from it, once
+        self._analyses: dict[Any, Any] = {}
+
+    def get(self, kind: Callable[[History], Analysis]) -> Analysis:
+        """Return an analysis of this history, made when it is first asked for."""
+        if kind not in self._analyses:
+            self._analyses[kind] = kind(self)
+        found: Analysis = self._analyses[kind]
+        return found
 
     # -- when --------------------------------------------------------------------------------
 
@@ -153,13 +162,20 @@ class History:
             return names[0]
         return self._described(tensor)
 
+    def target_of(self, tensor: int) -> str:
+        """Return what the line that made a tensor assigns it to, "" when to nothing."""
+        position = self.made_at(tensor)
+        target = self.site_of(self.events[position]).target if position >= 0 else ""
+        return "" if "," in target else target
+
     def _described(self, tensor: int) -> str:
         position = self.made_at(tensor)
         if position == UNKNOWN:
             return f"tensor {tensor}"
+        target = self.target_of(tensor)
+        if target:
+            return target
         site = self.site_of(self.events[position])
-        if site.target and "," not in site.target:
-            return site.target
         return f"`{shortened(site.expression)}`" if site.expression else f"line {site.line}"
 
     def tensors_called(self, name: str) -> list[int]:

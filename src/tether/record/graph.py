@@ -73,12 +73,14 @@ class GraphLog:
                 else:
                     edges += [(n, place, -1 - at) for at in makers.get(id(target), written[:1])]
         if _hooked():
-            return Kind(names, edges=tuple(edges), known=False)
+            return Kind(names, last - first, edges=tuple(edges), known=False)
         operands = [*reads, *results]
         saved = {at for node in nodes for one in self._saved(node) for at in _same(one, operands)}
         held = {at for node in nodes for one in _on_ctx(node) for at in _same(one, operands)}
         rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
-        return Kind(names, tuple(sorted(saved)), tuple(sorted(held)), tuple(edges), rounds)
+        return Kind(
+            names, last - first, tuple(sorted(saved)), tuple(sorted(held)), tuple(edges), rounds
+        )
 
     def _saved(self, node: Any) -> list[torch.Tensor]:
         """Return the tensors that a node saved for its backward."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tether
+from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.report.compare import Changed, Differences, Effect, Pair, Totals
 from tether.report.compose import (
     Findings,
     by_line,
-    bytes_text,
     counted,
     finding_block,
     place,

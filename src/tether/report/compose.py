@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from tether.analysis.history import History
+from tether.analysis.speaking import bytes_text
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Finding
 from tether.report.copies import SHOWN, Copy
@@ -450,13 +451,3 @@ def _gaps(about: Findings) -> list[Block]:
 def counted(number: int, one: str, many: str = "") -> str:
     """Return ``1 finding``, ``2,000 findings``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def bytes_text(number: int) -> str:
-    """Return a number of bytes as people read it: 512 B, 4.0 KiB, 1.5 GiB."""
-    size = float(number)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{number} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

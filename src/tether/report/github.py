@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.compose import Findings, bytes_text, finding_block
+from tether.report.compose import Findings, finding_block
 from tether.report.filters import shown_path
 from tether.report.text import visible
 

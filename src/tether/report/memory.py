@@ -11,8 +11,8 @@ from typing import Any
 
 from tether.analysis.history import History, shortened
 from tether.analysis.memory import KINDS, Block, Line, Memory, Plot
+from tether.analysis.speaking import bytes_text
 from tether.facts import Site
-from tether.report.compose import bytes_text
 from tether.report.document import Block as Part
 from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
 from tether.report.filters import shown_line

@@ -19,11 +19,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import tether
+from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.finding import Finding
 from tether.report import html
 from tether.report.annotated import KINDS, File, Line, Mark, Span, annotated, mark_text
-from tether.report.compose import Findings, build, bytes_text, finding_block
+from tether.report.compose import Findings, build, finding_block
 from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading
 from tether.report.filters import shown_line, shown_path
 from tether.report.gradient_routes import Route, Stop, routes

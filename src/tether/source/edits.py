@@ -53,22 +53,34 @@ def mended(finding: Finding, source: Source) -> Finding:
 
 
 def _edits(finding: Finding, source: Source) -> tuple[Edit, ...]:
-    site, operation = finding.site, finding.operation
-    match finding.slug:
-        case "needless-copy" | "gradient-cut" if operation in _LEAVE[finding.slug]:
+    fix = finding.fix
+    assert fix is not None
+    site, operation = fix.site or finding.site, finding.operation
+    match fix.action or _ACTIONS.get(finding.slug, ""):
+        case "leave out" if operation in _LEAVE.get(finding.slug, (operation,)):
             return _left_out(site, operation, source)
-        case "alias-write":
+        case "copy":
             return _copied(site, operation, source)
-        case "storage-pinned":
+        case "clone":
             return _after(site, ".clone()", source)
-        case "saved-overwritten":
-            written = next((one.site for one in finding.evidence if one.role == "written"), site)
-            return _out_of_place(written, source)
-        case "graph-retained":
+        case "out of place":
+            return _out_of_place(site, source)
+        case "detach":
             return _detached(site, source)
-        case "unsynchronized-read":
+        case "wait":
             return _without_keyword(site, "non_blocking", source)
     return ()
+
+
+_ACTIONS = {
+    "needless-copy": "leave out",
+    "gradient-cut": "leave out",
+    "saved-overwritten": "out of place",
+    "alias-write": "copy",
+    "storage-pinned": "clone",
+    "graph-retained": "detach",
+    "unsynchronized-read": "wait",
+}
 
 
 # -- leaving a call out ----------------------------------------------------------------------------

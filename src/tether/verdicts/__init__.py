@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tether.analysis.history import History
-from tether.finding import SEVERITIES, Finding
+from tether.finding import Finding
 from tether.verdicts import (
     alias_write,
     gradient_cut,
@@ -31,6 +31,7 @@ from tether.verdicts import (
     untracked_write,
 )
 from tether.verdicts.base import Verdict
+from tether.verdicts.judging import judged
 
 VERDICTS: tuple[Verdict, ...] = (
     gradient_cut.VERDICT,
@@ -55,7 +56,5 @@ VERDICTS: tuple[Verdict, ...] = (
 
 
 def judge(history: History, verdicts: Iterable[Verdict] = VERDICTS) -> list[Finding]:
-    """Return all findings, the gravest first and in the program's order within a severity."""
-    found = [finding for verdict in verdicts for finding in verdict.check(history)]
-    found.sort(key=lambda one: (SEVERITIES.index(one.severity), one.site.file, one.site.line))
-    return found
+    """Return all findings: the gravest first, by damage within a severity, then by line."""
+    return judged(history, verdicts)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.finding import Finding, Severity
+from tether.finding import Claim, Finding, Severity
+
+Damage = Literal["wrong result", "lost training", "leak", "cost"]
+DAMAGES: tuple[Damage, ...] = ("wrong result", "lost training", "leak", "cost")  # worst first
 
 
 class Expected(NamedTuple):
@@ -36,5 +39,7 @@ class Verdict:
     severity: Severity  # the gravest it gives
     summary: str  # what it says, in one line
     page: str  # Markdown with fixed headings
-    check: Callable[[History], Iterator[Finding]]
+    check: Callable[[History], Iterator[Claim | Finding]]
     examples: tuple[Example, ...] = ()
+    damage: Damage = "wrong result"
+    after: tuple[str, ...] = ()  # of tensors that one of these speaks of, it says nothing

@@ -166,6 +166,7 @@ VERDICT = Verdict(
     summary="a parameter got no gradient: every path from it to the loss is cut, here",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "A detach between two layers",

@@ -155,6 +155,7 @@ VERDICT = Verdict(
     summary="a gradient was there and was cleared, here, before the optimizer used it",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "zero_grad between backward and step",

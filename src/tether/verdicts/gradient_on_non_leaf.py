@@ -107,6 +107,7 @@ VERDICT = Verdict(
     summary="`.grad` of a computed tensor was read; its leaf is this one",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "A computed tensor is no leaf",

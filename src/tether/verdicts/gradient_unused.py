@@ -125,6 +125,7 @@ VERDICT = Verdict(
     summary="a parameter never took part in the loss, in none of the steps",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "A layer that forward forgot",

@@ -142,6 +142,7 @@ VERDICT = Verdict(
     summary="a gradient is exactly zero: its only paths go through a step function, here",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "Rounding without a straight-through estimator",

@@ -405,6 +405,7 @@ VERDICT = Verdict(
     summary="this container or attribute keeps old graphs alive; it grows here",
     page=PAGE,
     check=check,
+    damage="leak",
     examples=(
         Example(
             "Losses kept for a plot",

@@ -164,6 +164,7 @@ VERDICT = Verdict(
     summary="a copy that could have been its source: nothing was written while both lived",
     page=PAGE,
     check=check,
+    damage="cost",
     examples=(
         Example(
             "A residual connection: the clone of an input that nothing writes",

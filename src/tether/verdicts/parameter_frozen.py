@@ -147,6 +147,7 @@ VERDICT = Verdict(
     summary="an optimizer holds a parameter that does not require grad, since here",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "Frozen, then given to the optimizer",

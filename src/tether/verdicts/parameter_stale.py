@@ -280,6 +280,7 @@ VERDICT = Verdict(
     summary="the optimizer and the model do not hold the same tensors (made before or after, here)",
     page=PAGE,
     check=check,
+    damage="lost training",
     examples=(
         Example(
             "A head replaced after the optimizer was made",

@@ -221,6 +221,7 @@ VERDICT = Verdict(
     summary="the same unchanged bytes are moved to the same device again",
     page=PAGE,
     check=check,
+    damage="cost",
     examples=(
         Example(
             "On one device nothing is moved",

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.saved_values import graph_of, perhaps_saved, saved
-from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Operand
-from tether.finding import Finding, Fix
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
+from tether.operations.rows import SAME_AS
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -19,16 +19,17 @@ PAGE = """
 ## What it says
 Backward raised "one of the variables needed for gradient computation has been modified by an
 inplace operation". The finding names the call that saved the value, the line that wrote it
-afterwards, and the tensor's name. A note says the same of a loss that nobody called backward on
-yet, when it would fail.
+afterwards, and the tensor's name. A note says the same of a loss on which nobody has called
+backward yet, when that would fail.
 
 ## Why it matters
-PyTorch's message gives a shape and two version numbers; anomaly detection adds the line that
-saved the value, and none says who wrote it.
+PyTorch's message gives a shape and two version numbers. Anomaly detection adds the line that saved
+the value. Neither says who wrote it.
 
 ## Known problems
-The saved value is found by the shape and the versions in the message. Where several tensors fit,
-the one saved last before the write is named.
+Where several saved values were written, the one that backward needs first is named. Where the
+program has set its own hooks on saved tensors, tether does not read what is saved, and says
+nothing.
 
 ## Example
 ```python
@@ -43,245 +44,281 @@ probs = probs.masked_fill(future, 0.0)
 ```
 
 ## Fix safety
-A write that makes a new tensor instead needs memory for it: never applied by itself.
+A write that makes a new tensor needs memory for it, so no fix is applied automatically.
 """
 
-_MESSAGE = re.compile(
-    r"modified by an inplace operation: \[[\w.]+ \[(?P<shape>[\d, ]*)\]\]"
-    r"(?:, which is output \d+ of (?P<node>\w+),)? is at version (?P<now>\d+);"
-    r" expected version (?P<expected>\d+)"
+RAISED = "modified by an inplace operation"
+_VERSIONS = re.compile(
+    r"\[[\w.]+ \[(?P<shape>[\d, ]*)\]\].* is at version (?P<now>\d+); expected version"
+    r" (?P<expected>\d+)"
 )
 
 
-class _Saved(NamedTuple):
-    """A value that may be the one meant: where it was saved, and what wrote it then."""
+class Overwritten(NamedTuple):
+    """A value that a call saved, and the first write to it afterwards."""
 
-    rank: tuple[int, ...]
-    at: int
+    at: int  # the call that saved it
     operand: Operand
     write: int
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Explain each backward that failed for this reason, once per place of the write."""
-    told: set[tuple[int, int]] = set()
+def check(history: History) -> Iterator[Claim]:
+    """Explain each backward pass that failed for this reason."""
+    explained: set[tuple[int, int]] = set()
     for fact in history.trace.raised:
-        found = _MESSAGE.search(fact.message)
-        if found is None:
+        if RAISED not in fact.message:
             continue
         backward = history.position(fact.at)
-        if not 0 <= backward < len(history.events):
-            continue
-        best = _find(history, backward, found)
-        if best is None:
-            continue
-        key = (history.events[best.write].site, history.events[best.at].site)
-        if key not in told:
-            told.add(key)
-            yield _finding(history, backward, best)
-    for at, best in _ahead(history):
-        key = (history.events[best.write].site, history.events[best.at].site)
-        if key not in told:
-            told.add(key)
-            yield _warning(history, at, best)
+        found = _find(history, backward, fact.message) if backward >= 0 else None
+        if found is not None:
+            explained.add(_cause(history, found))
+            yield _failed(history, backward, found)
+    for loss, found in _ahead(history):
+        if _cause(history, found) not in explained:
+            yield _would_fail(history, loss, found)
 
 
-def _ahead(history: History) -> Iterator[tuple[int, _Saved]]:
-    """Find losses that no backward has started from, and of which each would fail.
+def _cause(history: History, found: Overwritten) -> tuple[int, int]:
+    return history.events[found.write].site, history.events[found.at].site
 
-    A loss is a single value alive at the end. What is surely saved has to be written by the
-    program's own line; parameters that an optimizer stepped are left out: a loss of an evaluation
-    is not meant to be differentiated.
+
+# -- what was saved and written --------------------------------------------------------------------
+
+
+def overwritten(history: History, position: int, until: int) -> Iterator[Overwritten]:
+    """Find values saved in the graph behind a call and written before `until`.
+
+    Those that a backward pass needs first come first.
     """
-    through = {at for backward in history.backwards for at in graph_of(history, backward)}
-    for tensor, life in history.trace.tensors.items():
-        operand, made = history.operand_of(tensor), history.made_at(tensor)
-        if life.died != UNKNOWN or operand is None or made < 0 or made in through:
-            continue
-        alone = all(size == 1 for size in operand.shape)
-        if not alone or operand.leaf or not operand.requires_grad or not history.names_of(tensor):
-            continue
-        for at in sorted({made, *graph_of(history, made)}):
-            for kept in saved(history.events[at]):
-                written = [
-                    one
-                    for one in history.writes_to(kept, at)
-                    if history.events[one].operation != "step"
-                    and _version_after(history, one, kept) > kept.version >= 0
-                ]
-                if written and kept.tensor not in history.held:
-                    yield made, _Saved((), at, kept, written[0])
+    graph = history.get(Graph)
+    for at in sorted(graph.behind(position), key=graph.order, reverse=True):
+        for operand in graph.saved(at):
+            write = _written_after(history, operand, at, until)
+            if write != UNKNOWN:
+                yield Overwritten(at, operand, write)
 
 
-def _warning(history: History, loss: int, best: _Saved) -> Finding:
-    """Say of a loss that backward through it would fail."""
-    write, saver = history.events[best.write], history.events[best.at]
-    name, kept = (
-        history.name_of(write.writes[0].tensor).strip("`"),
-        history.name_of(best.operand.tensor).strip("`"),
-    )
-    called = history.name_of(history.events[loss].results[0].tensor)
-    return Finding(
-        slug="saved-overwritten",
-        severity="note",
-        subject=name,
-        site=history.site_of(write),
-        operation=write.operation,
-        message=(
-            f"`{called}`.backward() would fail: {saver.operation} ({place(history.site_of(saver))})"
-            f" saved `{kept}` for it, and {place(history.site_of(write))} wrote it."
-        ),
-        evidence=(
-            evidence(history, "saved", saver, f"{saver.operation} saves `{kept}` for its backward"),
-            evidence(history, "written", write, f"{_shown(write.operation)} changes it here"),
-            evidence(history, "used", history.events[loss], f"`{called}` is made here"),
-        ),
-        fix=Fix(_repair(history, name, best)),
-        tensors=(write.writes[0].tensor, best.operand.tensor),
-    )
-
-
-def _find(history: History, backward: int, message: re.Match[str]) -> _Saved | None:
-    """Find the saved value that the message speaks of among those in the graph."""
-    shape = tuple(int(n) for n in message["shape"].replace(" ", "").split(",") if n)
-    now, expected = int(message["now"]), int(message["expected"])
-    node = (message["node"] or "").removesuffix("0").removesuffix("Backward").lower()
-    found = []
-    for at in graph_of(history, backward):
-        event = history.events[at]
-        sure = list(saved(event))
-        for operand in perhaps_saved(event):
-            if operand.version != expected:
-                continue
-            if _sizes(operand.shape) != _sizes(shape):
-                continue
-            # The counter is the whole storage's: a write beside the saved part moves it as well.
-            writes = [
-                one
-                for one in history.on_storage(operand)
-                if at < one < backward and _version_after(history, one, operand) > expected
-            ]
-            if not writes or _version_after(history, writes[-1], operand) != now:
-                continue
-            exact = operand.shape == shape
-            made = event.operation.replace("_", "") == node and operand in event.results
-            found.append(_Saved((made, exact, operand in sure, at), at, operand, writes[0]))
-    return max(found, default=None)
-
-
-def _sizes(shape: tuple[int, ...]) -> list[int]:
-    """Return what a view that a call makes of its operand, to save that, leaves of a shape."""
-    return sorted(size for size in shape if size != 1)
+def _written_after(history: History, operand: Operand, at: int, until: int) -> int:
+    """Return the first write between two calls that moved the version of a saved value, or -1."""
+    if operand.version < 0:
+        return UNKNOWN
+    for position in history.on_storage(operand):
+        if at < position < until and _version_after(history, position, operand) > operand.version:
+            return position
+    return UNKNOWN
 
 
 def _version_after(history: History, at: int, operand: Operand) -> int:
+    """Return the version of a memory after a call wrote it; -1 when it did not."""
     storage = operand.storage
     return max(
         (one.version for one in history.events[at].writes if one.storage == storage), default=-1
     )
 
 
-def _finding(history: History, backward: int, best: _Saved) -> Finding:
-    write, saver = history.events[best.write], history.events[best.at]
-    written = next(one for one in write.writes if one.storage == best.operand.storage)
-    kept = history.name_of(best.operand.tensor).strip("`")
-    name = history.name_of(written.tensor).strip("`")
-    carried = _carried(history, backward, best) if write.operation == "step" else None
-    facts = [
-        evidence(history, "saved", saver, f"{saver.operation} saves `{kept}` for its backward"),
-        evidence(history, "written", write, f"{_shown(write.operation)} changes it here"),
-    ]
-    made = history.made_at(best.operand.tensor)
-    if 0 <= made < best.at:
-        facts.insert(0, evidence(history, "made", history.events[made], f"`{kept}` is made here"))
-    facts.append(evidence(history, "loss", history.events[backward], "backward raises here"))
-    subject = name
-    if write.operation == "step":
-        what = f"the optimizer's step at {place(history.site_of(write))} changed `{name}`"
-        fix = (
-            f"Run every backward that needs `{name}` before the step at"
-            f" {place(history.site_of(write))}, or compute the loss again after it."
+def _find(history: History, backward: int, message: str) -> Overwritten | None:
+    """Find the saved value that the message speaks of."""
+    found = list(overwritten(history, backward, backward))
+    said = _VERSIONS.search(message)
+    if said is None or not found:
+        return found[0] if found else None
+    shape = tuple(int(n) for n in said["shape"].replace(" ", "").split(",") if n)
+    expected, now = int(said["expected"]), int(said["now"])
+
+    def fits(one: Overwritten) -> tuple[bool, bool]:
+        last = max(
+            (
+                _version_after(history, at, one.operand)
+                for at in history.on_storage(one.operand)
+                if at < backward
+            ),
+            default=-1,
         )
-        if carried is not None:
-            subject = history.name_of(carried.tensor).strip("`")
-            what += f", and `{subject}` still carries the graph from before that step"
-            fix = f"Cut it between the steps: {subject} = {subject}.detach()."
-            use = history.made_at(carried.tensor)
-            if use >= 0:
-                facts.insert(
-                    1, evidence(history, "carried", history.events[use], "its graph begins here")
-                )
-    else:
-        what = f"`{name}` was written at {place(history.site_of(write))}"
-        fix = _repair(history, name, best)
-    message = (
-        f"backward failed: {saver.operation} ({place(history.site_of(saver))}) had saved"
-        f" `{kept}` for it, and {what}."
-    )
-    return Finding(
-        slug="saved-overwritten",
-        severity="error",
-        subject=subject,
-        site=history.site_of(write),
-        operation=write.operation,
-        message=message,
-        also=tuple(one for one in dict.fromkeys([name, kept]) if one != subject),
-        evidence=tuple(facts),
-        fix=Fix(fix),
-        tensors=(written.tensor, best.operand.tensor),
-    )
+        versions = one.operand.version == expected and last == now
+        return versions, versions and one.operand.shape == shape
+
+    return max(found, key=fits)  # of equals the first: backward comes to it first
 
 
-def _carried(history: History, backward: int, best: _Saved) -> Operand | None:
-    """Find the tensor through which the graph reaches back over the write."""
-    for at in sorted(graph_of(history, backward)):
-        if at <= best.write:
+# -- a loss that nobody has called backward on -----------------------------------------------------
+
+
+def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
+    """Find losses that no backward pass has started from, and of which each would fail.
+
+    A loss is a single value alive at the end. What was saved has to be written by the program's
+    own line; parameters that an optimizer stepped are left out: a loss of an evaluation is not
+    meant to be differentiated.
+    """
+    graph = history.get(Graph)
+    through = {at for backward in history.backwards for at in graph.behind(backward)}
+    for tensor, life in history.trace.tensors.items():
+        if life.died != UNKNOWN or not history.names_of(tensor):
             continue
+        operand, made = history.operand_of(tensor), history.made_at(tensor)
+        if operand is None or made < 0 or made in through:
+            continue
+        alone = all(size == 1 for size in operand.shape)
+        if not alone or operand.leaf or not operand.requires_grad:
+            continue
+        for found in overwritten(history, made, len(history.events)):
+            stepped = history.events[found.write].operation == "step"
+            if not stepped and found.operand.tensor not in history.held:
+                yield made, found
+                break
+
+
+def _would_fail(history: History, loss: int, found: Overwritten) -> Claim:
+    """Say of a loss that backward through it would fail."""
+    write = history.events[found.write]
+    written, result = write.writes[0].tensor, history.events[loss].results[0].tensor
+    return Claim(
+        tensors=(written, found.operand.tensor),
+        cause=_cause(history, found),
+        site=write.site,
+        operation=write.operation,
+        severity="note",
+        message=say(
+            "backward() on {loss} would fail: {saver} at {saved} saved {kept} for it, and {written}"
+            " wrote to {kept} afterwards.",
+            loss=Tensor(result),
+            saver=CallOf(found.at),
+            saved=At(history.events[found.at].site),
+            kept=Tensor(found.operand.tensor),
+            written=At(write.site),
+        ),
+        story=(
+            *_story(history, found),
+            Step("used", history.events[loss].site, say("{x} is made here", x=Tensor(result))),
+        ),
+        repair=_repair(history, found, written),
+    )
+
+
+# -- a backward pass that failed -------------------------------------------------------------------
+
+
+def _failed(history: History, backward: int, found: Overwritten) -> Claim:
+    write = history.events[found.write]
+    written = _written(history, found)
+    carried = _carried(history, backward, found) if write.operation == "step" else None
+    story = _story(history, found)
+    what = say("{call} at {line} wrote to {name} afterwards", call=CallOf(found.write),
+               line=At(write.site), name=Tensor(written))  # fmt: skip
+    repair = _repair(history, found, written)
+    tensors: tuple[int, ...] = (written, found.operand.tensor)
+    if carried is not None:
+        tensors = (carried.tensor, *tensors)
+        state = Tensor(carried.tensor)
+        what = say("{before}, and {state} still carries the graph from before that step",
+                   before=what, state=state)  # fmt: skip
+        repair = Repair(say("Cut the graph between the steps: {x} = {x}.detach().", x=state))
+        made = history.made_at(carried.tensor)
+        if made >= 0:
+            begins = Step("carried", history.events[made].site, say("the graph of {x} begins here",
+                          x=state))  # fmt: skip
+            story = (story[0], begins, *story[1:])
+    raised = Step("loss", history.events[backward].site, say("backward raises here"))
+    return Claim(
+        tensors=tensors,
+        cause=_cause(history, found),
+        site=write.site,
+        operation=write.operation,
+        message=say(
+            "backward failed: {saver} at {saved} had saved {kept} for it, and {what}.",
+            saver=CallOf(found.at),
+            saved=At(history.events[found.at].site),
+            kept=Tensor(found.operand.tensor),
+            what=what,
+        ),
+        story=(*story, raised),
+        repair=repair,
+    )
+
+
+def _written(history: History, found: Overwritten) -> int:
+    """Return the tensor through which a saved value was written."""
+    storage = found.operand.storage
+    return next(one.tensor for one in history.events[found.write].writes if one.storage == storage)
+
+
+def _story(history: History, found: Overwritten) -> tuple[Step, ...]:
+    """Where the value was made and saved, and where it was written."""
+    saver, write = history.events[found.at], history.events[found.write]
+    kept = Tensor(found.operand.tensor)
+    steps = [
+        Step(
+            "saved", saver.site,
+            say("{call} saves {x} for its backward", call=CallOf(found.at), x=kept),
+        ),
+        Step("written", write.site, say("{call} changes it", call=CallOf(found.write))),
+    ]  # fmt: skip
+    made = history.made_at(found.operand.tensor)
+    if 0 <= made < found.at:
+        steps.insert(0, Step("made", history.events[made].site, say("{x} is made here", x=kept)))
+    return tuple(steps)
+
+
+def _carried(history: History, backward: int, found: Overwritten) -> Operand | None:
+    """Find the tensor through which the graph reaches back over an optimizer's step."""
+    graph = history.get(Graph)
+    behind = sorted(graph.behind(backward))
+    later = [at for at in behind if at > found.write]
+    if not any(one.leaf and one.requires_grad for at in later for one in history.events[at].reads):
+        return None  # cut there, the loss would have no gradient at all
+    for at in later:
         for one in history.events[at].reads:
             made = history.made_at(one.tensor)
-            if one.requires_grad and not one.leaf and best.at <= made < best.write:
-                return one if _goes_on(history, backward, best.write) else None
+            if one.requires_grad and not one.leaf and found.at <= made < found.write:
+                return one
     return None
 
 
-def _goes_on(history: History, backward: int, write: int) -> bool:
-    """Whether a loss has leaves of its own after a write: cut there, it would have a gradient."""
-    return any(
-        one.leaf and one.requires_grad
-        for at in graph_of(history, backward)
-        if at > write
-        for one in history.events[at].reads
-    )
-
-
-def _repair(history: History, name: str, best: _Saved) -> str:
+def _repair(history: History, found: Overwritten, written: int) -> Repair:
     """Say how to write without changing what was saved."""
-    write = history.events[best.write]
-    at = place(history.site_of(write))
+    write = history.events[found.write]
+    name, line = Tensor(written), At(write.site)
+    if write.operation == "step":
+        return Repair(
+            say("Run every backward that needs {x} before the step at {line}, or compute the loss"
+                " again after it.", x=name, line=line)
+        )  # fmt: skip
     if write.operation == "__setitem__":
-        if history.times(best.write) > 1:
-            return (
-                f"Collect the parts in a list and join them once (torch.stack, torch.cat)"
-                f" instead of assigning into `{name}` at {at}."
-            )
-        return (
-            f"Make a new tensor at {at}: {name} = torch.where(...) or {name}.masked_fill(...),"
-            f" or write into {name}.clone()."
-        )
+        return Repair(_of_assignment(history, found, name, line), "out of place", write.site)
     plain = write.operation.strip("_")
-    return f"Use the version that makes a new tensor at {at}: {name} = {name}.{plain}(...)."
+    if write.operation.startswith("__i"):  # x += y
+        plain = SAME_AS.get(write.operation, plain).strip("_")
+    return Repair(
+        say("Use the call that makes a new tensor at {line}: {x} = {x}.{plain}(...).", x=name,
+            line=line, plain=plain),
+        "out of place",
+        write.site,
+    )  # fmt: skip
 
 
-def _shown(operation: str) -> str:
-    return "an assignment to an index" if operation == "__setitem__" else operation
+def _of_assignment(history: History, found: Overwritten, name: Tensor, line: At) -> Sentence:
+    if history.times(found.write) > 1:
+        return say(
+            "Collect the parts in a list and join them once (torch.stack, torch.cat) instead of"
+            " assigning into {x} at {line}.",
+            x=name,
+            line=line,
+        )
+    return say(
+        "Make a new tensor at {line}, with torch.where(...) or masked_fill(...), or assign into a"
+        " clone of {x}.",
+        x=name,
+        line=line,
+    )
 
 
 VERDICT = Verdict(
     slug="saved-overwritten",
     severity="error",
-    summary="backward raised: saved here, overwritten there, by these names",
+    summary="backward failed because a tensor saved for it was modified in place",
     page=PAGE,
     check=check,
+    damage="wrong result",
     examples=(
         Example(
             "An assignment into what exp returned",

@@ -1,0 +1,154 @@
+"""The gradient graph, from what was read off its nodes: which calls a loss leads back to.
+
+A call that made nodes leads back, over the edges of its kind, to the calls that gave its operands
+their place in the graph. That is not the last write of their values: a write that autograd does
+not track leaves the graph as it was. Where the graph behind a backward pass was walked while the
+program ran, the walk is right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.history import History, losses_of
+from tether.facts import Event, Kind, Operand, Walk
+
+
+class Graph:
+    """The calls of a history as autograd joined them."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._events = history.events
+        self._kinds = history.trace.kinds
+        self._behind: dict[int, frozenset[int]] = {}
+        self._makers: dict[int, list[int]] = defaultdict(list)  # tensor -> calls, in order
+        self._tracked: dict[int, list[int]] = defaultdict(list)  # memory -> tracked writes
+        self._ends: dict[int, list[int]] = defaultdict(list)  # thread -> nodes made by then
+        self._calls: dict[int, list[int]] = defaultdict(list)  # thread -> those calls
+        for position, event in enumerate(self._events):
+            if event.kind >= 0:
+                self._add(position, event)
+        self._walks = {history.position(walk.event): walk for walk in history.trace.walks}
+
+    def _add(self, position: int, event: Event) -> None:
+        self._ends[event.thread].append(event.nodes)
+        self._calls[event.thread].append(position)
+        for operand in (*event.results, *event.writes):
+            if operand.requires_grad:
+                self._makers[operand.tensor].append(position)
+        for operand in event.writes:
+            self._tracked[self._history.flow.memory(operand)].append(position)
+
+    # -- one call --------------------------------------------------------------------------------
+
+    def kind(self, position: int) -> Kind | None:
+        """Return what autograd made of a call; None where it made no node of the graph."""
+        number = self._events[position].kind
+        return self._kinds[number] if number >= 0 else None
+
+    def saved(self, position: int, *, unchecked: bool = False) -> Iterator[Operand]:
+        """Yield the operands that a call kept for its backward, as they were.
+
+        With `unchecked` also those that a custom Function keeps on its ctx, where no version is
+        compared.
+        """
+        kind, event = self.kind(position), self._events[position]
+        if kind is None:
+            return
+        operands = (*event.reads, *event.results)
+        places = kind.saved + (kind.held if unchecked else ())
+        yield from (operands[place] for place in places if place < len(operands))
+
+    def parents(self, position: int) -> Iterator[int]:
+        """Yield the calls that a call's graph leads back to, at once."""
+        kind, event = self.kind(position), self._events[position]
+        if kind is None:
+            return
+        for _, _, target in kind.edges:
+            if target < 0 and -1 - target < len(event.reads):
+                yield from self.makers_of(event.reads[-1 - target], position)
+
+    def makers_of(self, operand: Operand, before: int) -> Iterator[int]:
+        """Yield the calls that had given a tensor its place in the graph by some position.
+
+        A tracked write through another name moves a view along with its memory.
+        """
+        if not operand.requires_grad:
+            return
+        own = _latest(self._makers.get(operand.tensor, ()), before)
+        if own >= 0:
+            yield own
+        if not operand.leaf:
+            written = _latest(self._tracked.get(self._history.flow.memory(operand), ()), before)
+            if written > own:
+                yield written
+
+    # -- all that lies behind --------------------------------------------------------------------
+
+    def behind(self, position: int) -> frozenset[int]:
+        """Return the calls in the graph of a backward pass, or behind any other call."""
+        known = self._behind.get(position)
+        if known is None:
+            walk = self._walks.get(position)
+            found = self._of_walk(walk) if walk is not None and walk.whole else None
+            known = self._behind[position] = self._followed(position) if found is None else found
+        return known
+
+    def _followed(self, position: int) -> frozenset[int]:
+        event = self._events[position]
+        if event.operation in ("backward", "autograd.grad"):
+            losses = losses_of(event)
+            waiting = [at for one in losses for at in self.makers_of(one, position)]
+        else:
+            waiting = list(self.parents(position))
+        seen = set(waiting)
+        while waiting:
+            at = waiting.pop()
+            for parent in self.parents(at):
+                if parent not in seen:
+                    seen.add(parent)
+                    waiting.append(parent)
+        return frozenset(seen)
+
+    def _of_walk(self, walk: Walk) -> frozenset[int]:
+        """Return the calls whose nodes were walked."""
+        return frozenset(self._calls_of(walk.thread, walk.nodes))
+
+    def freed(self, backward: int) -> frozenset[int]:
+        """Return the calls whose saved values were gone when a backward pass had raised."""
+        walk = self._walks.get(backward)
+        return frozenset(self._calls_of(walk.thread, walk.freed)) if walk else frozenset()
+
+    def _calls_of(self, thread: int, stretches: tuple[tuple[int, int], ...]) -> Iterator[int]:
+        ends, calls = self._ends.get(thread, []), self._calls.get(thread, [])
+        for first, last in stretches:
+            at = bisect_left(ends, first + 1)
+            while at < len(ends):
+                kind = self.kind(calls[at])
+                if kind is None or ends[at] - kind.made > last:
+                    break
+                yield calls[at]
+                at += 1
+
+    def leaves(self, backward: int) -> frozenset[int] | None:
+        """Return the leaves that a backward pass could reach; None where it was not walked."""
+        walk = self._walks.get(backward)
+        return frozenset(walk.leaves) if walk is not None and walk.whole else None
+
+    def order(self, position: int) -> int:
+        """Return a number that is higher for calls whose nodes a backward pass runs earlier."""
+        return self._events[position].nodes
+
+
+def _latest(positions: list[int] | tuple[int, ...], before: int) -> int:
+    """Return the last of some positions, in order, before another one; -1 if there is none."""
+    at = bisect_left(positions, before)
+    return positions[at - 1] if at else -1
+
+
+def graph_of(history: History, position: int) -> frozenset[int]:
+    """Return the calls in the graph of a backward pass, or behind any other call."""
+    return history.get(Graph).behind(position)

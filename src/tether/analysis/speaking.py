@@ -1,0 +1,118 @@
+"""Puts sentences into words: tensors by their names, places by their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from tether.analysis.history import History, shortened
+from tether.facts import Site
+from tether.finding import (
+    Amount,
+    At,
+    Bytes,
+    CallOf,
+    Code,
+    Said,
+    Segment,
+    Sentence,
+    Tensor,
+    Tensors,
+)
+from tether.operations.table import shown
+
+
+class Speaker:
+    """Puts the sentences of one finding into words; `home` is the file that it is about."""
+
+    def __init__(self, history: History, home: Site) -> None:
+        self._history = history
+        self._home = home
+
+    def said(self, sentence: Sentence, parts: Mapping[str, Any] | None = None) -> Said:
+        """Return a sentence in words; `parts` are more of its places."""
+        known = {**sentence.parts, **(parts or {})}
+        segments: list[Segment] = []
+        for text, name in sentence.fields:
+            if text:
+                segments.append(Segment(text))
+            if name is not None:
+                segments += self._part(known[name])
+        return Said(segments)
+
+    def _part(self, part: Any) -> list[Segment]:
+        if isinstance(part, Said):
+            return list(part.segments)
+        if isinstance(part, Sentence):
+            return list(self.said(part).segments)
+        if isinstance(part, Tensor):
+            return [self.name(part.number)]
+        if isinstance(part, Tensors):
+            return self._names(part.numbers)
+        if isinstance(part, Code):
+            text = shortened(self._history.site(part.site).expression)
+            return [Segment(f"`{text}`", "code") if text else Segment(self._line(part.site))]
+        return [Segment(self._plain(part))]
+
+    def _plain(self, part: Any) -> str:
+        if isinstance(part, At):
+            return self._line(part.site)
+        if isinstance(part, CallOf):
+            return call_of(self._history, part.position)
+        if isinstance(part, Amount):
+            many = part.many or part.one + "s"
+            return f"{part.number:,} {part.one if part.number == 1 else many}"
+        if isinstance(part, Bytes):
+            return bytes_text(part.number)
+        return f"{part:,}" if isinstance(part, int) else str(part)
+
+    def name(self, tensor: int) -> Segment:
+        """Return what a tensor is called: its name, the text that makes it, or where that is."""
+        history = self._history
+        names = history.names_of(tensor)
+        target = history.target_of(tensor)
+        if names or target:
+            return Segment(f"`{names[0] if names else target}`", "name")
+        position = history.made_at(tensor)
+        if position < 0:
+            return Segment("a tensor")
+        site = history.events[position].site
+        text = shortened(history.site(site).expression)
+        return Segment(f"`{text}`", "code") if text else Segment(f"a tensor of {self._line(site)}")
+
+    def _names(self, tensors: tuple[int, ...]) -> list[Segment]:
+        found = list(dict.fromkeys(self.name(one) for one in tensors))
+        if len(found) < 2:
+            return found
+        return [found[0], Segment(f" and {len(found) - 1:,} more")]
+
+    def _line(self, site: int) -> str:
+        place = self._history.site(site)
+        if not place.line:
+            return "an unknown line"
+        if place.file in (self._home.file, ""):
+            return f"line {place.line}"
+        return f"{PurePath(place.file).name}:{place.line}"
+
+
+def call_of(history: History, position: int) -> str:
+    """Return how a reader calls what an event did: ``add_``, ``the step of Adam``."""
+    event = history.events[position]
+    if event.operation == "step":
+        return f"the step of {event.detail}" if event.detail else "the optimizer's step"
+    if event.operation == "apply" and event.detail:
+        return f"{event.detail}.apply"
+    return shown(event.operation)
+
+
+def bytes_text(number: int) -> str:
+    """Return a number of bytes as people read it: 512 B, 4.0 KiB, 1.5 GiB."""
+    if number < 1024:
+        return f"{number} B"
+    size = float(number)
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"

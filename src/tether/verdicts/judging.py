@@ -1,0 +1,128 @@
+"""From claims to findings: joined by their cause, named, put into words and ordered by damage."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+
+from tether.analysis.history import History
+from tether.analysis.speaking import Speaker
+from tether.finding import (
+    SEVERITIES,
+    SUBJECT,
+    Claim,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Tensors,
+)
+from tether.verdicts.base import DAMAGES, Verdict
+
+
+def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
+    """Return all findings: the gravest first, by damage within a severity, then by line."""
+    known = {one.slug: one for one in verdicts}
+    told: dict[str, set[int]] = {}
+    findings: list[Finding] = []
+    for verdict in in_turn(known):
+        found = _of_verdict(history, verdict, told)
+        told[verdict.slug] = {tensor for one in found for tensor in one.tensors}
+        findings += found
+    return sorted(findings, key=lambda one: _rank(one, known[one.slug]))
+
+
+def in_turn(verdicts: dict[str, Verdict]) -> list[Verdict]:
+    """Return verdicts so that each comes after those that it gives way to."""
+    ordered: dict[str, Verdict] = {}
+
+    def add(slug: str) -> None:
+        if slug in ordered or slug not in verdicts:
+            return
+        for before in verdicts[slug].after:
+            add(before)
+        ordered[slug] = verdicts[slug]
+
+    for slug in verdicts:
+        add(slug)
+    return list(ordered.values())
+
+
+def _rank(finding: Finding, verdict: Verdict) -> tuple[int, int, str, int]:
+    site = finding.site
+    return (
+        SEVERITIES.index(finding.severity), DAMAGES.index(verdict.damage), site.file, site.line
+    )  # fmt: skip
+
+
+def _of_verdict(history: History, verdict: Verdict, told: dict[str, set[int]]) -> list[Finding]:
+    """Return the findings of one verdict, without tensors that graver ones speak of."""
+    taken = {tensor for slug in verdict.after for tensor in told.get(slug, ())}
+    findings: list[Finding] = []
+    groups: dict[Hashable, list[Claim]] = {}
+    for one in verdict.check(history):
+        if isinstance(one, Finding):
+            findings.append(one)
+            continue
+        tensors = tuple(tensor for tensor in one.tensors if tensor not in taken)
+        if tensors or not one.tensors:
+            groups.setdefault(one.cause, []).append(replace(one, tensors=tensors))
+    return [*findings, *(_joined(history, verdict, some) for some in groups.values())]
+
+
+def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Finding:
+    """Return claims of one cause as one finding."""
+    first = claims[0]
+    site = history.site(first.site)
+    speaker = Speaker(history, site)
+    tensors = tuple(dict.fromkeys(tensor for one in claims for tensor in one.tensors))
+    parts = {SUBJECT: Tensors(tensors)}
+    names = [history.name_of(tensor) for tensor in tensors]
+    subject = first.subject or (names[0] if names else "")
+    aliases = [name for tensor in tensors for name in history.names_of(tensor)]
+    also = [*names, *(name for one in claims for name in one.also), *aliases]
+    return Finding(
+        slug=verdict.slug,
+        severity=_gravest(verdict, claims),
+        subject=subject,
+        site=site,
+        operation=first.operation,
+        message=speaker.said(first.message, parts),
+        also=tuple(name for name in dict.fromkeys(also) if name != subject),
+        evidence=_story(history, speaker, claims),
+        assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
+        fix=_fix(history, speaker, first, parts),
+        count=sum(one.count for one in claims),
+        bytes=_total([one.bytes for one in claims]),
+        tensors=tensors,
+    )
+
+
+def _fix(history: History, speaker: Speaker, claim: Claim, parts: dict[str, Tensors]) -> Fix | None:
+    repair = claim.repair
+    if repair is None:
+        return None
+    site = history.site(repair.site) if repair.site >= 0 else None
+    return Fix(speaker.said(repair.said, parts), action=repair.action, site=site)
+
+
+MOST = 12
+"""Steps of a story that a finding keeps: those of many claims repeat themselves."""
+
+
+def _story(history: History, speaker: Speaker, claims: Sequence[Claim]) -> tuple[Evidence, ...]:
+    steps = [step for one in claims for step in one.story]
+    found = dict.fromkeys(
+        Evidence(step.role, history.site(step.site), speaker.said(step.said)) for step in steps
+    )
+    first = len(claims[0].story)
+    return tuple(found)[: max(first, MOST)]
+
+
+def _gravest(verdict: Verdict, claims: Sequence[Claim]) -> Severity:
+    return min((one.severity or verdict.severity for one in claims), key=SEVERITIES.index)
+
+
+def _total(numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
