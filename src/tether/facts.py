@@ -173,6 +173,15 @@ class Walk(NamedTuple):
     whole: bool = True  # False: it was too large to be walked to its end
 
 
+class Altered(NamedTuple):
+    """A write that no version tells of, to a value that a node of a living graph had saved."""
+
+    event: EventId  # the write
+    thread: ThreadId  # that numbered the node
+    node: int
+    differs: bool  # the node gives back other gradients than before the write
+
+
 SpanKind = Literal["function", "backward", "step", "closure", "hook", "checkpoint", "compiled",
                    "transform"]  # fmt: skip
 
@@ -234,6 +243,20 @@ class OptimizerFact(NamedTuple):
     site: SiteId
     at: Moment
     tensors: tuple[TensorId, ...]
+    groups: tuple[int, ...] = ()  # how many of them each parameter group has, in order
+
+
+class Rate(NamedTuple):
+    """The learning rate of a parameter group, as a step used it.
+
+    Noted at the first step, whenever it becomes zero or ceases to be, and at the steps whose values
+    were looked into.
+    """
+
+    at: Moment
+    optimizer: OptimizerId
+    group: int
+    rate: float
 
 
 GradientStatus = Literal["none", "zero", "some", "unchecked"]
@@ -253,6 +276,45 @@ class Gradients(NamedTuple):
     site: SiteId
     optimizer: OptimizerId  # UNKNOWN for all but a step
     status: dict[TensorId, GradientStatus]
+
+
+ValueStatus = Literal["moved", "same", "lost", "unchecked"]
+"""What became of values: other bits, the same bits, not a number somewhere, not looked into."""
+
+
+class Movement(NamedTuple):
+    """What became of the values of many tensors between two looks.
+
+    ``step``: from before to after one step of an optimizer. ``since``: from the first look at a
+    tensor to before that step. ``end``: from the first look to the end of the recording. The first
+    look is before the first step of its optimizer, or after the first backward pass.
+    """
+
+    moment: Literal["step", "since", "end"]
+    at: Moment
+    site: SiteId
+    optimizer: OptimizerId  # UNKNOWN for the end
+    status: dict[TensorId, ValueStatus]
+
+
+class Stop(NamedTuple):
+    """An edge of the graph over which no gradient came back, though one came to its node."""
+
+    node: int
+    input: int
+    zeros: bool  # zeros came back; False: nothing at all
+    saved: str = ""  # what the node had saved: "other"
+    low: float = 0.0  # least and greatest of its elements
+    high: float = 0.0
+
+
+class Followed(NamedTuple):
+    """One backward pass that was followed from node to node: where gradients stopped."""
+
+    event: EventId
+    thread: ThreadId
+    stops: tuple[Stop, ...]
+    zeroed: tuple[int, ...]  # nodes that got zeros though no edge before them gave only zeros
 
 
 class Bridge(NamedTuple):
@@ -296,6 +358,7 @@ class Raised(NamedTuple):
     message: str
     site: SiteId
     fatal: bool  # it ended the program
+    event: EventId = EventId(UNKNOWN)  # the call that it passed through
 
 
 class Attached(NamedTuple):
@@ -363,11 +426,15 @@ class Trace:
     spans: list[Span] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)
+    altered: list[Altered] = field(default_factory=list)
     tensors: Mapping[int, TensorFact] = field(default_factory=dict)  # by TensorId
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
+    movements: list[Movement] = field(default_factory=list)
+    followed: list[Followed] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tether.analysis.history import History
-from tether.analysis.saved_values import perhaps_saved, saved
 from tether.analysis.shared_memory import container, overlaps_itself
 from tether.facts import NON_BLOCKING, Event, Operand, Site, StorageFact, TensorFact, Trace
 from tether.store.check import check
@@ -87,27 +86,6 @@ def test_which_tensors_overlap_themselves(shape, strides, expected):
 )
 def test_the_container_of_names(names, expected):
     assert container(names) == expected
-
-
-def test_a_product_saves_a_factor_only_for_the_other_ones_gradient():
-    w, x = operand(0, grad=True), operand(1)
-    y = operand(2, grad=True, leaf=False)
-    assert list(saved(Event("mul", 0, (w, x), (y,)))) == [x]
-    both = x._replace(requires_grad=True)
-    assert list(saved(Event("mul", 0, (w, both), (y,)))) == [w, both]
-
-
-def test_nothing_is_saved_outside_the_graph():
-    x = operand(1)
-    assert list(saved(Event("exp", 0, (x,), (operand(2),)))) == []
-    assert list(perhaps_saved(Event("unheard_of", 0, (x,), (operand(2),)))) == []
-
-
-def test_an_unknown_call_may_have_saved_everything():
-    w, y = operand(0, grad=True), operand(2, grad=True, leaf=False)
-    event = Event("unheard_of", 0, (w,), (y,))
-    assert list(saved(event)) == []
-    assert list(perhaps_saved(event)) == [w, y]
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(10, ["rows"]), (10_000, [])])

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.saved_values import differentiable
 from tether.facts import UNKNOWN, Event, Operand, Span
 from tether.regions import element_size, may_overlap
 
@@ -517,9 +517,10 @@ class _Judge:
         return None
 
     def _saves(self, copy: Operand, after: int, before: int) -> bool:
-        """Whether a call put the copy into the graph, so that a moved version would be refused."""
+        """Whether a call saved the copy for backward, which a moved version would refuse."""
+        graph = self.history.get(Graph)
         return any(
-            after < at < before and differentiable(self.history.events[at])
+            after < at < before and any(one.tensor == copy.tensor for one in graph.saved(at))
             for at in self.reads[copy.tensor]
         )
 
@@ -660,7 +661,7 @@ class _Judge:
             return None
         events = self.history.events
         parts = [
-            sum(at != position and differentiable(events[at]) for at in self.reads[one.tensor])
+            sum(at != position and events[at].kind >= 0 for at in self.reads[one.tensor])
             for one in (source, copy)
         ]
         if min(parts) and sum(parts) > 2:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History, losses_of
-from tether.facts import Event, Kind, Operand, Walk
+from tether.facts import UNKNOWN, Event, Kind, Operand, Walk
 
 
 class Graph:
@@ -132,6 +132,10 @@ class Graph:
                     break
                 yield calls[at]
                 at += 1
+
+    def call_of(self, thread: int, node: int) -> int:
+        """Return the call that made a node, by its number in its thread; -1 for none recorded."""
+        return next(self._calls_of(thread, ((node, node),)), UNKNOWN)
 
     def leaves(self, backward: int) -> frozenset[int] | None:
         """Return the leaves that a backward pass could reach; None where it was not walked."""

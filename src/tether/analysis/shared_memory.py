@@ -117,14 +117,6 @@ class Sharing:
         return tensor
 
 
-def sharing(history: History) -> Sharing:
-    """Return what is shared in a history; computed once."""
-    if "sharing" not in history.memo:
-        history.memo["sharing"] = Sharing(history)
-    found: Sharing = history.memo["sharing"]
-    return found
-
-
 def _target(event: Event) -> tuple[Operand, ...]:
     """Return what the call wrote; arguments that share its version counter moved with it."""
     if event.operation.startswith("_foreach") or not event.reads:
@@ -161,7 +153,7 @@ def _matter(event: Event) -> tuple[Operand, ...]:
 
 def unheard(history: History) -> list[Unseen]:
     """Return the writes found by bytes that no recorded call explains."""
-    found = sharing(history)
+    found = history.get(Sharing)
     rest = []
     for fact in history.trace.unseen:
         after, before = history.position(fact.after), history.position(fact.before)

@@ -114,7 +114,7 @@ ROWS: dict[str, Row] = _joined(
         writes="values",
         part=True,
     ),
-    _each("apply_ map_ map2_", writes="values"),
+    _each("apply_ map_ map2_ real.__set__ imag.__set__", writes="values"),
     # The graph: a new leaf of old values.
     _each("tensor new_tensor as_tensor from_numpy Parameter", rebuilds=True),
     # What is done to the object itself, or to the memory behind it.
@@ -145,7 +145,14 @@ ROWS: dict[str, Row] = _joined(
         waits=True,
     ),
     _each("to cpu cuda copy_ tolist type type_as as_tensor tensor asarray", moves=True),
-    _each("to cuda type copy_", non_blocking=True),
+    # What is noted of a call.
+    _each("to cuda type copy_", notes="non-blocking"),
+    _each("batch_norm instance_norm", notes="statistics"),
+    _each("set_grad_enabled", notes="mode"),
+    _each("requires_grad_ requires_grad.__set__", notes="wanted"),
+    _each("grad.__get__", notes="gradient read"),
+    _each("grad.__set__", notes="gradient assigned"),
+    _each("register_hook", notes="hook"),
     # As a reader writes them.
     {
         "data.__get__": {"shown": ".data"},

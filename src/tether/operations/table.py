@@ -17,6 +17,9 @@ from typing import Any, Literal
 Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "text", "pickle"]
 Copies = Literal["", "clone", "cast", "move"]
 Selects = Literal["", "comparison", "index"]
+Notes = Literal[
+    "", "mode", "wanted", "gradient read", "gradient assigned", "hook", "non-blocking", "statistics"
+]
 
 ALL = (-1,)
 """Of `Operation.template`: every tensor argument."""
@@ -67,8 +70,8 @@ class Operation:
     # the device
     waits: bool = False  # returns when the device has done what came before
     moves: bool = False  # may take the values to another device
-    non_blocking: bool = False  # may be told not to wait for its copy
 
+    notes: Notes = ""  # what is recorded of its calls beside what they read, returned and wrote
     silent: bool = False  # asks a shape, a dtype, a device: says nothing about ties
 
 

@@ -1,8 +1,8 @@
 """What kinds of functions there are, as the recorder meets them in ``__torch_function__``.
 
-Nothing has to be listed: any torch function is recorded. Listed are only those that say nothing
-about ties (a shape, a dtype, a device), and those of which more is to be noted than what they
-read, returned and wrote: `learn` gives each of them a `Special`, once.
+Nothing has to be listed: any torch function is recorded. The table of operations names those that
+say nothing about ties (a shape, a dtype, a device), and those of which more is to be noted than
+what they read, returned and wrote: `learn` gives each of them a `Special`, once.
 """
 
 from __future__ import annotations
@@ -13,45 +13,8 @@ from typing import Any
 import torch
 
 from tether.facts import NON_BLOCKING, NONE, ON, OUT, UNKNOWN
+from tether.operations.table import Notes, Operation, operation
 from tether.record.user_overrides import is_foreign
-
-# Attributes whose reading or writing is an event; every other getter tells nothing about ties.
-_GETTERS = {"data", "grad", "T", "mT", "H", "mH", "real", "imag", "_grad"}
-_SETTERS = {"data", "grad", "requires_grad", "real", "imag", "_grad"}
-
-_SILENT = {
-    "size", "dim", "numel", "stride", "is_contiguous", "data_ptr", "element_size",
-    "storage_offset", "is_floating_point", "is_complex", "ndimension", "nelement", "__len__",
-    "__hash__", "get_device", "is_pinned", "is_inference", "storage", "untyped_storage",
-    "typed_storage", "has_names", "_is_view", "__dir__", "is_same_size", "is_conj", "is_neg",
-    "result_type", "can_cast", "__dlpack_device__", "is_signed", "is_shared", "is_sparse",
-    "sparse_dim", "dense_dim", "is_coalesced", "qscheme", "storage_type", "is_set_to",
-    "is_nonzero_static", "get_default_dtype", "dim_order", "_is_zerotensor", "is_distributed",
-    "_has_compatible_shallow_copy_type", "is_tensor", "is_storage", "promote_types",
-    # backward and grad are recorded where they enter the engine, with their hooks heard
-    "backward", "autograd.grad",
-}  # fmt: skip
-
-EXITS = {
-    "item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__",
-    "__complex__", "__dlpack__", "__contains__", "__format__", "__repr__", "__str__", "equal",
-    "allclose", "__reduce_ex__", "is_nonzero",
-}  # fmt: skip
-"""Operations that hand a tensor's values to Python as something that is no tensor."""
-
-RETYPES = {"data.__set__", "set_", "resize_", "resize_as_", "detach_", "requires_grad_",
-    "requires_grad.__set__", "swap_tensors", "share_memory_", "pin_memory_"}  # fmt: skip
-"""Operations after which a tensor may have another storage, shape or place in the graph although
-its version did not move."""
-
-ENTRIES = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "frombuffer"}
-"""Operations that make a tensor of something that may be another library's array."""
-
-MOVES = {"to", "cuda", "type", "copy_"}
-"""Operations that may be told, by name or by place, not to wait for their copy."""
-
-NORMALISING = {"batch_norm", "instance_norm"}
-"""Operations that write running statistics without moving their version."""
 
 
 class Call:
@@ -96,46 +59,41 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "aside", "changes_identity", "enters", "exits", "foreign", "name", "number", "originals",
-        "plain", "silent", "special", "switches", "writes",
+        "apart", "aside", "changes_identity", "enters", "exits", "foreign", "name", "number",
+        "originals", "plain", "silent", "special", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
+        row = operation(name)
         self.name = name
         self.number = -1  # of the name, in the log of one recording
         self.silent = silent
         self.foreign = False  # the program's: it may stand in the place of one of PyTorch's
         self.aside = silent  # silent or foreign: seldom, and not to be recorded as it stands
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
-        self.exits = name in EXITS
-        self.enters = name in ENTRIES
-        self.changes_identity = name in RETYPES
-        self.switches = name == "set_grad_enabled"
-        self.special = _SPECIALS.get(name)
-        # By its name: inference tensors keep no version, and some writes move none (`apply_`).
-        self.writes = _is_in_place(name) and not self.changes_identity and not _moves_no_bytes(name)
+        self.exits = bool(row.leaves)
+        self.enters = row.enters
+        self.apart = row.own_counter  # on known memory, with a version counter of its own
+        self.changes_identity = row.retypes
+        self.switches = row.notes == "mode"
+        self.special = _SPECIALS.get(row.notes)
+        self.writes = _writes(row)
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (
-            self.exits or self.enters or self.changes_identity or self.switches or self.special
+            self.exits or self.enters or self.apart or self.changes_identity or self.special
         )
 
 
-def _is_in_place(name: str) -> bool:
-    plain = name.removeprefix("_foreach_")
-    return (
-        (plain.endswith("_") and not plain.endswith("__"))
-        or name in ("__setitem__", "real.__set__", "imag.__set__")
-        or (name.startswith("__i") and name not in ("__invert__", "__int__", "__index__"))
-    )
+def _writes(row: Operation) -> bool:
+    """Whether a call writes its first argument, whatever the version says.
 
-
-def _moves_no_bytes(name: str) -> bool:
-    """Whether PyTorch says that a call changes a tensor's shape or strides alone (`t_`)."""
-    packet = getattr(torch.ops.aten, name, None) if name.endswith("_") else None
-    if packet is None:
+    Inference tensors keep no version, and some writes move none (``apply_``).
+    """
+    if row.retypes:
         return False
-    overloads = [getattr(packet, one) for one in packet.overloads()]
-    return any(torch.Tag.inplace_view in one.tags for one in overloads)
+    if row.known:
+        return row.writes == "values"
+    return row.name.endswith("_") and not row.name.endswith("__")
 
 
 def learn(func: Any) -> Function:
@@ -150,11 +108,10 @@ def _classified(func: Any) -> Function:
     name = getattr(func, "__name__", None) or type(func).__name__
     if name in ("__get__", "__set__", "__delete__"):
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
-        if attribute.startswith("_") and attribute != "_grad":
-            return Function(f"{attribute}.{name}", silent=True)
-        heard = _GETTERS if name == "__get__" else _SETTERS
-        silent = attribute not in heard
-        return Function(f"{attribute.lstrip('_')}.{name}", silent=silent)
+        if attribute == "_grad":
+            attribute = "grad"
+        accessor = f"{attribute}.{name}"
+        return Function(accessor, silent=not operation(accessor).known)
     if func is torch.autograd.grad:
         name = "autograd.grad"
     if name == "wrapped" and hasattr(func, "__wrapped__"):  # _handle_torch_function_and_wrap_...
@@ -162,7 +119,7 @@ def _classified(func: Any) -> Function:
     if name == "_set_grad_enabled":
         return Function("set_grad_enabled", silent=False)
     asks = name.startswith("is_") and name != "is_nonzero"
-    return Function(name, silent=name in _SILENT or asks)
+    return Function(name, silent=operation(name).silent or asks)
 
 
 # -- what some of them have to tell ----------------------------------------------------------------
@@ -174,7 +131,7 @@ def _moved(call: Call) -> None:
 
 
 def first_bool(args: tuple[Any, ...]) -> bool:
-    """Whether a call of `MOVES` was given ``non_blocking=True`` by place.
+    """Whether a call that may move a tensor was given ``non_blocking=True`` by place.
 
     It is the first of two flags in every signature: ``to(device, dtype, non_blocking, copy)``,
     ``to(dtype, non_blocking, copy)``, ``cuda(device, non_blocking)``, ``copy_(src, non_blocking)``.
@@ -216,15 +173,14 @@ def _normalised(call: Call) -> None:
     call.unversioned += [one for one in found if isinstance(one, torch.Tensor)]
 
 
-_SPECIALS: dict[str, Special] = {
-    **dict.fromkeys(MOVES, _moved),
-    **dict.fromkeys(NORMALISING, _normalised),
-    "set_grad_enabled": _switched,
-    "requires_grad_": _requires,
-    "requires_grad.__set__": _requires,
-    "grad.__get__": _gradient_read,
-    "grad.__set__": _gradient_assigned,
-    "register_hook": _hooked,
+_SPECIALS: dict[Notes, Special] = {
+    "non-blocking": _moved,
+    "statistics": _normalised,
+    "mode": _switched,
+    "wanted": _requires,
+    "gradient read": _gradient_read,
+    "gradient assigned": _gradient_assigned,
+    "hook": _hooked,
 }
 
 

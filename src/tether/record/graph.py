@@ -12,6 +12,7 @@ set, nothing is read.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -39,7 +40,6 @@ class GraphLog:
         self.facts: list[Kind] = []
         self.walks: list[Walk] = []
         self._passes: dict[int, int] = {}  # site of backward -> passes so far
-        self._names: dict[type, tuple[str, ...]] = {}  # class of a node -> what it saves
 
     # -- one call --------------------------------------------------------------------------------
 
@@ -72,41 +72,22 @@ class GraphLog:
                     edges.append((n, place, inner))
                 else:
                     edges += [(n, place, -1 - at) for at in makers.get(id(target), written[:1])]
-        if _hooked():
+        if saved_hooks():
             return Kind(names, last - first, edges=tuple(edges), known=False)
         operands = [*reads, *results]
-        saved = {at for node in nodes for one in self._saved(node) for at in _same(one, operands)}
+        saved = {at for node in nodes for one in saved_by(node) for at in _same(one, operands)}
         held = {at for node in nodes for one in _on_ctx(node) for at in _same(one, operands)}
         rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
         return Kind(
             names, last - first, tuple(sorted(saved)), tuple(sorted(held)), tuple(edges), rounds
         )
 
-    def _saved(self, node: Any) -> list[torch.Tensor]:
-        """Return the tensors that a node saved for its backward."""
-        kind = type(node)
-        names = self._names.get(kind)
-        if names is None:
-            attributes = [name for name in dir(kind) if name.startswith("_saved_")]
-            if hasattr(kind, "saved_tensors"):
-                attributes.append("saved_tensors")
-            names = self._names[kind] = tuple(attributes)
-        found: list[torch.Tensor] = []
-        for name in names:
-            try:
-                value = getattr(node, name)
-            except Exception:  # noqa: BLE001, S112 -- freed, or of a kind that has no Python form
-                continue
-            values = value if isinstance(value, (tuple, list)) else (value,)
-            found += [one for one in values if isinstance(one, torch.Tensor)]
-        return found
-
     # -- one backward pass -----------------------------------------------------------------------
 
-    def wants(self, site: int) -> bool:
-        """Whether the graph of this backward pass is to be walked: the 1st, 2nd, 4th, 8th..."""
+    def passed(self, site: int) -> int:
+        """Count the backward passes of a line, with this one."""
         passes = self._passes[site] = self._passes.get(site, 0) + 1
-        return passes & (passes - 1) == 0
+        return passes
 
     def walk(self, losses: Iterable[torch.Tensor]) -> tuple[list[int], list[int], bool]:
         """Return the leaves and the numbers of the nodes behind some losses.
@@ -136,24 +117,20 @@ class GraphLog:
 
     def freed(self, losses: Iterable[torch.Tensor]) -> list[int]:
         """Return the numbers of the nodes behind some losses whose saved values are gone."""
-        if _hooked():
+        if saved_hooks():
             return []
         numbers: list[int] = []
         waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
         seen: set[Any] = set(waiting)
         while waiting and len(seen) < MOST:
             node = waiting.pop()
-            if any(_is_freed(node, name) for name in self._freeable(node)):
+            if any(_is_freed(node, name) for name in saved_names(node.__class__)):
                 numbers.append(node._sequence_nr())
             for target, _ in node.next_functions:
                 if target is not None and target not in seen:
                     seen.add(target)
                     waiting.append(target)
         return numbers
-
-    def _freeable(self, node: Any) -> tuple[str, ...]:
-        self._saved(node)
-        return self._names[type(node)]
 
     def walked(
         self, event: int, thread: int, found: tuple[list[int], list[int], bool], freed: list[int]
@@ -166,6 +143,31 @@ class GraphLog:
                 _stretches(numbers), _stretches(freed), whole,
             )
         )  # fmt: skip
+
+
+def saved_by(node: Any) -> list[torch.Tensor]:
+    """Return the tensors that a node saved for its backward and that are not freed."""
+    found: list[torch.Tensor] = []
+    for name in saved_names(node.__class__):
+        try:
+            value = getattr(node, name)
+        except Exception:  # noqa: BLE001, S112 -- freed, or of a kind that has no Python form
+            continue
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        found += [one for one in values if isinstance(one, torch.Tensor)]
+    return found
+
+
+@functools.cache
+def saved_names(kind: type) -> tuple[str, ...]:
+    """Return the attributes in which nodes of a class show what they saved."""
+    names = [name for name in dir(kind) if name.startswith("_saved_")]
+    return (*names, "saved_tensors") if hasattr(kind, "saved_tensors") else tuple(names)
+
+
+def saved_hooks() -> bool:
+    """Whether the program has set hooks on the tensors that calls save."""
+    return _hooks is None or _hooks(False) is not None
 
 
 def _nodes_between(results: Sequence[torch.Tensor], first: int, last: int) -> list[Any]:
@@ -234,11 +236,6 @@ def _is_freed(node: Any, name: str) -> bool:
     except Exception:  # noqa: BLE001
         return False
     return False
-
-
-def _hooked() -> bool:
-    """Whether the program has set hooks on the tensors that calls save."""
-    return _hooks is None or _hooks(False) is not None
 
 
 def _is_leaf_loss(loss: torch.Tensor) -> bool:

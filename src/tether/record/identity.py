@@ -38,8 +38,9 @@ _Tensor = torch.Tensor
 class TensorRef(weakref.ref):  # type: ignore[type-arg]
     """A weak reference that is also the entry of its tensor."""
 
-    __slots__ = ("born", "key", "kind", "layout", "serial", "snapshot", "wrapped")
+    __slots__ = ("apart", "born", "key", "kind", "layout", "serial", "snapshot", "wrapped")
 
+    apart: bool  # it has a version counter of its own on memory that others show
     key: int
     serial: int
     kind: int  # number of the class name
@@ -209,6 +210,7 @@ class Identities:
         number = self.names.get(kind)
         ref.kind = self._number(kind, kind.__name__) if number is None else number
         ref.born = self._log.count
+        ref.apart = False
         ref.wrapped = False
         ref.layout = ()
         return ref
@@ -340,6 +342,19 @@ class Identities:
         number = self.names.get(device)
         return self._number(device, str(device)) if number is None else number
 
+    def memory_number(self, tensor: torch.Tensor) -> int | None:
+        """Return a number for the memory behind a tensor, the same for all storages that wrap it.
+
+        None where no tensor on that storage was met.
+        """
+        try:
+            known = self.storages.get(id(tensor.untyped_storage()))
+        except Exception:  # noqa: BLE001 -- wrappers refuse in their own ways
+            return None
+        if known is None:
+            return None
+        return known.serial if known.memory == UNKNOWN else -2 - known.memory
+
     def storage_of(self, tensor: torch.Tensor) -> _StorageRef | None:
         """Entry of the storage behind a tensor; None for a wrapper without one."""
         try:
@@ -398,6 +413,13 @@ class Identities:
                 ended = _table(lives, width)[:, field]
                 del lives[: int(np.searchsorted(ended, since)) * width * 8]
         self.rewritten += 1
+
+    def living_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors that are alive."""
+        for ref in list(self.tensors.values()):
+            tensor = ref()
+            if tensor is not None:
+                yield tensor
 
     def living(self) -> set[int]:
         """Return the serial numbers of the tensors that are alive."""

@@ -21,6 +21,7 @@ import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 
 from tether.facts import GRAD_ON, RAISED, UNKNOWN
+from tether.record.altered import AlteredLog, Answer
 from tether.record.array_watch import ArrayWatch
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
@@ -43,6 +44,7 @@ _boolean = next(  # of F.max_pool2d and the like: return_indices or not
     _handle,  # a torch that does without it
 )
 _decorators = torch.utils._contextlib.__file__  # where ``@torch.no_grad()`` wraps functions
+_NOTHING: list[Answer] = []
 _NO_DETAIL = 0  # number of the empty string in every log
 _FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
 _getframe = sys._getframe
@@ -93,6 +95,7 @@ class Ear(Protocol):
     functions: Functions
     arrays: ArrayWatch
     graph: GraphLog
+    altered: AlteredLog
 
 
 class Listener(TorchFunctionMode):
@@ -132,8 +135,10 @@ class Listener(TorchFunctionMode):
         if what.aside or not tape.active:
             if what.foreign:
                 func, what = self._functions.meant(func, what, _getframe(1))
-            if what.silent or not tape.active:
+            if not tape.active:
                 return func(*args, **kwargs)
+            if what.silent:
+                return self._silently(func, what, args, kwargs)
         # Where from: the caller, past PyTorch's own dispatch of functions written in Python.
         frame = _getframe(1)
         code = frame.f_code
@@ -165,7 +170,7 @@ class Listener(TorchFunctionMode):
         reads: list[Snapshot] = []
         rows: list[int] = []
         words: tuple[str, ...] = ()
-        plain = what.plain
+        plain, answers = what.plain, _NOTHING
         try:
             if who.dead:
                 who.bury()
@@ -201,6 +206,9 @@ class Listener(TorchFunctionMode):
                     plain = False
             if self.arrays.watched:
                 self.arrays.compare(reads, site)
+            if what.writes and tensors and refs[id(tensors[0])].apart:
+                answers = self.recorder.altered.before(tensors[0], site)
+                plain = plain and not answers
         except Exception as error:  # noqa: BLE001
             tape.failed(what.name, error)
             return call(func, args, kwargs)
@@ -261,11 +269,26 @@ class Listener(TorchFunctionMode):
             with _without_subclasses():  # a user's subclass must not hear the recorder look
                 found = Call(args, kwargs, result, tensors, site, kind, nodes)
                 self._append(what, (site, inner), reads, found)
+                if answers:
+                    self.recorder.altered.after(answers, tape.now() - 1, self.thread)
         except Exception as error:  # noqa: BLE001
             tape.failed(what.name, error)
         return result
 
     # -- parts of one call -------------------------------------------------------------------
+
+    def _silently(
+        self, func: Any, what: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a function that says nothing about ties, unless it raises."""
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            with _without_subclasses():
+                site, inner = self.tape.places.user_place(_getframe(2))
+                reads = [self.who.snapshot(one) for one in self.tensors_in(args)]
+                self._raised(error, what.name, site, inner, reads)
+            raise
 
     def _look(
         self, value: Any, tensors: list[torch.Tensor], reads: list[Snapshot], rows: list[int]
@@ -309,6 +332,8 @@ class Listener(TorchFunctionMode):
             what.special(call)
         writes = self._written(what, reads, call)
         results = self._results(call.result)
+        if what.apart:
+            self._set_apart(call.result)
         if not (reads or results or what.switches):
             return
         site, inner = place
@@ -350,6 +375,11 @@ class Listener(TorchFunctionMode):
                 writes.append(who.refresh(tensor))
         return (*writes, *(who.refresh(one) for one in call.unversioned))
 
+    def _set_apart(self, result: Any) -> None:
+        ref = self.who.find(result) if isinstance(result, torch.Tensor) else None
+        if ref is not None:
+            ref.apart = True
+
     def _results(self, result: Any) -> tuple[Snapshot, ...]:
         category = self._categories.get(type(result), OTHER)
         if category == PLAIN or category == SUBCLASS:
@@ -384,8 +414,8 @@ class Listener(TorchFunctionMode):
         reads: Sequence[Snapshot],
     ) -> None:
         operands = (reads, (), ())
-        self.tape.add(name, (site, inner), operands, self.span, self.thread, RAISED)
-        self.tape.error(error, site)
+        event = self.tape.add(name, (site, inner), operands, self.span, self.thread, RAISED)
+        self.tape.error(error, site, event)
 
     # -- what the patches tell ---------------------------------------------------------------
 

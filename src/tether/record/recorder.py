@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
 
-from tether.facts import EventId, Trace
+from tether.facts import UNKNOWN, EventId, Followed, Trace
+from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
 from tether.record.listener import Functions
+from tether.record.movement import MovementLog
 from tether.record.naming import Naming
 from tether.record.tape import Tape
 from tether.store.columns import (
@@ -41,6 +45,9 @@ class Recorder:
         self.arrays = ArrayWatch(self.tape)
         self.gradients = GradientLog(self.tape)
         self.graph = GraphLog(self.tape)
+        self.altered = AlteredLog(self.tape)
+        self.movement = MovementLog(self.tape)
+        self.followed: list[Followed] = []
         self.naming = Naming(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
@@ -83,6 +90,15 @@ class Recorder:
         _, rows = tape.log.columns()
         tape.who.forget(np.unique(rows), tape.log.dropped, storages=self.memory is None)
 
+    # -- what is looked at as a recording ends ---------------------------------------------------
+
+    def ends(self, variables: Iterable[tuple[str, Any]]) -> None:
+        """Look for the last time: at arrays, gradients, values and names."""
+        self.arrays.compare_all(UNKNOWN)  # what was written after the last call
+        self.naming.search(variables)
+        self.gradients.at_end()
+        self.movement.at_end(self.gradients.leaves())
+
     # -- facts ---------------------------------------------------------------------------------
 
     def tables(self) -> dict[str, list[object]]:
@@ -92,9 +108,13 @@ class Recorder:
             "spans": list(tape.span_facts()),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),
+            "altered": list(self.altered.facts),
             "names": list(self.naming.facts.values()),
             "optimizers": list(tape.optimizers),
+            "rates": list(self.tape.rates),
             "gradients": list(self.gradients.facts),
+            "movements": list(self.movement.facts),
+            "followed": list(self.followed),
             "bridges": list(tape.bridges),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tether.facts import UNKNOWN, Trace
+from tether.facts import Trace
 from tether.record import mode_stack
 from tether.record.listener import Listener
 from tether.record.naming import variables_of
@@ -119,9 +119,7 @@ class Session:
         self.mute()
         try:
             with torch._C.DisableTorchFunction():  # a user's subclass must not hear us look
-                recorder.arrays.compare_all(UNKNOWN)  # what was written after the last call
-                recorder.naming.search(variables_of(namespace or {}))
-                recorder.gradients.at_end()
+                recorder.ends(variables_of(namespace or {}))
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
             recorder.tape.failed("naming what is left at the end", error)
         trace = recorder.trace()

@@ -20,11 +20,14 @@ from tether.facts import (
     GRAD_ON,
     UNKNOWN,
     Bridge,
+    EventId,
     Gap,
     GapCode,
     Moment,
     OptimizerFact,
+    OptimizerId,
     Raised,
+    Rate,
     SiteId,
     Span,
 )
@@ -75,6 +78,8 @@ class Tape:
         self.bridges: list[Bridge] = []
         self.bridges_cut = 0  # how many of them were forgotten
         self.optimizers: list[OptimizerFact] = []
+        self.rates: list[Rate] = []
+        self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.on_beat: Callable[[], None] = lambda: None  # saves what is new, if it is time
         self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
@@ -114,6 +119,11 @@ class Tape:
         )  # fmt: skip
         return log.add(head, [one[5] for some in operands for one in some])
 
+    def note_rate(self, optimizer: int, group: int, rate: float) -> None:
+        """Note the learning rate of a parameter group, which a step is about to use."""
+        self.last_rates[optimizer, group] = rate
+        self.rates.append(Rate(Moment(self.now()), OptimizerId(optimizer), group, rate))
+
     # -- what went wrong -------------------------------------------------------------------------
 
     def gap(self, code: GapCode, detail: str = "", site: int = UNKNOWN) -> None:
@@ -127,7 +137,7 @@ class Tape:
             raise error
         self.gap("failed", f"{where}: {type(error).__name__}: {text_of(error)}")
 
-    def error(self, error: BaseException, site: int) -> None:
+    def error(self, error: BaseException, site: int, event: int) -> None:
         """Note an exception that passes through a recorded call, once while it travels."""
         # Its id alone may come back once it is gone; holding it would keep its frames alive.
         if self.is_last_error(error):
@@ -137,8 +147,11 @@ class Tape:
         if len(self.raised) < _MOST_ERRORS:
             name = type(error).__name__
             self.raised.append(
-                Raised(Moment(self.now()), name, text[:_MOST_TEXT], SiteId(site), fatal=False)
-            )
+                Raised(
+                    Moment(self.now()), name, text[:_MOST_TEXT], SiteId(site), fatal=False,
+                    event=EventId(event),
+                )
+            )  # fmt: skip
 
     def is_last_error(self, error: BaseException) -> bool:
         """Whether this exception is the one that was noted last."""

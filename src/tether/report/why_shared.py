@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import sharing
+from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations import rule_for, say
 from tether.regions import overlaps
@@ -74,7 +74,7 @@ def _moved(history: History, tensor: int) -> Tie | None:
 
 
 def _linked(history: History, tensor: int) -> Tie | None:
-    link = sharing(history).links.get(tensor)
+    link = history.get(Sharing).links.get(tensor)
     return None if link is None else Tie(link.at, tensor, link.source)
 
 
@@ -180,7 +180,7 @@ def _way(event: Event, source: str) -> str:
 
 def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Iterator[Excerpt]:
     """Yield the writes through other names since the memory is shared, and the reads after them."""
-    history, found = about.history, sharing(about.history)
+    history, found = about.history, about.history.get(Sharing)
     memory = history.flow.memory
     writes: dict[tuple[int, str], list[int]] = defaultdict(list)
     reads: dict[tuple[int, str], list[int]] = defaultdict(list)

@@ -65,6 +65,12 @@ def _boolean(value: object) -> bool:
     return value
 
 
+def _real(value: object) -> float:
+    if type(value) not in (int, float):
+        raise Damage("a number was expected")
+    return float(value)  # type: ignore[arg-type]
+
+
 def string(value: object) -> str:
     """Return `value`, a text; raise `Damage` for anything else."""
     if type(value) is not str:
@@ -111,8 +117,12 @@ def decoder(hint: Any) -> Callable[[object], Any]:
         return integer
     if hint is bool:
         return _boolean
+    if hint is float:
+        return _real
     if hint is str:
         return string
+    if hasattr(hint, "_fields"):
+        return _fact_decoder(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return _choice(arguments)
@@ -130,6 +140,19 @@ def decoder(hint: Any) -> Callable[[object], Any]:
 
         return decode
     raise TypeError(f"no way to store a {hint!r}")
+
+
+def _fact_decoder(kind: Any) -> Callable[[object], Any]:
+    """Return a function from a list of JSON values to a fact that is part of another."""
+    decoders = [decoder(hint) for hint in get_type_hints(kind).values()]
+
+    def decode(value: object) -> Any:
+        row = list_of(value)
+        if len(row) != len(decoders):
+            raise Damage(f"{len(decoders)} values were expected")
+        return kind(*[decode_one(one) for decode_one, one in zip(decoders, row, strict=True)])
+
+    return decode
 
 
 def parse(line: bytes) -> Any:

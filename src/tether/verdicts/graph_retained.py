@@ -8,8 +8,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from tether.analysis.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.saved_values import graph_of
 from tether.analysis.wording import and_more, evidence, place
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import Evidence, Finding, Fix

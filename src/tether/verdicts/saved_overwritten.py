@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
+from tether.analysis.overwritten import Overwritten, blamed, overwritten
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.rows import SAME_AS
@@ -47,32 +46,15 @@ probs = probs.masked_fill(future, 0.0)
 A write that makes a new tensor needs memory for it, so no fix is applied automatically.
 """
 
-RAISED = "modified by an inplace operation"
-_VERSIONS = re.compile(
-    r"\[[\w.]+ \[(?P<shape>[\d, ]*)\]\].* is at version (?P<now>\d+); expected version"
-    r" (?P<expected>\d+)"
-)
-
-
-class Overwritten(NamedTuple):
-    """A value that a call saved, and the first write to it afterwards."""
-
-    at: int  # the call that saved it
-    operand: Operand
-    write: int
-
 
 def check(history: History) -> Iterator[Claim]:
     """Explain each backward pass that failed for this reason."""
     explained: set[tuple[int, int]] = set()
     for fact in history.trace.raised:
-        if RAISED not in fact.message:
-            continue
-        backward = history.position(fact.at)
-        found = _find(history, backward, fact.message) if backward >= 0 else None
+        found = blamed(history, fact)
         if found is not None:
             explained.add(_cause(history, found))
-            yield _failed(history, backward, found)
+            yield _failed(history, history.position(fact.event), found)
     for loss, found in _ahead(history):
         if _cause(history, found) not in explained:
             yield _would_fail(history, loss, found)
@@ -80,64 +62,6 @@ def check(history: History) -> Iterator[Claim]:
 
 def _cause(history: History, found: Overwritten) -> tuple[int, int]:
     return history.events[found.write].site, history.events[found.at].site
-
-
-# -- what was saved and written --------------------------------------------------------------------
-
-
-def overwritten(history: History, position: int, until: int) -> Iterator[Overwritten]:
-    """Find values saved in the graph behind a call and written before `until`.
-
-    Those that a backward pass needs first come first.
-    """
-    graph = history.get(Graph)
-    for at in sorted(graph.behind(position), key=graph.order, reverse=True):
-        for operand in graph.saved(at):
-            write = _written_after(history, operand, at, until)
-            if write != UNKNOWN:
-                yield Overwritten(at, operand, write)
-
-
-def _written_after(history: History, operand: Operand, at: int, until: int) -> int:
-    """Return the first write between two calls that moved the version of a saved value, or -1."""
-    if operand.version < 0:
-        return UNKNOWN
-    for position in history.on_storage(operand):
-        if at < position < until and _version_after(history, position, operand) > operand.version:
-            return position
-    return UNKNOWN
-
-
-def _version_after(history: History, at: int, operand: Operand) -> int:
-    """Return the version of a memory after a call wrote it; -1 when it did not."""
-    storage = operand.storage
-    return max(
-        (one.version for one in history.events[at].writes if one.storage == storage), default=-1
-    )
-
-
-def _find(history: History, backward: int, message: str) -> Overwritten | None:
-    """Find the saved value that the message speaks of."""
-    found = list(overwritten(history, backward, backward))
-    said = _VERSIONS.search(message)
-    if said is None or not found:
-        return found[0] if found else None
-    shape = tuple(int(n) for n in said["shape"].replace(" ", "").split(",") if n)
-    expected, now = int(said["expected"]), int(said["now"])
-
-    def fits(one: Overwritten) -> tuple[bool, bool]:
-        last = max(
-            (
-                _version_after(history, at, one.operand)
-                for at in history.on_storage(one.operand)
-                if at < backward
-            ),
-            default=-1,
-        )
-        versions = one.operand.version == expected and last == now
-        return versions, versions and one.operand.shape == shape
-
-    return max(found, key=fits)  # of equals the first: backward comes to it first
 
 
 # -- a loss that nobody has called backward on -----------------------------------------------------

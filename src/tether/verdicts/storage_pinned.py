@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import container, sharing
+from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Operand
 from tether.finding import Evidence, Finding, Fix
@@ -99,9 +99,9 @@ def _pinning(history: History, told: set[int]) -> Iterator[Finding]:
         if not named or any(one.tensor in told for one in operands):
             continue
         # A view holds its base, whose object lives on by that alone: it is no other holder.
-        bases = {link.source for one in named for link in sharing(history).chain(one.tensor)} - {
-            one.tensor for one in named
-        }
+        bases = {
+            link.source for one in named for link in history.get(Sharing).chain(one.tensor)
+        } - {one.tensor for one in named}
         holders = [one for one in operands if one.tensor not in bases]
         nbytes = _large(history, operands[0], sum(map(_bytes, holders)))
         cut = _view_of(history, named[0].tensor)
@@ -114,7 +114,7 @@ def _pinning(history: History, told: set[int]) -> Iterator[Finding]:
 
 def _view_of(history: History, tensor: int) -> int:
     """Position of the call that narrowed the tensor to what it shows, or -1."""
-    for link in sharing(history).chain(tensor):
+    for link in history.get(Sharing).chain(tensor):
         event = history.events[link.at]
         before = next(one for one in event.reads if one.tensor == link.source)
         after = event.results[0]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tether.analysis.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.saved_values import graph_of
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand, Raised
 from tether.finding import Evidence, Finding, Fix

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.saved_values import graph_of, saved
-from tether.analysis.shared_memory import OWN_COUNTER, sharing, unheard
-from tether.analysis.wording import evidence, place
-from tether.facts import UNKNOWN, Operand, Site
-from tether.finding import Evidence, Finding, Fix
+from tether.analysis.shared_memory import Sharing, unheard
+from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Operand
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.operations.table import operation, shown
 from tether.regions import extent, may_overlap
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -21,18 +21,18 @@ PAGE = """
 
 ## What it says
 A call saved a value for its backward pass; the value was then written in a way that moves no
-version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it. The
-gradient is wrong and nothing raised.
+version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it.
+Nothing raised. "The gradient is wrong" is said where the node that saved the value was seen to give
+another gradient after the write; otherwise that it was computed with the overwritten values.
 
 ## Why it matters
-PyTorch refuses a backward whose saved values were written, by comparing version counters. These
-writes are the ones it cannot see.
+PyTorch refuses a backward whose saved values were written, by comparing version counters. It
+cannot see these writes.
 
 ## Known problems
-Which elements an assignment to an index wrote is not recorded: where only a part of the tensor was
-saved, nothing is said.
-Only operations of which it is known what they save are judged. A write through an array is found
-by comparing bytes, of storages up to 16 MiB, for at most 2 % of the run's time.
+A write through an array is found by comparing bytes, of storages up to 16 MiB, for at most 2 % of
+the run's time; the node is not asked then. Where the program has set its own hooks on saved
+tensors, tether does not read what is saved, and says nothing.
 
 ## Example
 ```python
@@ -47,16 +47,8 @@ h = torch.exp(w).clamp(max=1.0)
 ```
 
 ## Fix safety
-What is computed changes: never applied by itself.
+The fix changes what is computed, so none is applied automatically.
 """
-
-
-_IN_PART = frozenset(
-    {"__setitem__", "index_put_", "index_fill_", "index_copy_", "index_add_", "index_reduce_"}
-    | {"masked_fill_", "masked_scatter_", "scatter_", "scatter_add_", "scatter_reduce_", "put_"}
-    | {"fill_diagonal_"}
-)
-"""Writes of some elements of the tensor that they are called on."""
 
 
 class _Write(NamedTuple):
@@ -64,72 +56,84 @@ class _Write(NamedTuple):
 
     after: int  # the value was saved before this position ...
     before: int  # ... and used after this one
-    operand: Operand | None
-    storage: int
-    site: Site
-    how: str
+    operand: Operand | None  # None: which elements it wrote is not known
+    memory: int
+    site: int
+    how: str  # what it went through: "data", "numpy", "the storage"
     export: int  # the call through which it could happen, -1
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Give each unseen write to a saved value, once per place."""
-    by_storage: dict[int, list[_Write]] = defaultdict(list)
-    for write in (*_through_data(history), *_unheard(history)):
-        by_storage[write.storage].append(write)
-    if not by_storage or not history.backwards:
-        return
-    memory = history.flow.memory
-    told: set[tuple[Site, int]] = set()
-    for at, event in enumerate(history.events):
-        for operand in saved(event):
-            for write in by_storage.get(memory(operand), ()):
-                if at > write.after or (write.site, event.site) in told:
-                    continue
-                if not _unseen_by(history, operand, write):
-                    continue
-                backward = _used(history, at, write)
-                if backward != UNKNOWN:
-                    told.add((write.site, event.site))
-                    yield _finding(history, at, operand, write, backward)
+class _Saved(NamedTuple):
+    """A value that a call saved."""
+
+    at: int
+    operand: Operand
 
 
-def _through_data(history: History) -> Iterator[_Write]:
-    """Yield the writes that the recorder heard, through an alias with a counter of its own."""
-    found = sharing(history)
+def check(history: History) -> Iterator[Claim]:
+    """Give each unseen write to a saved value that a backward pass used afterwards."""
+    writes = [*_through_aliases(history), *_unheard(history)] if history.backwards else []
+    saved = _saved(history, {one.memory for one in writes})
+    for write in writes:
+        for value in saved[write.memory]:
+            if value.at > write.after or not _reaches(history, value.operand, write):
+                continue
+            differs = _differs(history, value.at, write)
+            backward = _used(history, value.at, write) if differs is not False else UNKNOWN
+            if backward != UNKNOWN:
+                yield _claim(history, value, write, backward, wrong=bool(differs))
+
+
+def _through_aliases(history: History) -> Iterator[_Write]:
+    """Yield the recorded writes through a tensor that has a version counter of its own."""
+    found = history.get(Sharing)
     for memory, touches in found.writes.items():
         for at, operand in touches:
             event = history.events[at]
-            counter = found.counter(operand.tensor)
-            made = history.made_at(counter)
+            made = history.made_at(found.counter(operand.tensor))
             if event.operation == "step" or made == UNKNOWN:
                 continue
-            how = history.events[made].operation.removesuffix(".__get__")
-            if history.events[made].operation in OWN_COUNTER:
-                yield _Write(at - 1, at, operand, memory, history.site_of(event), how, made)
+            how = history.events[made].operation
+            if operation(how).own_counter:
+                yield _Write(at - 1, at, operand, memory, event.site, how, made)
 
 
 def _unheard(history: History) -> Iterator[_Write]:
     """Yield the writes that were found by comparing bytes, and those of storages."""
-    flow = history.flow
     for fact in unheard(history):
         export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
         after, before = history.position(fact.after), history.position(fact.before)
+        memory = history.flow.memory_of(fact.storage)
+        site, how = int(fact.site), "the storage"
         if export >= 0:
-            site, how = history.site_of(history.events[export]), history.events[export].operation
-        else:
-            site, how = history.site(fact.site), "the storage"
-        yield _Write(after, before - 1, None, flow.memory_of(fact.storage), site, how, export)
+            site, how = history.events[export].site, history.events[export].operation
+        yield _Write(after, before - 1, None, memory, site, how, export)
 
 
-def _unseen_by(history: History, operand: Operand, write: _Write) -> bool:
-    """Whether the write reached the saved value and moved no counter that it is checked against."""
+def _saved(history: History, memories: set[int]) -> dict[int, list[_Saved]]:
+    """Return the values that calls saved on some memories, custom Functions' own among them."""
+    graph, memory = history.get(Graph), history.flow.memory
+    found: dict[int, list[_Saved]] = defaultdict(list)
+    for at, event in enumerate(history.events if memories else ()):
+        if event.kind < 0:
+            continue
+        for operand in graph.saved(at, unchecked=True):
+            number = memory(operand)
+            if number in memories:
+                found[number].append(_Saved(at, operand))
+    return found
+
+
+def _reaches(history: History, operand: Operand, write: _Write) -> bool:
+    """Whether a write reached a saved value and moved no counter that it is checked against."""
     if write.operand is None:
         return True
-    found = sharing(history)
+    found = history.get(Sharing)
     if found.counter(operand.tensor) == found.counter(write.operand.tensor):
         return False
     written = write.operand._replace(storage=operand.storage)
-    if history.events[write.before].operation in _IN_PART and not _covers(operand, written):
+    part = operation(history.events[write.before].operation).part
+    if part and not _covers(operand, written):
         return False  # which elements it wrote is not recorded: perhaps the others
     return operand.dtype != written.dtype or may_overlap(operand, written)
 
@@ -141,54 +145,83 @@ def _covers(operand: Operand, written: Operand) -> bool:
     return inside and math.prod(operand.shape) >= math.prod(written.shape)
 
 
+def _differs(history: History, at: int, write: _Write) -> bool | None:
+    """Whether the node of a call gave other gradients after a write; None where nobody asked.
+
+    A line that writes again and again was asked at some of its writes: they speak for the rest.
+    """
+    if write.operand is None:
+        return None
+    answers = history.get(_Asked).answers.get((write.site, history.events[at].site))
+    return any(answers) if answers else None
+
+
+class _Asked:
+    """What nodes gave back before and after unseen writes, by the lines of write and call."""
+
+    def __init__(self, history: History) -> None:
+        graph = history.get(Graph)
+        self.answers: dict[tuple[int, int], list[bool]] = defaultdict(list)
+        for fact in history.trace.altered:
+            at, saver = history.position(fact.event), graph.call_of(fact.thread, fact.node)
+            if at >= 0 and saver >= 0:
+                lines = history.events[at].site, history.events[saver].site
+                self.answers[lines].append(fact.differs)
+
+
 def _used(history: History, at: int, write: _Write) -> int:
-    """Position of the first backward after the write that goes through the call at `at`, or -1."""
-    freed = False
+    """Return the first backward after a write that went through the call at `at`, or -1."""
+    graph = history.get(Graph)
     for backward in history.backwards:
-        if backward <= at or at not in graph_of(history, backward):
+        if backward <= at or at not in graph.behind(backward):
             continue
-        if backward <= write.before:
-            freed = True  # its values are gone, but for retain_graph
-            continue
-        return UNKNOWN if freed or history.events[backward].raised else backward
+        event = history.events[backward]
+        if backward > write.before:
+            return UNKNOWN if event.raised else backward
+        if not event.flags & (RETAIN_GRAPH | CREATE_GRAPH):
+            return UNKNOWN  # it freed what the call had saved
     return UNKNOWN
 
 
-def _finding(history: History, at: int, operand: Operand, write: _Write, backward: int) -> Finding:
-    saver = history.events[at]
-    name = history.name_of(operand.tensor)
-    loss = history.events[backward]
-    facts = [evidence(history, "saved", saver, f"{saver.operation} saves `{name}` for backward")]
-    if write.export >= 0 and history.site_of(history.events[write.export]) != write.site:
-        shared = history.events[write.export]
-        facts.append(evidence(history, "shared", shared, f"{write.how} shares its memory"))
-    facts.append(Evidence("written", write.site, f"written through {write.how}, with no version"))
-    facts.append(evidence(history, "used", loss, "backward uses what was written"))
-    return Finding(
-        slug="untracked-write",
-        severity="error",
-        subject=name,
+def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wrong: bool) -> Claim:
+    name, saver = Tensor(value.operand.tensor), history.events[value.at]
+    steps = [Step("saved", saver.site, say("{call} saves {x} for backward", call=CallOf(value.at),
+                  x=name))]  # fmt: skip
+    how = shown(write.how)
+    if write.export >= 0 and history.events[write.export].site != write.site:
+        site = history.events[write.export].site
+        steps.append(Step("shared", site, say("{how} shares its memory", how=how)))
+    steps.append(Step("written", write.site, say("written through {how}: no version counter moves",
+                      how=how)))  # fmt: skip
+    used = history.events[backward].site
+    steps.append(Step("used", used, say("backward uses the written values")))
+    verb = "is wrong" if wrong else "was computed with overwritten values"
+    return Claim(
+        tensors=(value.operand.tensor,),
+        cause=(write.site, saver.site),
         site=write.site,
-        operation=write.how,
-        message=(
-            f"The gradient through `{name}` is wrong: {saver.operation}"
-            f" ({place(history.site_of(saver))}) saved it for backward, then it was written through"
-            f" {write.how} ({place(write.site)}), which autograd cannot see."
+        operation=write.how.removesuffix(".__get__"),
+        message=say(
+            "The gradient through {x} {verb}: {saver} at {saved} saved it for backward, and it was"
+            " written through {how} at {written}, which autograd does not see.",
+            x=name, verb=verb, saver=CallOf(value.at), saved=At(saver.site), how=how,
+            written=At(write.site),
         ),
-        evidence=tuple(facts),
-        fix=Fix(
-            f"Write into a copy ({name}.detach().clone()), or use a call that makes a new tensor."
+        story=tuple(steps),
+        repair=Repair(
+            say("Write into a copy ({x}.detach().clone()), or use a call that makes a new tensor.",
+                x=name)
         ),
-        tensors=(operand.tensor,),
-    )
+    )  # fmt: skip
 
 
 VERDICT = Verdict(
     slug="untracked-write",
     severity="error",
-    summary="a write that autograd cannot see changed a saved value: the gradient is wrong",
+    summary="a write that autograd cannot see changed a saved value before backward used it",
     page=PAGE,
     check=check,
+    damage="wrong result",
     examples=(
         Example(
             "A write through .data",

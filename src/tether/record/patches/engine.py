@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tether.facts import CREATE_GRAPH, RAISED, RETAIN_GRAPH, UNKNOWN
+from tether.record.following import Trail, can_follow
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
@@ -54,7 +55,9 @@ class _Pass:
         self.reads: tuple[Any, ...] = ()
         self.results: list[torch.Tensor] = []
         self.flags = 0
+        self.looks = False  # the 1st, 2nd, 4th... pass of its line: more is asked of it
         self.walk: tuple[list[int], list[int], bool] | None = None
+        self.trail: Trail | None = None
 
     def begins(self, outputs: Any, wanted: Any, frame: Any) -> None:
         recorder, listener = self.recorder, self.listener
@@ -68,12 +71,16 @@ class _Pass:
                 recorder.arrays.compare_all(self.place[0])
             if recorder.memory is not None:
                 recorder.memory.before_backward()
-            if recorder.graph.wants(self.place[0]):
+            passes = recorder.graph.passed(self.place[0])
+            self.looks = passes & (passes - 1) == 0
+            if self.looks:
                 self.walk = recorder.graph.walk(self.losses)
+                if (passes == 1 or recorder.gradients.lacking()) and can_follow(self.losses):
+                    self.trail = Trail(self.losses)
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
 
-    def ends(self, frame: Any) -> None:
+    def ends(self, frame: Any) -> int:
         recorder, listener = self.recorder, self.listener
         listener.span = self.outer
         with muted(listener):
@@ -85,13 +92,17 @@ class _Pass:
             )  # fmt: skip
             recorder.tape.close_span(self.span, index)
             self._walked(index)
+            if self.trail is not None:
+                recorder.followed.append(self.trail.fact(index, listener.thread))
             recorder.arrays.wrote_any()
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
-                recorder.gradients.after_backward(self.place[0])
+                recorder.gradients.after_backward(self.place[0], look=self.looks)
+                recorder.movement.met(recorder.gradients.leaves())
                 if recorder.memory is not None:
                     recorder.memory.after_backward(self.place[0])
             recorder.tape.on_beat()
+        return index
 
     def _walked(self, index: int) -> None:
         """Record the graph, if it was walked; that of a pass that raised is looked at again."""
@@ -131,21 +142,23 @@ def _run_backward(
         # args: gradients, keep_graph, create_graph, inputs
         one.flags |= RETAIN_GRAPH if len(args) > 1 and args[1] else 0
         one.flags |= CREATE_GRAPH if len(args) > 2 and args[2] else 0
-        one.begins(t_outputs, args[3] if asks and len(args) > 3 else (), here(2))
+        frame = here(2)
+        one.begins(t_outputs, args[3] if asks and len(args) > 3 else (), frame)
         if heard is None:
             push(listener)
         recorder.gradients.trains()
         try:
-            value = original(t_outputs, *args, **kwargs)
-            one.results = [found for found in value or () if isinstance(found, torch.Tensor)]
+            try:
+                value = original(t_outputs, *args, **kwargs)
+            finally:
+                if heard is None:
+                    remove(listener)
         except BaseException as error:
             one.flags |= RAISED
-            tape.error(error, one.place[0])
+            tape.error(error, one.place[0], one.ends(frame))
             raise
-        finally:
-            if heard is None:
-                remove(listener)
-            one.ends(here(2))
+        one.results = [found for found in value or () if isinstance(found, torch.Tensor)]
+        one.ends(frame)
         one.returned(value)
         return value
 
@@ -174,7 +187,12 @@ def _apply(replacements: Replacements, graph: GraphLog, original: Any) -> Any:
         try:
             value = run(*args, **kwargs)
         except BaseException as error:
-            tape.error(error, place[0])
+            listener.span = outer
+            with muted(listener):
+                event = listener.note(
+                    "apply", place, flags=RAISED, detail=cls.__name__, snapshots=reads
+                )
+                tape.error(error, place[0], event)
             raise
         finally:
             listener.span = outer

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +14,13 @@ import torch
 import torch.optim.optimizer as optimizer_module
 from torch.optim import Optimizer
 
-from tether.facts import NONE, Moment, OptimizerFact, SiteId
+from tether.facts import NONE, GradientStatus, Moment, OptimizerFact, SiteId, TensorId
+from tether.record.contents import words_of
 from tether.record.gradients import gradient_of
 from tether.record.identity import version_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
+from tether.record.movement import Sums
 from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.recorder import Recorder
@@ -35,7 +39,7 @@ class Optimizers:
         self._tape = recorder.tape
         self._handles: list[Any] = []  # of the hooks around steps
         self.on_step: Callable[[], None] = lambda: None  # after each step, recorded or not
-        self._known: dict[int, int] = {}  # id of an optimizer -> its index in the facts
+        self._known: weakref.WeakKeyDictionary[Optimizer, _Known] = weakref.WeakKeyDictionary()
         self._steps: dict[int, _Step] = {}  # span -> the step that runs
 
     # -- in place, and back ----------------------------------------------------------------------
@@ -69,7 +73,11 @@ class Optimizers:
         def __init__(  # noqa: N807 -- what it replaces is called so
             optimizer: Optimizer, *args: Any, **kwargs: Any
         ) -> None:
-            original(optimizer, *args, **kwargs)
+            try:
+                original(optimizer, *args, **kwargs)
+            except Exception as error:
+                self._replacements.refused(type(optimizer), error, (*args, *kwargs.values()))
+                raise
             listener = self._replacements.listener()
             if listener is not None:
                 with muted(listener):
@@ -78,22 +86,24 @@ class Optimizers:
 
         return __init__
 
-    def _know(self, optimizer: Optimizer, site: int) -> int:
-        """Index of an optimizer among the facts; a changed set of tensors is a new fact."""
+    def _know(self, optimizer: Optimizer, site: int) -> _Known:
+        """Return what is known of an optimizer; a changed set of tensors is a new fact."""
         facts, held = self._tape.optimizers, _held(optimizer)
-        index = self._known.get(id(optimizer))
-        if index is not None and facts[index].tensors == self._tape.who.known(held):
-            return index
+        known = self._known.get(optimizer)
+        if known is not None and facts[known.fact].tensors == self._tape.who.known(held):
+            return known
         tensors = tuple(self._recorder.gradients.hold(one) for one in held)
-        if index is not None and facts[index].tensors == tensors:
-            return index
-        kind = type(optimizer).__name__
-        fact = OptimizerFact(kind, SiteId(site), Moment(self._tape.now()), tensors)
-        if index is not None and facts[index].kind == kind:
-            fact = fact._replace(site=facts[index].site)
-        facts.append(fact)
-        self._known[id(optimizer)] = len(facts) - 1
-        return len(facts) - 1
+        if known is None:
+            known = self._known[optimizer] = _Known(len(facts), site)
+        elif facts[known.fact].tensors == tensors:
+            return known
+        groups = tuple(len(group["params"]) for group in optimizer.param_groups)
+        now = Moment(self._tape.now())
+        known.fact = len(facts)
+        facts.append(
+            OptimizerFact(type(optimizer).__name__, SiteId(known.site), now, tensors, groups)
+        )
+        return known
 
     def _zero_grad(self, original: Original) -> Original:
         @functools.wraps(original)
@@ -133,14 +143,15 @@ class Optimizers:
         with muted(listener):
             place = tape.places.user_place(here(3))
             leave_stale_steps(listener, here(2))
-            index = self._know(optimizer, place[0])
+            known = self._know(optimizer, place[0])
+            known.steps += 1
             tensors = _held(optimizer)
             if recorder.arrays.watched:
                 recorder.arrays.compare_all(place[0])
             recorder.naming.maybe_search(here(2))
             kind = type(optimizer).__name__
-            step = _Step(recorder, listener, index, tensors)
-            step.look()
+            step = _Step(recorder, listener, known, tensors)
+            step.begins(optimizer)
             span = tape.open_span("step", kind, place[0], listener.span)
             self._steps[span] = step
             listener.span = span
@@ -174,26 +185,65 @@ class Optimizers:
                 recorder.memory.after_step(place[0], optimizer)
 
 
+class _Known:
+    """What is known of one optimizer."""
+
+    def __init__(self, fact: int, site: int) -> None:
+        self.fact = fact  # its latest, among the facts
+        self.site = site  # where it was made
+        self.steps = 0  # taken so far
+
+
 class _Step:
-    """One step of an optimizer, while it runs."""
+    """One step of an optimizer while it runs; values are looked at around the 1st, 2nd, 4th..."""
 
     def __init__(
-        self, recorder: Recorder, listener: Listener, optimizer: int, tensors: list[torch.Tensor]
+        self,
+        recorder: Recorder,
+        listener: Listener,
+        known: _Known,
+        tensors: list[torch.Tensor],
     ) -> None:
         self.recorder = recorder
         self.listener = listener
-        self.optimizer = optimizer
+        self.optimizer = known.fact
         self.tensors = tensors
+        self._looks = known.steps & (known.steps - 1) == 0
         self._versions = {id(one): version_of(one) for one in tensors}
-        self._status: dict[Any, Any] = {}
+        self._status: dict[TensorId, GradientStatus] = {}
+        self._before: Sums | None = None
+
+    def begins(self, optimizer: Optimizer) -> None:
+        """Look at what the step is about to use: values, gradients, learning rates."""
+        self.look()
+        if self._looks:
+            self._before = self.recorder.movement.before_step(self._held())
+        self._note_rates(optimizer)
 
     def look(self) -> None:
         """Look at the gradients that the step is about to use."""
-        self._status = self.recorder.gradients.before_step(self.tensors)
+        self._status = self.recorder.gradients.before_step(self.tensors, look=self._looks)
 
     def finished(self, site: int) -> None:
-        """Record the gradients: the step has used them."""
-        self.recorder.gradients.stepped(site, self.optimizer, self._status)
+        """Record what the step has used and what it changed."""
+        recorder = self.recorder
+        recorder.gradients.stepped(site, self.optimizer, self._status)
+        if self._before is not None:
+            recorder.movement.stepped(self._before, self._held(), site, self.optimizer)
+
+    def _held(self) -> dict[TensorId, torch.Tensor]:
+        known = self.recorder.tape.who.known(self.tensors)
+        return {TensorId(n): one for n, one in zip(known, self.tensors, strict=False)}
+
+    def _note_rates(self, optimizer: Optimizer) -> None:
+        tape = self.recorder.tape
+        for number, group in enumerate(optimizer.param_groups):
+            rate = _rate_of(group)
+            last = tape.last_rates.get((self.optimizer, number))
+            if rate is None or rate == last:
+                continue
+            if last is None or self._looks or 0.0 in (rate, last):
+                tape.note_rate(self.optimizer, number, rate)
 
     def written(self) -> list[torch.Tensor]:
         """Return the tensors that the step wrote."""
@@ -250,6 +300,15 @@ def unheard(replacements: Replacements, original: Original, gap: str = "") -> Or
             return original(*args, **kwargs)
 
     return aside
+
+
+def _rate_of(group: dict[str, Any]) -> float | None:
+    """Return the learning rate of a group; None where it cannot be read without waiting."""
+    rate = group.get("lr")
+    if isinstance(rate, torch.Tensor):
+        words = words_of(rate)
+        return float(rate.detach()) if words is not None and words.size == 1 else None
+    return float(rate) if isinstance(rate, (int, float)) and math.isfinite(rate) else None
 
 
 def _held(optimizer: Optimizer) -> list[torch.Tensor]:

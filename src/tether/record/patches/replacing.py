@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tether.facts import RAISED
 from tether.record.listener import Listener
 from tether.record.mode_stack import listener_here, muted
 from tether.record.sites import here
@@ -115,7 +116,11 @@ class Replacements:
         def make(original: Original) -> Original:
             @functools.wraps(original)
             def replaced(*args: Any, **kwargs: Any) -> Any:
-                result = original(*args, **kwargs)
+                try:
+                    result = original(*args, **kwargs)
+                except Exception as error:
+                    self.refused(original, error, args)
+                    raise
                 listener = self.listener()
                 if listener is not None:
                     with muted(listener):
@@ -126,3 +131,13 @@ class Replacements:
             return replaced
 
         return make
+
+    def refused(self, original: Original, error: BaseException, args: tuple[Any, ...]) -> None:
+        """Record a call that raised, with the tensors that it was given."""
+        listener = self.listener()
+        if listener is not None:
+            with muted(listener):
+                place = self.tape.places.user_place(here(3))
+                tensors = listener.tensors_in(*args)
+                event = listener.note(original.__name__, place, tensors, flags=RAISED)
+                self.tape.error(error, place[0], event)

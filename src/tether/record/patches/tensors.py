@@ -87,7 +87,11 @@ def _set_(replacements: Replacements, original: Original) -> Original:
         before: tuple[Any, ...] = ()
         with muted(listener):
             before = tuple(who.snapshot(one) for one in listener.tensors_in(tensor, *args))
-        result = original(tensor, *args, **kwargs)
+        try:
+            result = original(tensor, *args, **kwargs)
+        except Exception as error:
+            replacements.refused(original, error, (tensor, *args))
+            raise
         with muted(listener):
             who.refresh(tensor)
             place = replacements.tape.places.user_place(here(2))
@@ -128,7 +132,11 @@ def _new_parameter(replacements: Replacements, original: Any) -> Any:
     def __new__(  # noqa: N807 -- what it replaces is called so
         cls: type, data: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        result = plain(cls, data, *args, **kwargs)
+        try:
+            result = plain(cls, data, *args, **kwargs)
+        except Exception as error:
+            replacements.refused(torch.nn.Parameter, error, (data,))
+            raise
         listener = replacements.listener()
         if listener is not None:
             with muted(listener):

@@ -16,7 +16,6 @@ from tether.analysis.shared_memory import (
     container,
     overlaps_itself,
     same_place,
-    sharing,
 )
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand
@@ -83,7 +82,7 @@ class Story(NamedTuple):
 
 def check(history: History) -> Iterator[Finding]:
     """Give one finding for each place from which memory is shared, with all its readers."""
-    found = sharing(history)
+    found = history.get(Sharing)
     told: set[int] = set()
     stories = [*_records(history, found), *_parameters(history, found)]
     groups: dict[tuple[int, bool], list[Story]] = defaultdict(list)

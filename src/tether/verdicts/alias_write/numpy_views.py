@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tether.analysis.dataflow import OVERWRITES
 from tether.analysis.history import History
-from tether.analysis.shared_memory import container, sharing, unheard
+from tether.analysis.shared_memory import Sharing, container, unheard
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand, Site
 from tether.finding import Evidence, Finding, Fix
@@ -157,7 +157,7 @@ def _changed(history: History, export: Export, others: list[Export]) -> int:
     memory = history.flow.memory(export.operand)
     writes = [
         one
-        for one in sharing(history).writes.get(memory, ())
+        for one in history.get(Sharing).writes.get(memory, ())
         if export.at < one.at < export.gone
         and may_overlap(one.operand, export.operand)
         and not _through_array(history, one.operand.tensor)
@@ -182,19 +182,19 @@ def _changed(history: History, export: Export, others: list[Export]) -> int:
 
 def _through_array(history: History, tensor: int) -> bool:
     """Whether a tensor was made of the array, so that who writes it knows what it shows."""
-    made = history.made_at(sharing(history).family(tensor))
+    made = history.made_at(history.get(Sharing).family(tensor))
     return made != UNKNOWN and history.events[made].operation in _OF_ARRAYS
 
 
 def _had_values(history: History, export: Export) -> bool:
     owner: int = export.operand.tensor
-    for link in sharing(history).chain(owner):
+    for link in history.get(Sharing).chain(owner):
         owner = link.source
     made = history.made_at(owner)
     if made == UNKNOWN or history.events[made].operation not in _FRESH:
         return True
     memory = history.flow.memory(export.operand)
-    return any(one.at < export.at for one in sharing(history).writes.get(memory, ()))
+    return any(one.at < export.at for one in history.get(Sharing).writes.get(memory, ()))
 
 
 def _reading(history: History, text: _Text, kept: Kept, export: Export, write: int) -> Site | None:
@@ -216,7 +216,7 @@ def _follower(
     event, done = history.events[export.at], history.events[write]
     site = history.site_of(event)
     owner: int = export.operand.tensor
-    for link in sharing(history).chain(owner):
+    for link in history.get(Sharing).chain(owner):
         if history.names_of(owner):
             break
         owner = link.source

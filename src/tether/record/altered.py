@@ -1,0 +1,124 @@
+"""Writes that no version tells of, to values that a node saved: whether its gradient changed.
+
+A write through ``.data`` or through a tensor on an array's memory moves the version of that tensor
+alone, so backward goes on with what was written. Most such writes come when no graph needs the
+values any more, and some change nothing: a variance is the same after a shift. PyTorch is asked: a
+node that saved the memory is given the same gradient before and after the write.
+
+It is asked at the 1st, 2nd, 4th... write of each line. Nodes of the program's own Functions are not
+run, and nothing is run where hooks on saved tensors, a profiler or a dispatch mode would hear it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from tether.facts import Altered, EventId, ThreadId
+from tether.record.graph import saved_by, saved_hooks
+from tether.record.tape import Tape
+
+MOST_NODES = 5_000
+"""Nodes of living graphs that are looked through at one write."""
+
+MOST_ELEMENTS = 1 << 22
+"""Elements of a node's gradient up to which it is run."""
+
+_SEED = 20_261
+_profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
+
+
+class Answer(NamedTuple):
+    """What a node gives back for some gradients, as bytes."""
+
+    node: Any
+    gradients: tuple[bytes | None, ...]
+
+
+class AlteredLog:
+    """Looks at the nodes that saved a memory before and after an unseen write."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._writes: dict[int, int] = {}  # site -> writes so far
+        self.facts: list[Altered] = []
+
+    def before(self, tensor: torch.Tensor, site: int) -> list[Answer]:
+        """Ask the nodes that saved the memory of `tensor`, which a call is about to write."""
+        count = self._writes[site] = self._writes.get(site, 0) + 1
+        if count & (count - 1) or not tensor.is_cpu or not _alone():
+            return []
+        with torch._C.DisableTorchFunction():
+            return [_asked(node) for node in self._savers(tensor)]
+
+    def after(self, answers: Sequence[Answer], event: int, thread: int) -> None:
+        """Ask them again; `event` is the write."""
+        with torch._C.DisableTorchFunction():
+            for before in answers:
+                number = before.node._sequence_nr()
+                differs = _asked(before.node).gradients != before.gradients
+                self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
+
+    def _savers(self, tensor: torch.Tensor) -> Iterator[Any]:
+        """Yield PyTorch's own nodes, in the graphs of living tensors, that saved a memory."""
+        who = self._tape.who
+        wanted = who.memory_number(tensor)
+        if wanted is None:
+            return
+        seen: set[Any] = set()
+        # A view is not asked: that would bring its node up to date with writes to its base.
+        waiting = [
+            one.grad_fn for one in who.living_tensors() if one.requires_grad and not one._is_view()
+        ]
+        while waiting and len(seen) < MOST_NODES:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            waiting += [target for target, _ in node.next_functions]
+            if _is_own(node):
+                continue
+            if any(who.memory_number(one) == wanted for one in saved_by(node)):
+                yield node
+
+
+def _alone() -> bool:
+    """Whether nobody but this process's own code would hear a node run."""
+    return not (saved_hooks() or _profiled() or torch._C._len_torch_dispatch_stack())
+
+
+def _is_own(node: Any) -> bool:
+    """Whether a node runs code of the program's."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def _asked(node: Any) -> Answer:
+    """Run a node on gradients that are the same each time."""
+    made = torch.Generator().manual_seed(_SEED)
+    given = [_random(one, made) for one in node._input_metadata]
+    if any(one is None for one in given):
+        return Answer(node, ())
+    try:
+        with torch.no_grad():
+            found = node(*given)
+    except Exception:  # noqa: BLE001 -- what it saved is freed, or it wants other gradients
+        return Answer(node, ())
+    returned = found if isinstance(found, tuple) else (found,)
+    return Answer(node, tuple(_bytes(one) for one in returned))
+
+
+def _random(metadata: Any, made: torch.Generator) -> torch.Tensor | None:
+    size = 1
+    for one in metadata.shape:
+        size *= int(one)
+    if size > MOST_ELEMENTS or metadata.device.type != "cpu":
+        return None
+    return torch.rand(tuple(metadata.shape), generator=made, dtype=torch.float64).to(metadata.dtype)
+
+
+def _bytes(gradient: torch.Tensor | None) -> bytes | None:
+    if gradient is None or gradient.layout is not torch.strided:
+        return None
+    return gradient.resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,113 @@
+"""Backward passes that are followed from node to node: over which edge a gradient stops.
+
+A gradient that is zero at a leaf became so somewhere: at a product whose other factor is zero, at
+a clamp beyond its bound, in a custom Function. PyTorch is asked: while one backward pass runs, each
+node says whether a gradient came to it and what it gave back over each edge. A pass is followed
+when it is the first of its line, and later while some leaf still has no gradient but zeros.
+
+Nothing is followed where that could be heard or cost much: in graphs of many nodes, on devices
+other than the CPU, under compiled autograd.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tether.facts import EventId, Followed, Stop, ThreadId
+from tether.record.contents import is_zero, span_of
+from tether.record.graph import saved_hooks, saved_names
+
+MOST_NODES = 20_000
+"""Nodes of a graph that is followed."""
+
+_ACCUMULATES = "AccumulateGrad"
+
+
+class Trail:
+    """One backward pass while it is followed."""
+
+    def __init__(self, roots: Iterable[torch.Tensor]) -> None:
+        self._stops: dict[tuple[int, int], Stop] = {}
+        self._got_zeros: set[int] = set()  # nodes to which only zeros came
+        self._sources: dict[int, list[tuple[int, int]]] = {}  # node -> edges that lead to it
+        self._handles: list[Any] = []
+        self._attach([loss.grad_fn for loss in roots if loss.grad_fn is not None])
+
+    def _attach(self, waiting: list[Any]) -> None:
+        seen: set[Any] = set(waiting)
+        nodes = []
+        while waiting:
+            node = waiting.pop()
+            nodes.append(node)
+            if len(nodes) > MOST_NODES:
+                return
+            number = node._sequence_nr()
+            for place, (target, _) in enumerate(node.next_functions):
+                if target is None:
+                    continue
+                if target.name().rpartition("::")[2] != _ACCUMULATES:
+                    self._sources.setdefault(target._sequence_nr(), []).append((number, place))
+                    if target not in seen:
+                        seen.add(target)
+                        waiting.append(target)
+        self._handles = [node.register_hook(self._hook(node)) for node in nodes]
+
+    def _hook(self, node: Any) -> Callable[[Any, Any], None]:
+        number = node._sequence_nr()
+        wanted = [target is not None for target, _ in node.next_functions]
+
+        def ran(given_back: Any, came: Any) -> None:
+            if all(one is None or is_zero(one) for one in came):
+                self._got_zeros.add(number)
+                return
+            returned = given_back if isinstance(given_back, tuple) else (given_back,)
+            for place, one in enumerate(returned):
+                if place < len(wanted) and wanted[place] and (one is None or is_zero(one)):
+                    self._stop(node, number, place, zeros=one is not None)
+
+        def safely(given_back: Any, came: Any) -> None:
+            try:
+                with torch._C.DisableTorchFunction():
+                    ran(given_back, came)
+            except Exception:  # noqa: BLE001 -- a gradient may be of any type: nothing is said
+                return
+
+        return safely
+
+    def _stop(self, node: Any, number: int, place: int, *, zeros: bool) -> None:
+        found = Stop(number, place, zeros)
+        for name in () if saved_hooks() else saved_names(node.__class__):
+            value = getattr(node, name)
+            span = span_of(value) if isinstance(value, torch.Tensor) else None
+            if span is not None:
+                found = Stop(number, place, zeros, name.removeprefix("_saved_"), *span)
+                break
+        self._stops[number, place] = found
+
+    def fact(self, event: int, thread: int) -> Followed:
+        """Return what was seen, now that the pass has ended, and hear no more."""
+        while self._handles:
+            self._handles.pop().remove()
+        zeroed = sorted(
+            number
+            for number in self._got_zeros
+            if not any(
+                edge in self._stops or edge[0] in self._got_zeros
+                for edge in self._sources.get(number, ())
+            )
+        )
+        return Followed(
+            EventId(event), ThreadId(thread), tuple(self._stops.values()), tuple(zeroed)
+        )
+
+
+def can_follow(losses: Iterable[torch.Tensor]) -> bool:
+    """Whether a backward pass from some losses may be followed without being heard."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if getattr(compiled, "compiled_autograd_enabled", False):
+        return False
+    return all(loss.is_cpu for loss in losses)
