@@ -11,7 +11,6 @@ most `LIMIT` bytes a comparison, and for at most `SHARE` of the time since the r
 
 from __future__ import annotations
 
-import ctypes
 import time
 import weakref
 import zlib
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
+from tether.record.contents import memory_at
 from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
@@ -269,7 +269,7 @@ class ArrayWatch:
         size = storage.nbytes()
         total = 0
         if size:
-            total = zlib.crc32((ctypes.c_char * size).from_address(storage.data_ptr()))
+            total = zlib.crc32(memory_at(storage.data_ptr(), size))
         self._spent += time.perf_counter() - began
         return total
 

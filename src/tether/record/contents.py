@@ -22,6 +22,10 @@ _REALS: dict[torch.dtype, Any] = {
     torch.float16: np.float16, torch.float32: np.float32, torch.float64: np.float64,
     torch.complex64: np.float32, torch.complex128: np.float64,
 }  # fmt: skip
+_READ_ONLY = 0x100  # PyBUF_READ
+_memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.restype = ctypes.py_object
+_memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 _shared_until_written: Callable[[torch.Tensor], bool] = getattr(
     torch._C, "_is_cow_tensor", lambda _: False
 )
@@ -54,8 +58,16 @@ def words_of(tensor: torch.Tensor) -> Array | None:
     if 0 in shape or not address:
         return np.zeros(0, np.uint8)
     reach = width + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
-    memory: Any = (ctypes.c_char * reach).from_address(address)
-    return np.ndarray(shape, _SIZES[width], memory, 0, strides)
+    return np.ndarray(shape, _SIZES[width], memory_at(address, reach), 0, strides)
+
+
+def memory_at(address: int, size: int) -> memoryview:
+    """Return some bytes of memory, to be read where they lie.
+
+    An array of ctypes would do, but is of a new class each time, which only the collector frees.
+    """
+    view: memoryview = _memory_view(address, size, _READ_ONLY)
+    return view
 
 
 def is_zero(tensor: torch.Tensor) -> bool | None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from tether.facts import EventId, Followed, Stop, ThreadId
+from tether.facts import Stop
 from tether.record.contents import is_zero, span_of
-from tether.record.graph import saved_hooks, saved_names
+from tether.record.graph import saved_hooks, saved_with_names
 
 MOST_NODES = 20_000
 """Nodes of a graph that is followed."""
@@ -80,16 +80,15 @@ class Trail:
 
     def _stop(self, node: Any, number: int, place: int, *, zeros: bool) -> None:
         found = Stop(number, place, zeros)
-        for name in () if saved_hooks() else saved_names(node.__class__):
-            value = getattr(node, name)
-            span = span_of(value) if isinstance(value, torch.Tensor) else None
+        for name, value in () if saved_hooks() else saved_with_names(node).items():
+            span = span_of(value)
             if span is not None:
                 found = Stop(number, place, zeros, name.removeprefix("_saved_"), *span)
                 break
         self._stops[number, place] = found
 
-    def fact(self, event: int, thread: int) -> Followed:
-        """Return what was seen, now that the pass has ended, and hear no more."""
+    def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...]]:
+        """Return the stops, and the nodes that only zeros reached; hear no more."""
         while self._handles:
             self._handles.pop().remove()
         zeroed = sorted(
@@ -100,9 +99,7 @@ class Trail:
                 for edge in self._sources.get(number, ())
             )
         )
-        return Followed(
-            EventId(event), ThreadId(thread), tuple(self._stops.values()), tuple(zeroed)
-        )
+        return tuple(self._stops.values()), tuple(zeroed)
 
 
 def can_follow(losses: Iterable[torch.Tensor]) -> bool:

@@ -103,7 +103,8 @@ class GradientLog:
             else:
                 self._tape.gap("gradient-threads")
                 others[TensorId(serial)] = "unchecked"
-        self._add("backward", site, UNKNOWN, {**self._statuses(mine, "backward", look=look), **others})
+        status = self._statuses(mine, "backward", look=look)
+        self._add("backward", site, UNKNOWN, {**status, **others})
 
     def after_grad(
         self,

@@ -29,6 +29,9 @@ _hooks: Callable[[bool], Any] | None = getattr(
     torch._C._autograd, "_top_saved_tensors_default_hooks", None
 )
 _ACCUMULATES = "AccumulateGrad"
+_MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python).add(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
 
 
 class GraphLog:
@@ -57,21 +60,21 @@ class GraphLog:
         self, reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor], first: int, last: int
     ) -> Kind:
         nodes = _nodes_between(results, first, last)
-        numbers = {id(node): n for n, node in enumerate(nodes)}
+        numbers = {node: n for n, node in enumerate(nodes)}
         names = tuple(node.name() for node in nodes)
         edges = []
-        makers = _makers(reads)
+        maker = _Makers(reads)
         # A call in place leads back to what had made the tensor before.
         written = [at for at, one in enumerate(reads) if any(one is made for made in results)]
         for n, node in enumerate(nodes):
             for place, (target, _) in enumerate(node.next_functions):
                 if target is None:
                     continue
-                inner = numbers.get(id(target))
+                inner = numbers.get(target)
                 if inner is not None:
                     edges.append((n, place, inner))
                 else:
-                    edges += [(n, place, -1 - at) for at in makers.get(id(target), written[:1])]
+                    edges += [(n, place, -1 - at) for at in maker.operands(target) or written[:1]]
         if saved_hooks():
             return Kind(names, last - first, edges=tuple(edges), known=False)
         operands = [*reads, *results]
@@ -124,7 +127,7 @@ class GraphLog:
         seen: set[Any] = set(waiting)
         while waiting and len(seen) < MOST:
             node = waiting.pop()
-            if any(_is_freed(node, name) for name in saved_names(node.__class__)):
+            if _is_freed(node):
                 numbers.append(node._sequence_nr())
             for target, _ in node.next_functions:
                 if target is not None and target not in seen:
@@ -147,15 +150,42 @@ class GraphLog:
 
 def saved_by(node: Any) -> list[torch.Tensor]:
     """Return the tensors that a node saved for its backward and that are not freed."""
-    found: list[torch.Tensor] = []
-    for name in saved_names(node.__class__):
-        try:
-            value = getattr(node, name)
-        except Exception:  # noqa: BLE001, S112 -- freed, or of a kind that has no Python form
-            continue
-        values = value if isinstance(value, (tuple, list)) else (value,)
-        found += [one for one in values if isinstance(one, torch.Tensor)]
+    return list(saved_with_names(node).values())
+
+
+def saved_with_names(node: Any) -> dict[str, torch.Tensor]:
+    """Return name -> the tensor that a node saved under it; a list's are counted ``name 0``."""
+    found: dict[str, torch.Tensor] = {}
+    with _unheard():
+        for name in saved_names(node.__class__):
+            try:
+                value = getattr(node, name)
+            except Exception:  # noqa: BLE001, S112 -- freed, or of a kind that has no Python form
+                continue
+            if isinstance(value, torch.Tensor):
+                found[name] = value
+            elif isinstance(value, (tuple, list)):
+                tensors = [one for one in value if isinstance(one, torch.Tensor)]
+                found |= {f"{name} {n}": one for n, one in enumerate(tensors)}
     return found
+
+
+class _unheard:  # noqa: N801 -- reads as a statement
+    """Read what nodes saved: PyTorch detaches a saved result, which modes and profilers hear."""
+
+    __slots__ = ("_modes_off", "_profiled")
+
+    def __enter__(self) -> None:
+        self._modes_off = torch._C._ExcludeDispatchKeyGuard(_MODES)
+        self._modes_off.__enter__()  # type: ignore[no-untyped-call]
+        self._profiled = torch._C._autograd._profiler_enabled()
+        if self._profiled:
+            torch._C._autograd._enable_record_function(False)
+
+    def __exit__(self, *_: object) -> None:
+        if self._profiled:
+            torch._C._autograd._enable_record_function(True)
+        self._modes_off.__exit__(None, None, None)
 
 
 @functools.cache
@@ -186,18 +216,22 @@ def _nodes_between(results: Sequence[torch.Tensor], first: int, last: int) -> li
     return [found[number] for number in sorted(found)]
 
 
-def _makers(reads: Sequence[torch.Tensor]) -> dict[int, list[int]]:
-    """Return node -> the operands that it made, or for which it adds up the gradient."""
-    found: dict[int, list[int]] = {}
-    for at, tensor in enumerate(reads):
-        if not tensor.requires_grad:
-            continue
-        node = tensor.grad_fn
-        if node is None:
-            edge = torch.autograd.graph.get_gradient_edge(tensor)
-            node = edge.node
-        found.setdefault(id(node), []).append(at)
-    return found
+class _Makers:
+    """Which operands of a call a node made, or for which it adds up the gradient."""
+
+    def __init__(self, reads: Sequence[torch.Tensor]) -> None:
+        self._reads = reads
+        self._made: dict[Any, list[int]] = {}
+        for at, tensor in enumerate(reads):
+            if tensor.grad_fn is not None:
+                self._made.setdefault(tensor.grad_fn, []).append(at)
+
+    def operands(self, node: Any) -> list[int]:
+        if type(node).__name__ != _ACCUMULATES:
+            return self._made.get(node, [])
+        # The other way, from a leaf to its node, PyTorch makes a view: others would hear that.
+        leaf = node.variable
+        return [at for at, one in enumerate(self._reads) if one is leaf]
 
 
 def _same(tensor: torch.Tensor, operands: Sequence[torch.Tensor]) -> list[int]:
@@ -228,7 +262,12 @@ def _on_ctx(node: Any) -> list[torch.Tensor]:
     return [value for value in own.values() if isinstance(value, torch.Tensor)]
 
 
-def _is_freed(node: Any, name: str) -> bool:
+def _is_freed(node: Any) -> bool:
+    with _unheard():
+        return any(_was_freed(node, name) for name in saved_names(node.__class__))
+
+
+def _was_freed(node: Any, name: str) -> bool:
     try:
         getattr(node, name)
     except RuntimeError as error:

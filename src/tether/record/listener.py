@@ -284,6 +284,8 @@ class Listener(TorchFunctionMode):
         try:
             return func(*args, **kwargs)
         except Exception as error:
+            if self.tape.is_last_error(error):
+                raise  # heard where it was raised
             with _without_subclasses():
                 site, inner = self.tape.places.user_place(_getframe(2))
                 reads = [self.who.snapshot(one) for one in self.tensors_in(args)]

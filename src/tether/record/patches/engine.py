@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from tether.facts import CREATE_GRAPH, RAISED, RETAIN_GRAPH, UNKNOWN
+from tether.facts import (
+    CREATE_GRAPH,
+    RAISED,
+    RETAIN_GRAPH,
+    UNKNOWN,
+    EventId,
+    Followed,
+    ThreadId,
+)
 from tether.record.following import Trail, can_follow
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.listener import Listener
@@ -83,7 +91,9 @@ class _Pass:
     def ends(self, frame: Any) -> int:
         recorder, listener = self.recorder, self.listener
         listener.span = self.outer
+        index = UNKNOWN
         with muted(listener):
+            followed = None if self.trail is None else self.trail.ended()
             if recorder.memory is not None:
                 recorder.memory.backward_ended(self.place[0])
             index = listener.note(
@@ -92,8 +102,10 @@ class _Pass:
             )  # fmt: skip
             recorder.tape.close_span(self.span, index)
             self._walked(index)
-            if self.trail is not None:
-                recorder.followed.append(self.trail.fact(index, listener.thread))
+            if followed is not None:
+                stops, zeroed = followed
+                event, thread = EventId(index), ThreadId(listener.thread)
+                recorder.followed.append(Followed(event, thread, stops, zeroed))
             recorder.arrays.wrote_any()
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
