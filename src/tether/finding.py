@@ -102,15 +102,17 @@ class Sentence(NamedTuple):
     parts: dict[str, Any]
 
     @property
-    def fields(self) -> Iterable[tuple[str, str | None]]:
-        """Literal text and the name of the place that follows it."""
-        return ((text, name) for text, name, _, _ in string.Formatter().parse(self.template))
+    def fields(self) -> Iterable[tuple[str, str | None, bool]]:
+        """Literal text, the name of the place that follows it, and whether that is within code."""
+        parsed = string.Formatter().parse(self.template)
+        return ((text, name, conversion == "s") for text, name, _, conversion in parsed)
 
 
 def say(template: str, **parts: Any) -> Sentence:
     """Make a sentence: ``say("{x} is read at {line}.", x=Tensor(3), line=At(7))``.
 
-    ``{subject}`` in a claim's message stands for all tensors of the finding.
+    ``{subject}`` in a claim's message stands for all tensors of the finding. In a piece of code
+    that people may paste a name stands bare: ``say("Use `{x!s}.clone()`.", x=Tensor(3))``.
     """
     return Sentence(template, parts)
 
@@ -122,7 +124,7 @@ class Step(NamedTuple):
     """One place in the story of a claim: its role, and what happened there."""
 
     role: str  # "cut", "made", "shared", "written", "read", "used", "saved", "mode", "re-entry"
-    site: int
+    site: int | Site  # its number in the trace; itself, where no call was recorded at the line
     said: Sentence
 
 

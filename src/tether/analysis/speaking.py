@@ -34,18 +34,21 @@ class Speaker:
         """Return a sentence in words; `parts` are more of its places."""
         known = {**sentence.parts, **(parts or {})}
         segments: list[Segment] = []
-        for text, name in sentence.fields:
+        for text, name, in_code in sentence.fields:
             if text:
                 segments.append(Segment(text))
             if name is not None:
-                segments += self._part(known[name])
+                found = self._part(known[name], parts)
+                segments += [_bare(one) for one in found[:1]] if in_code else found
         return Said(segments)
 
-    def _part(self, part: Any) -> list[Segment]:
+    def _part(self, part: Any, more: Mapping[str, Any] | None) -> list[Segment]:
+        if isinstance(part, Segment):
+            return [part]
         if isinstance(part, Said):
             return list(part.segments)
         if isinstance(part, Sentence):
-            return list(self.said(part).segments)
+            return list(self.said(part, more).segments)
         if isinstance(part, Tensor):
             return [self.name(part.number)]
         if isinstance(part, Tensors):
@@ -83,7 +86,9 @@ class Speaker:
 
     def _names(self, tensors: tuple[int, ...]) -> list[Segment]:
         found = list(dict.fromkeys(self.name(one) for one in tensors))
-        if len(found) < 2:
+        if not found:
+            return [Segment("the tensor")]
+        if len(found) == 1:
             return found
         return [found[0], Segment(f" and {len(found) - 1:,} more")]
 
@@ -94,6 +99,11 @@ class Speaker:
         if place.file in (self._home.file, ""):
             return f"line {place.line}"
         return f"{PurePath(place.file).name}:{place.line}"
+
+
+def _bare(segment: Segment) -> Segment:
+    """Return a name as it stands in code."""
+    return segment._replace(text=segment.text.strip("`"))
 
 
 def call_of(history: History, position: int) -> str:

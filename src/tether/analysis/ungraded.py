@@ -74,14 +74,15 @@ def _sorted(history: History) -> Missing:
 
 
 def representative(history: History) -> list[int]:
-    """Choose a few backward passes that stand for all: by line, the second, the last, the first.
+    """Choose a few finished backward passes that stand for all: by line, second, last and first.
 
     The first pass of a run sees initialisation, so it is asked last; the cost stays linear for a
     run of a million steps.
     """
     by_site: dict[int, list[int]] = defaultdict(list)
     for position in history.backwards:
-        by_site[history.events[position].site].append(position)
+        if not history.events[position].raised:
+            by_site[history.events[position].site].append(position)
     chosen: list[int] = []
     for positions in list(by_site.values())[:12]:
         chosen += [positions[min(1, len(positions) - 1)], positions[-1], positions[0]]

@@ -115,7 +115,9 @@ ROWS: dict[str, Row] = _joined(
         part=True,
     ),
     _each("apply_ map_ map2_ real.__set__ imag.__set__", writes="values"),
-    _each("retain_grad requires_grad_", writes=""),  # the schema calls it a write, of nothing but a flag
+    _each(
+        "retain_grad requires_grad_", writes=""
+    ),  # the schema calls it a write, of nothing but a flag
     # The graph: a new leaf of old values.
     _each("tensor new_tensor as_tensor from_numpy Parameter", rebuilds=True),
     # What is done to the object itself, or to the memory behind it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tether.facts import UNKNOWN, Raised, SiteId, Trace
+from tether.facts import UNKNOWN, Raised, Site, SiteId, Trace
 from tether.record.sites import CodePlaces, is_worn, site_at, without_our_frames
 from tether.record.tape import Tape, text_of
 
@@ -39,13 +39,17 @@ def strip(error: BaseException | None) -> None:
 
 
 def _site_of(trace: Trace, error: BaseException) -> SiteId:
-    """Site in the facts of the innermost line of the user's that the exception passed."""
-    last: int = UNKNOWN
+    """Site of the innermost line of the user's that the exception passed; a new one if need be."""
+    last: Site | int = UNKNOWN
     traceback = error.__traceback__
     by_line = {(site.file, site.line): n for n, site in enumerate(trace.sites) if site.user}
     by_call = {site.position: n for n, site in enumerate(trace.sites) if site.user}
     while traceback is not None:
         call = site_at(CodePlaces(traceback.tb_frame.f_code), traceback.tb_lasti)
-        last = by_call.get(call.position, by_line.get((call.file, call.line), last))
+        known = by_call.get(call.position, by_line.get((call.file, call.line)))
+        last = known if known is not None else call if call.user else last
         traceback = traceback.tb_next
+    if isinstance(last, Site):
+        trace.sites.append(last)
+        last = len(trace.sites) - 1
     return SiteId(last)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.ungraded import in_how_many, missing
+from tether.analysis.ungraded import in_how_many, missing, steps_of
 from tether.analysis.wording import place
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding, Fix
@@ -51,11 +51,24 @@ def check(history: History) -> Iterator[Finding]:
     elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
     groups: dict[str, list[int]] = defaultdict(list)
     for tensor in found.none:
-        if not found.reaching(tensor) and tensor not in elsewhere:
+        if (
+            not found.reaching(tensor)
+            and tensor not in elsewhere
+            and _had_a_chance(history, tensor)
+        ):
             fact = history.facts_of_name(tensor)
             groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
     for module, tensors in groups.items():
         yield _finding(history, module, tensors)
+
+
+def _had_a_chance(history: History, tensor: int) -> bool:
+    """Whether the absence of a gradient says anything: a step that held the tensor has finished.
+
+    A program that died on its way there, or whose steps raised, says nothing of what it would have
+    used. Where the program itself asked for the gradient after a backward pass, it expected one.
+    """
+    return steps_of(history, tensor) > 0 or tensor in history.asked
 
 
 def _finding(history: History, module: str, tensors: list[int]) -> Finding:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tether.analysis.history import History
 from tether.analysis.speaking import Speaker
+from tether.facts import Site
 from tether.finding import (
     SEVERITIES,
     SUBJECT,
@@ -113,10 +114,14 @@ MOST = 12
 def _story(history: History, speaker: Speaker, claims: Sequence[Claim]) -> tuple[Evidence, ...]:
     steps = [step for one in claims for step in one.story]
     found = dict.fromkeys(
-        Evidence(step.role, history.site(step.site), speaker.said(step.said)) for step in steps
+        Evidence(step.role, _place(history, step.site), speaker.said(step.said)) for step in steps
     )
     first = len(claims[0].story)
     return tuple(found)[: max(first, MOST)]
+
+
+def _place(history: History, site: int | Site) -> Site:
+    return site if isinstance(site, Site) else history.site(site)
 
 
 def _gravest(verdict: Verdict, claims: Sequence[Claim]) -> Severity:

@@ -136,7 +136,7 @@ def _failed(history: History, backward: int, found: Overwritten) -> Claim:
         state = Tensor(carried.tensor)
         what = say("{before}, and {state} still carries the graph from before that step",
                    before=what, state=state)  # fmt: skip
-        repair = Repair(say("Cut the graph between the steps: {x} = {x}.detach().", x=state))
+        repair = Repair(say("Cut the graph between the steps: `{x!s} = {x!s}.detach()`.", x=state))
         made = history.made_at(carried.tensor)
         if made >= 0:
             begins = Step("carried", history.events[made].site, say("the graph of {x} begins here",
@@ -177,6 +177,11 @@ def _story(history: History, found: Overwritten) -> tuple[Step, ...]:
         ),
         Step("written", write.site, say("{call} changes it", call=CallOf(found.write))),
     ]  # fmt: skip
+    function = history.inside(write, "function")
+    outer = history.position(history.trace.spans[function].event) if function >= 0 else -1
+    if outer > found.at:  # what a forward wrote, its caller wrote
+        asked = say("{call} runs that forward", call=CallOf(outer))
+        steps.append(Step("called", history.events[outer].site, asked))
     made = history.made_at(found.operand.tensor)
     if 0 <= made < found.at:
         steps.insert(0, Step("made", history.events[made].site, say("{x} is made here", x=kept)))
@@ -213,7 +218,7 @@ def _repair(history: History, found: Overwritten, written: int) -> Repair:
     if write.operation.startswith("__i"):  # x += y
         plain = SAME_AS.get(write.operation, plain).strip("_")
     return Repair(
-        say("Use the call that makes a new tensor at {line}: {x} = {x}.{plain}(...).", x=name,
+        say("Use the call that makes a new tensor at {line}: `{x!s} = {x!s}.{plain}(...)`.", x=name,
             line=line, plain=plain),
         "out of place",
         write.site,

@@ -209,8 +209,8 @@ def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wro
         ),
         story=tuple(steps),
         repair=Repair(
-            say("Write into a copy ({x}.detach().clone()), or use a call that makes a new tensor.",
-                x=name)
+            say("Write into a copy (`{x!s}.detach().clone()`), or use a call that makes a new"
+                " tensor.", x=name)
         ),
     )  # fmt: skip
 

@@ -1,0 +1,181 @@
+"""`tie-error`: PyTorch's own errors about graphs, memory and devices, explained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tether.analysis.history import History, shortened
+from tether.analysis.overwritten import blamed
+from tether.facts import Operand, Raised
+from tether.finding import At, CallOf, Claim, Repair, say
+from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.tie_error.messages import entry_of, of_ties
+from tether.verdicts.tie_error.story import Story
+
+PAGE = """
+# tie-error
+
+## What it says
+PyTorch refused a call because of how tensors are tied: to a graph, to memory, to a device. The
+finding names the tensor and gives the call that works.
+
+## Why it matters
+PyTorch's messages say the rule and neither the tensor's name nor which of several ways out fits.
+
+## Known problems
+An error that the program catches and expects is explained as well.
+
+## Example
+```python
+weight -= lr * grad                  # a leaf that requires grad, in place
+```
+
+## Use instead
+```python
+with torch.no_grad():
+    weight -= lr * grad
+```
+
+## Fix safety
+Which way out is meant cannot be known: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Explain each error about ties, once per line and message."""
+    for fact in history.trace.raised:
+        if blamed(history, fact) is not None:
+            continue  # saved-overwritten tells it
+        story = Story(history, fact)
+        if story.missing is not None:
+            yield _no_gradient(story, story.missing)
+        elif of_ties(fact.message) if story.event else entry_of(fact.message):
+            yield _refused(story)
+
+
+def _refused(story: Story) -> Claim:
+    """Say why PyTorch refused a call."""
+    fact, event = story.fact, story.event
+    entry = entry_of(fact.message)
+    steps = story.told()
+    fitting = [one for one in story.operands if entry is None or entry.which(story.history, one)]
+    chosen = story.carried() or next(iter(fitting or story.operands), None)
+    call = say("the call") if event is None else say("{call}", call=CallOf(story.at))
+    why = say(entry.why) if entry else say('PyTorch says "{text}".', text=_first_sentence(fact))
+    return Claim(
+        tensors=() if chosen is None else (chosen.tensor,),
+        cause=_cause(fact),
+        site=fact.site,
+        operation=event.operation if event is not None else "call",
+        severity="error" if fact.fatal else "note",
+        message=say("{call} failed at {line}: {why}", call=call, line=At(fact.site), why=why),
+        story=steps,
+        repair=None if entry is None else Repair(say(entry.repair, there=story.elsewhere(chosen))),
+        subject="" if chosen is not None else "the call",
+    )
+
+
+def _no_gradient(story: Story, leaf: Operand) -> Claim:
+    """Say that a line went on with a gradient that is None."""
+    fact = story.fact
+    return Claim(
+        tensors=(leaf.tensor,),
+        cause=_cause(fact),
+        site=fact.site,
+        operation="grad",
+        severity="error" if fact.fatal else "note",
+        message=say("{subject} has no gradient at {line}: its .grad is None.", line=At(fact.site)),
+        story=story.told(),
+        repair=Repair(
+            say(
+                "Call backward on a loss that {subject} went into, with gradients on and no detach"
+                " between; or skip tensors whose .grad is None."
+            )
+        ),
+    )
+
+
+def _first_sentence(fact: Raised) -> str:
+    return shortened(re.split(r"\.\s|\n", fact.message, maxsplit=1)[0].rstrip("."), most=160)
+
+
+def _cause(fact: Raised) -> tuple[int, str]:
+    return fact.site, re.sub(r"\d+", "", fact.message)
+
+
+VERDICT = Verdict(
+    slug="tie-error",
+    severity="error",
+    summary="PyTorch refused a call because of how tensors are tied: the name, and what works",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "A leaf written in place",
+            """import torch
+
+weight = torch.ones(3, requires_grad=True)
+try:
+    weight += 1
+except RuntimeError as error:
+    print(error)
+""",
+            (Expected("tie-error", "weight", 5),),
+        ),
+        Example(
+            "An array of a tensor that requires grad",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+y = w * 2
+try:
+    y.numpy()
+except RuntimeError as error:
+    print(error)
+""",
+            (Expected("tie-error", "y", 6),),
+        ),
+        Example(
+            "A state carried over two backward passes",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+h = torch.zeros(3)
+try:
+    for _ in range(2):
+        h = torch.tanh(h * w)
+        h.sum().backward()
+except RuntimeError as error:
+    print(error)
+""",
+            (Expected("tie-error", "h", 8),),
+        ),
+        Example(
+            "A deep copy of a computed tensor",
+            """import copy
+import torch
+
+w = torch.ones(3, requires_grad=True)
+y = w * 2
+try:
+    copy.deepcopy(y)
+except RuntimeError as error:
+    print(error)
+""",
+            (Expected("tie-error", "y", 7),),
+        ),
+        Example(
+            "The calls that work",
+            """import copy
+import torch
+
+w = torch.ones(3, requires_grad=True)
+with torch.no_grad():
+    w += 1
+(w * 2).detach().numpy()
+copy.deepcopy(w)
+""",
+        ),
+    ),
+)

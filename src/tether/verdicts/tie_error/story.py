@@ -1,0 +1,350 @@
+"""The story of an error, from facts alone: its operands, who made, wrote and freed them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tether.analysis.gradient_paths import follow
+from tether.analysis.graph import Graph
+from tether.analysis.history import History, losses_of
+from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
+from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
+from tether.operations.table import operation
+from tether.source.syntax import Source, source_of
+
+MOST = 4
+"""Operands whose making is told: further ones rarely differ."""
+
+_WORD = re.compile(r"[^\W\d]\w*")
+_WRITES = 3  # the last writes that are told of one memory
+_WRITTEN = re.compile(r"in-?place|view|version|overlap|resiz|storage|moved|detached", re.I)
+_FREED = re.compile(r"second time|freed|no longer")
+_NO_GRAPH = re.compile(
+    r"does not require grad|not have been used in the graph|doesn't require grad"
+    r"|None of the inputs have requires_grad|NoneType"
+)
+_DEVICES = re.compile(r"device|Input type", re.I)
+_ASKS = frozenset({"backward", "autograd.grad"})
+
+
+class Story:
+    """One error: the call that raised, its operands, and what led to it."""
+
+    def __init__(self, history: History, fact: Raised) -> None:
+        self.history = history
+        self.fact = fact
+        self.at = _position(history, fact)
+        self.event: Event | None = history.events[self.at] if self.at >= 0 else None
+        self.until = self.at if self.at >= 0 else history.position(fact.at)
+        self.missing = self._missing()
+        self.operands = self._operands()
+        self.steps: list[Step] = []
+
+    def _missing(self) -> Operand | None:
+        """Return the leaf whose gradient the line had read as None, where Python fails on None."""
+        if "NoneType" not in self.fact.message:
+            return None
+        line = self._line(self.fact.site)
+        for at in range(min(self.until, len(self.history.events) - 1), -1, -1):
+            event = self.history.events[at]
+            if self._line(event.site) != line:
+                break
+            if event.none and event.operation == "grad.__get__" and event.reads[0].leaf:
+                self.until = at
+                return event.reads[0]
+        return None
+
+    def _line(self, site: int) -> tuple[str, int]:
+        place = self.history.site(site)
+        return place.file, place.line
+
+    def _operands(self) -> tuple[Operand, ...]:
+        if self.missing is not None:
+            return (self.missing,)
+        if self.event is not None and self.event.reads:
+            found: Sequence[Operand] = self.event.reads
+        else:
+            found = list(self._on_the_line())
+        return tuple({one.tensor: one for one in found}.values())
+
+    def _on_the_line(self) -> Iterator[Operand]:
+        """Yield what PyTorch last met at the line, and what the names in it stand for.
+
+        An error may come from Python, from NumPy or from an attribute: no call was heard then.
+        """
+        history = self.history
+        for at in range(min(self.until, len(history.events)) - 1, -1, -1):
+            event = history.events[at]
+            if self._line(event.site) != self._line(self.fact.site):
+                break
+            yield from event.reads[:1]
+        line = history.site(self.fact.site)
+        text = history.trace.sources.get(line.file, "").splitlines()
+        words = (
+            re.findall(r"[A-Za-z_]\w*", text[line.line - 1]) if 0 < line.line <= len(text) else []
+        )
+        for word in dict.fromkeys(words):
+            called = [one for one in history.tensors_called(word) if self._made(one) < self.until]
+            operand = history.operand_of(called[-1]) if called else None
+            if operand is not None:
+                yield operand
+
+    def _words(self) -> list[str]:
+        """Return the names that stand in the line of the error."""
+        line = self.history.site(self.fact.site)
+        return list(dict.fromkeys(_WORD.findall(self._source(line).line(line.line))))
+
+    def _source(self, site: Site) -> Source:
+        return source_of(site.file, self.history.trace.sources.get(site.file, ""))
+
+    def _made(self, tensor: int) -> int:
+        return self.history.made_at(tensor)
+
+    # -- what led to it --------------------------------------------------------------------------
+
+    def told(self) -> tuple[Step, ...]:
+        """Return the steps that led to the error, in the program's order, and the error."""
+        for operand in self.operands[:MOST]:
+            self._making(operand)
+        if not self.operands:
+            self._assignments()
+        message = self.fact.message
+        if _WRITTEN.search(message):
+            self._writes()
+        self._earlier_pass()
+        if _NO_GRAPH.search(message):
+            self._cuts()
+        first = message.split("\n", 1)[0]
+        text = first if len(first) <= 120 else first[:119] + "…"
+        return (
+            *self.steps,
+            Step("raised", self.fact.site, say("{text}", text=text)),
+        )
+
+    def _add(self, role: str, position: int, said: Sentence) -> None:
+        if position >= 0:
+            self.steps.append(Step(role, self.history.events[position].site, said))
+
+    def _making(self, operand: Operand) -> None:
+        at = self._made(operand.tensor)
+        if not 0 <= at < self.until:
+            return
+        name = Tensor(operand.tensor)
+        self._add("made", at, say("{x} is made here{how}", x=name, how=self._how(operand, at)))
+        event = self.history.events[at]
+        for later in self.history.on_storage(operand):
+            if at < later < self.until and self._returned(later, operand):
+                self._add("made", later, say("{x} is returned by {f}", x=name, f=CallOf(later)))
+        if event.grad_mode != GRAD_ON and not operand.requires_grad:
+            switch = self.history.switch_in_force(at)
+            self._add("mode", switch, say("gradients are off from this line on"))
+
+    def _device(self, operand: Operand | None) -> str:
+        fact = self.history.trace.storages.get(operand.storage) if operand is not None else None
+        return fact.device if fact is not None else "an unknown device"
+
+    def elsewhere(self, operand: Operand | None) -> str:
+        """Return the device of another operand, as it differs from that of the given one."""
+        mine = self._device(operand)
+        others = (self._device(one) for one in self.operands)
+        return next((one for one in others if one != mine), mine)
+
+    def _returned(self, at: int, operand: Operand) -> bool:
+        """Whether a custom Function returned a tensor that its own forward had made."""
+        event = self.history.events[at]
+        made = [one.tensor for one in event.results]
+        return event.operation == "apply" and operand.tensor in made
+
+    def _assignments(self) -> None:
+        """Tell where what stands in the line was assigned: an array that no call here has heard."""
+        here = self.history.site(self.fact.site)
+        source = self._source(here)
+        for word in self._words():
+            line = source.assigned(word, here.line)
+            if line:
+                said = say("{name} is assigned here", name=Segment(f"`{word}`", "name"))
+                self.steps.append(Step("made", here._replace(line=line, end_line=line), said))
+
+    def _how(self, operand: Operand, at: int) -> Sentence:
+        """Say in which state a tensor was made: what makes the error understandable."""
+        event = self.history.events[at]
+        if _DEVICES.search(self.fact.message):
+            return say(", on {device}", device=self._device(operand))
+        shown = next((one for one in event.reads if one.storage == operand.storage
+                      and one.tensor != operand.tensor), None)  # fmt: skip
+        if event.grad_mode == GRAD_INFERENCE and operand.version == UNKNOWN:
+            return say(", in inference mode")
+        if shown is not None:
+            return say(", on the memory of {base}", base=Tensor(shown.tensor))
+        if operand.requires_grad and operand.leaf:
+            return say(": a leaf that requires grad")
+        if operand.requires_grad:
+            return say(", with the graph of how it was computed")
+        if event.grad_mode != GRAD_ON:
+            return say(", while gradients are off")
+        return say("")
+
+    def _writes(self) -> None:
+        """Tell the last writes to the memory of the operands and of what lies in their graphs."""
+        written: list[int] = []
+        behind = self._behind() if self._is_backward() else frozenset()
+        for operand in self._concerned():
+            since = self._made(operand.tensor)
+            written += [
+                at
+                for at in self.history.on_storage(operand)
+                if since < at < self.until and self._wrote(at, operand)
+            ]
+        for at in sorted(set(written))[-_WRITES:]:
+            by = self.history.events[at].writes or self.history.events[at].reads
+            name = Tensor(by[0].tensor)
+            users = [one for one in sorted(behind) if one < at and self._reads(one, by[0])]
+            if users:
+                self._add("used", users[-1], say("{x} goes into the graph here", x=name))
+            self._add("written", at, say("{call} writes to {x}", call=CallOf(at), x=name))
+
+    def _wrote(self, at: int, operand: Operand) -> bool:
+        event = self.history.events[at]
+        if event.raised:
+            return False
+        if any(one.storage == operand.storage for one in event.writes):
+            return True
+        return operation(event.operation).own.startswith("is cut from") and any(
+            one.tensor == operand.tensor for one in event.reads
+        )
+
+    def _reads(self, at: int, operand: Operand) -> bool:
+        return any(one.storage == operand.storage for one in self.history.events[at].reads)
+
+    def _concerned(self) -> Iterator[Operand]:
+        yield from self.operands
+        if self._is_backward():
+            for at in self._behind():
+                yield from self.history.events[at].reads
+
+    # -- backward passes -------------------------------------------------------------------------
+
+    def _earlier_pass(self) -> None:
+        """Tell the first pass that went through a part of this graph, and the part."""
+        freed = self._is_backward() and self.history.get(Graph).freed(self.at)
+        joined = self.joined() if freed or _FREED.search(self.fact.message) else None
+        if joined is None:
+            return
+        earlier, shared = joined
+        self._add("loss", earlier, say("this pass frees what the graph had saved"))
+        self._add("shared", shared, say("both passes go through this value"))
+
+    def joined(self) -> tuple[int, int] | None:
+        """Return the first pass through a part of this graph, and the last call they share."""
+        graph = self.history.get(Graph)
+        mine = self._behind()
+        for earlier in self.history.backwards:
+            common = mine & graph.behind(earlier) if earlier < self.until else frozenset()
+            if common:
+                return earlier, max(common)
+        return None
+
+    def _is_backward(self) -> bool:
+        return self.event is not None and self.event.operation in _ASKS
+
+    def _behind(self) -> frozenset[int]:
+        """Return the calls in the graph of the backward pass, or of the operands."""
+        graph = self.history.get(Graph)
+        if self._is_backward():
+            return graph.behind(self.at)
+        made = [at for one in self.operands for at in graph.makers_of(one, self.until)]
+        return frozenset(made).union(*[graph.behind(at) for at in made])
+
+    def carried(self) -> Operand | None:
+        """Return the value of an earlier pass's graph that this backward pass goes through."""
+        joined = (
+            self.joined() if self.event is not None and _FREED.search(self.fact.message) else None
+        )
+        if joined is None:
+            return None
+        read = {one.tensor for at in self._behind() for one in self.history.events[at].reads}
+        node = self.history.events[joined[1]]
+        made = node.results or node.writes
+        return next((one for one in made if one.tensor in read), None)
+
+    # -- what has no graph -----------------------------------------------------------------------
+
+    def _cuts(self) -> None:
+        """Tell where the values of the operands left the graph, or who turned their leaves off."""
+        for at in self.cuts():
+            event = self.history.events[at]
+            self._add("cut", at, say("{call} gives values without a graph", call=CallOf(at)))
+            if event.grad_mode != GRAD_ON:
+                switch = self.history.switch_in_force(at)
+                self._add("mode", switch, say("gradients are off from this line on"))
+            if operation(event.operation).name == "grad.__get__":
+                before = [one for one in self.history.backwards if one < at]
+                if before:
+                    self._add("gradient", before[-1], say("this pass makes that gradient"))
+
+    def cuts(self) -> list[int]:
+        """Return the calls, in order, at which values left the graph, or were switched off."""
+        leaves = [int(one.tensor) for one in self._asked()]
+        if leaves:
+            before = [at for at in self.history.backwards if at <= self.until]
+            if not before:
+                return []
+            return sorted(follow(self.history, leaves, before[-1]).cuts)[:MOST]
+        return sorted(self._left_the_graph())[:MOST] if self.event is not None else []
+
+    def _asked(self) -> tuple[Operand, ...]:
+        """Return the leaves whose gradients were asked for, or found to be None."""
+        if self.missing is not None:
+            return (self.missing,)
+        event = self.event
+        asked = event.reads[len(losses_of(event)) :] if event is not None else ()
+        return tuple(one for one in asked if one.requires_grad)
+
+    def _left_the_graph(self) -> set[int]:
+        """Follow values without a graph back to the calls that read some with one."""
+        seen: set[int] = set()
+        found: set[int] = set()
+        waiting = [self.until]
+        while waiting:
+            at = waiting.pop()
+            for edge in self.history.flow.edges[at]:
+                operand, source = edge.operand, edge.source
+                if operand is not None and operand.requires_grad:
+                    continue
+                if operand is not None:
+                    found.update(self._turned_off(operand, at))
+                if source < 0 and operand is not None:
+                    source = self._made(operand.tensor)  # a gradient: no value flows to it
+                if source < 0 or source in seen:
+                    continue
+                seen.add(source)
+                if any(one.requires_grad for one in self.history.events[source].reads):
+                    found.add(source)
+                else:
+                    waiting.append(source)
+        return found
+
+    def _turned_off(self, operand: Operand, until: int) -> Iterator[int]:
+        """Yield the last call that switched a leaf's requires_grad off."""
+        calls = [
+            at
+            for at in self.history.on_storage(operand)
+            if at < until
+            and self.history.events[at].operation in ("requires_grad_", "requires_grad.__set__")
+            and self.history.events[at].reads[0].tensor == operand.tensor
+        ]
+        if calls and not self.history.events[calls[-1]].on:
+            yield calls[-1]
+
+
+def _position(history: History, fact: Raised) -> int:
+    """Return the position of the call that an error passed through, or -1."""
+    if fact.event != UNKNOWN:
+        return history.position(fact.event)
+    at = history.position(fact.at)
+    for number in range(min(at + 1, len(history.events) - 1), max(at - 4, -1), -1):
+        event = history.events[number]
+        if event.raised and event.site == fact.site:
+            return number
+    return UNKNOWN
