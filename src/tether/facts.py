@@ -259,6 +259,16 @@ class Rate(NamedTuple):
     rate: float
 
 
+class Schedule(NamedTuple):
+    """What sets the learning rates of an optimizer: a scheduler."""
+
+    kind: str  # "LambdaLR"
+    site: SiteId
+    at: Moment
+    optimizer: OptimizerId
+    factor: SiteId = SiteId(UNKNOWN)  # the user's function that it computes the rate by
+
+
 GradientStatus = Literal["none", "zero", "some", "unchecked"]
 """What a gradient was: None, exactly zero everywhere, something else, there but not looked into."""
 
@@ -432,6 +442,7 @@ class Trace:
     names: list[Name] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
+    schedules: list[Schedule] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)

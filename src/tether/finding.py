@@ -155,7 +155,7 @@ class Claim:
     subject: str = ""  # what the subject is called, where no tensor's name is meant
     also: tuple[str, ...] = ()  # further names of it
     assumes: tuple[Sentence, ...] = ()  # what has to hold for it to be true
-    count: int = 1  # how often it happened
+    count: int = 1  # how often it happened; 0: it is no matter of how often
     bytes: int | None = None
 
 

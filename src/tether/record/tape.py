@@ -28,6 +28,7 @@ from tether.facts import (
     OptimizerId,
     Raised,
     Rate,
+    Schedule,
     SiteId,
     Span,
 )
@@ -79,6 +80,7 @@ class Tape:
         self.bridges_cut = 0  # how many of them were forgotten
         self.optimizers: list[OptimizerFact] = []
         self.rates: list[Rate] = []
+        self.schedules: list[Schedule] = []
         self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.on_beat: Callable[[], None] = lambda: None  # saves what is new, if it is time

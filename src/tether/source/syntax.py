@@ -129,6 +129,27 @@ class Source:
         ]
         return max((one for one in lines if one < line), default=0)
 
+    def calls_of(self, method: str) -> list[tuple[int, int]]:
+        """Return the lines that call a method of this name, each with the line of the `if` around.
+
+        0 stands for no `if` in the same function.
+        """
+        return sorted(
+            (node.lineno, self._condition(node))
+            for node in self._nodes()
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == method
+        )
+
+    def _condition(self, node: ast.AST) -> int:
+        above = self.parent(node)
+        while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(above, (ast.If, ast.IfExp)):
+                return above.test.lineno
+            above = self.parent(above)
+        return 0
+
     def _nodes(self) -> Iterator[ast.AST]:
         return ast.walk(self.tree) if self.tree else iter(())
 

@@ -93,7 +93,7 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
         evidence=_story(history, speaker, claims),
         assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
         fix=_fix(history, speaker, first, parts),
-        count=sum(one.count for one in claims),
+        count=max(1, sum(one.count for one in claims)),
         bytes=_total([one.bytes for one in claims]),
         tensors=tensors,
     )

@@ -13,8 +13,19 @@ from typing import Any
 import torch
 import torch.optim.optimizer as optimizer_module
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from tether.facts import NONE, GradientStatus, Moment, OptimizerFact, SiteId, TensorId
+from tether.facts import (
+    NONE,
+    UNKNOWN,
+    GradientStatus,
+    Moment,
+    OptimizerFact,
+    OptimizerId,
+    Schedule,
+    SiteId,
+    TensorId,
+)
 from tether.record.contents import words_of
 from tether.record.gradients import gradient_of
 from tether.record.identity import version_of
@@ -48,6 +59,7 @@ class Optimizers:
         """Put the replacements in place."""
         replace = self._replacements.replace
         replace(Optimizer, "__init__", self._init)
+        replace(LRScheduler, "__init__", self._schedules)
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
         for owner, name in _internals():
@@ -85,6 +97,36 @@ class Optimizers:
                     self._recorder.naming.maybe_search(here(2))
 
         return __init__
+
+    def _schedules(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def __init__(  # noqa: N807 -- what it replaces is called so
+            scheduler: LRScheduler, *args: Any, **kwargs: Any
+        ) -> None:
+            original(scheduler, *args, **kwargs)
+            listener = self._replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    self._scheduled(scheduler, self._tape.places.user_place(here(2))[0])
+
+        return __init__
+
+    def _scheduled(self, scheduler: LRScheduler, site: int) -> None:
+        """Note a scheduler, and the function of the user's that it computes the rate by."""
+        optimizer = getattr(scheduler, "optimizer", None)
+        if not isinstance(optimizer, Optimizer):
+            return
+        factor = next(iter(getattr(scheduler, "lr_lambdas", ())), None)
+        code = getattr(factor, "__code__", None)
+        places = self._tape.places
+        known = None if code is None else places.of_code(code)
+        at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
+        self._tape.schedules.append(
+            Schedule(
+                type(scheduler).__name__, SiteId(site), Moment(self._tape.now()),
+                OptimizerId(self._know(optimizer, site).fact), SiteId(at),
+            )
+        )  # fmt: skip
 
     def _know(self, optimizer: Optimizer, site: int) -> _Known:
         """Return what is known of an optimizer; a changed set of tensors is a new fact."""

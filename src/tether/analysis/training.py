@@ -1,0 +1,391 @@
+"""What did not train, and why: of each parameter that should have moved and did not.
+
+A parameter moved when its values, compared at some steps and at the end, differ from those at the
+first look. Of one that did not, the reasons are tried in the order in which they would hide each
+other: nothing holds it, nothing stepped, the rate was zero, the step was too small, a write undid
+the step, the gradient was zero because of values met on its way.
+
+A reason is judged elsewhere; here it is only worked out. Nothing is said of a program that did not
+come to its end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Movement, Site, Stop, TensorId
+from tether.finding import CallOf, Code, Sentence, Step, Tensor, say
+from tether.source.syntax import source_of
+
+Why = Literal[
+    "not held", "never stepped", "rate zero", "too small", "undone", "not a number",
+    "zero by values", "nothing moved it",
+]  # fmt: skip
+
+MOST_STOPS = 3
+"""Places at which a gradient became zero that are told of one parameter."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a parameter did not move."""
+
+    why: Why
+    said: Sentence
+    steps: tuple[Step, ...]
+    site: int  # the line to name
+    certain: bool = False  # and against what the program evidently wants
+
+
+class Training:
+    """The parameters of a program that did not move, and the reasons."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._trace = history.trace
+        self._holders: dict[int, int] = {}  # tensor -> the last optimizer that holds it
+        self._groups: dict[int, set[tuple[int, int]]] = defaultdict(set)  # tensor -> its groups
+        for number, optimizer in enumerate(self._trace.optimizers):
+            places = [group for group, size in enumerate(optimizer.groups) for _ in range(size)]
+            for tensor, group in zip(optimizer.tensors, places, strict=False):
+                self._holders[tensor] = number
+                self._groups[tensor].add((number, group))
+        self._steps = [one for one in self._trace.movements if one.moment == "step"]
+        self._ends: dict[TensorId, str] = {}
+        for one in self._trace.movements:
+            if one.moment == "end":
+                self._ends |= one.status
+
+    @cached_property
+    def reasons(self) -> dict[int, Reason]:
+        """Each parameter that did not move, with the reason."""
+        if self._trace.outcome != "finished" or not self._history.backwards:
+            return {}
+        found = {}
+        for tensor in self._subjects():
+            reason = self._reason(TensorId(tensor))
+            if reason is not None:
+                found[tensor] = reason
+        return found
+
+    def moved(self, tensor: int) -> bool | None:
+        """Whether the values of a tensor are others than at the first look; None: not known."""
+        status = self._ends.get(TensorId(tensor), "unchecked")
+        if status in ("same", "moved"):
+            return status == "moved"
+        seen = {one.status.get(TensorId(tensor)) for one in self._steps}
+        return True if "moved" in seen else None
+
+    # -- whom it is about ------------------------------------------------------------------------
+
+    def _subjects(self) -> Iterator[int]:
+        """Yield what optimizers hold, and parameters that a finished backward gave a gradient."""
+        yield from self._holders
+        for tensor in sorted(self._history.had_gradient):
+            fact, kind = self._history.facts_of_name(tensor), self._trace.tensors.get(tensor)
+            if tensor in self._holders or fact is None or kind is None:
+                continue
+            if kind.kind != "Tensor" and tensor not in self._history.asked:
+                yield tensor
+
+    # -- the reasons, in order -------------------------------------------------------------------
+
+    def _reason(self, tensor: TensorId) -> Reason | None:
+        if self.moved(tensor):
+            return None
+        for ask in (
+            self._not_held, self._never_stepped, self._not_a_number, self._rate_zero, self._undone,
+            self._too_small, self._zero_by_values,
+        ):  # fmt: skip
+            found = ask(tensor)
+            if found is not None:
+                return found
+        return None
+
+    def _not_held(self, tensor: TensorId) -> Reason | None:
+        if tensor in self._holders or not self._history.steps or self.moved(tensor) is None:
+            return None
+        return Reason(
+            "not held",
+            say("no optimizer holds it, though backward gives it a gradient"),
+            (
+                *self._made(tensor),
+                *(
+                    Step("held", one.site, say("{kind} is made here, without it", kind=one.kind))
+                    for one in self._trace.optimizers
+                ),
+                *self._passes(tensor),
+            ),
+            self._made_site(tensor),
+        )  # fmt: skip
+
+    def _never_stepped(self, tensor: TensorId) -> Reason | None:
+        number = self._holders.get(tensor, UNKNOWN)
+        if number < 0 or any(tensor in one.status for one in self._history.steps):
+            return None
+        if tensor not in self._history.had_gradient or self.moved(tensor) is None:
+            return None
+        optimizer = self._trace.optimizers[number]
+        passes = self._passes(tensor)
+        return Reason(
+            "never stepped",
+            say("{kind} holds it and no step of it ever ran", kind=optimizer.kind),
+            (
+                Step("held", optimizer.site, say("{kind} takes it here", kind=optimizer.kind)),
+                *passes,
+                *self._step_calls(optimizer.site),
+            ),
+            optimizer.site,
+            certain=len(self._history.backwards) > 1,
+        )  # fmt: skip
+
+    def _not_a_number(self, tensor: TensorId) -> Reason | None:
+        looks = self._looks(tensor)
+        if not any(one.status[tensor] == "lost" for one in looks):
+            return None
+        first = next(one for one in looks if one.status[tensor] == "lost")
+        return Reason(
+            "not a number",
+            say("its values are not finite numbers, and no step changes that"),
+            (*self._made(tensor), Step("step", first.site, say("{x} is not finite at this step",
+             x=Tensor(tensor)))),
+            first.site,
+            certain=True,
+        )  # fmt: skip
+
+    def _rate_zero(self, tensor: TensorId) -> Reason | None:
+        number, groups = self._holders.get(tensor, UNKNOWN), self._groups.get(tensor, set())
+        rates = [one for one in self._trace.rates if (one.optimizer, one.group) in groups]
+        if not rates or any(one.rate for one in rates) or not self._stayed(tensor):
+            return None
+        optimizer, group = self._trace.optimizers[number], rates[-1].group
+        alone = all(one.rate == 0 for one in self._trace.rates if one.optimizer == number)
+        return Reason(
+            "rate zero",
+            say("its learning rate was zero at every step"),
+            (
+                Step("held", optimizer.site, say("{kind} takes {x} here, in parameter group {n}",
+                     kind=optimizer.kind, x=Tensor(tensor), n=group)),
+                Step("step", self._stepped_at(number), say("the learning rate is 0 here")),
+                *self._written_rates(optimizer.site),
+            ),
+            optimizer.site,
+            certain=alone,
+        )  # fmt: skip
+
+    def _undone(self, tensor: TensorId) -> Reason | None:
+        looks = self._looks(tensor)
+        if not any(one.status[tensor] == "moved" for one in looks):
+            return None
+        if self._ends.get(tensor) != "same":
+            return None
+        operand = self._history.operand_of(tensor)
+        first = self._history.position(looks[0].at)
+        writes = [
+            at
+            for at in (self._history.writes_to(operand, first) if operand is not None else ())
+            if self._history.events[at].operation != "step"
+        ]
+        if not writes:
+            return None
+        last = writes[-1]
+        site = self._history.events[last].site
+        return Reason(
+            "undone",
+            say("its steps were undone: at the end its values are those of the beginning"),
+            (
+                Step("step", looks[0].site, say("this step moves {x}", x=Tensor(tensor))),
+                *self._writes(writes, tensor),
+            ),
+            site,
+        )
+
+    def _too_small(self, tensor: TensorId) -> Reason | None:
+        if not self._stayed(tensor) or tensor not in self._had_values:
+            return None
+        number, operand = self._holders.get(tensor, UNKNOWN), self._history.operand_of(tensor)
+        if number < 0 or operand is None:
+            return None
+        low = operand.dtype in ("bfloat16", "float16")
+        return Reason(
+            "too small",
+            say(
+                "its gradient was not zero, and yet no step changed a bit of it: the update is"
+                " below what {dtype} can hold beside such values",
+                dtype=operand.dtype,
+            )
+            if low
+            else say("its gradient was not zero, and yet no step changed a bit of it"),
+            (
+                *self._made(tensor),
+                Step("step", self._stepped_at(number), say("this step changes nothing of {x}",
+                     x=Tensor(tensor))),
+            ),
+            self._stepped_at(number),
+            certain=low,
+        )  # fmt: skip
+
+    def _zero_by_values(self, tensor: TensorId) -> Reason | None:
+        statuses = self._history.trained.get(tensor, set())
+        if not statuses or statuses & {"some"} or statuses == {"unchecked"}:
+            return None
+        stops = list(self._stops(tensor))[:MOST_STOPS]
+        if not stops:
+            return None
+        at, _ = stops[0]
+        return Reason(
+            "zero by values",
+            say("its gradient was zero at {call}, because of the values there", call=CallOf(at)),
+            tuple(
+                Step("zero", self._history.events[one].site, _stopped(one, stop))
+                for one, stop in stops
+            ),
+            self._history.events[at].site,
+        )
+
+    # -- what the reasons rest on ----------------------------------------------------------------
+
+    @cached_property
+    def _had_values(self) -> set[int]:
+        """Tensors whose gradient was something else than zero as a step used it."""
+        return {
+            int(tensor)
+            for fact in self._history.steps
+            for tensor, status in fact.status.items()
+            if status == "some"
+        }
+
+    def _looks(self, tensor: TensorId) -> list[Movement]:
+        return [one for one in self._steps if tensor in one.status]
+
+    def _stayed(self, tensor: TensorId) -> bool:
+        """Whether some steps were looked at, and none of them moved it."""
+        looks = self._looks(tensor)
+        return bool(looks) and all(one.status[tensor] == "same" for one in looks)
+
+    def _stops(self, tensor: int) -> Iterator[tuple[int, Stop | None]]:
+        """Yield the calls behind which only zeros came back, of those that the tensor went into."""
+        graph = self._history.get(Graph)
+        for fact in self._trace.followed:
+            places: list[tuple[int, Stop | None]] = [
+                (graph.call_of(fact.thread, stop.node), stop) for stop in fact.stops
+            ]
+            places += [(graph.call_of(fact.thread, node), None) for node in fact.zeroed]
+            for at, stop in sorted(places, key=lambda one: one[0], reverse=True):
+                if at >= 0 and self._went_into(tensor, at, stop):
+                    yield at, stop
+            if places:
+                return
+
+    def _went_into(self, tensor: int, at: int, stop: Stop | None) -> bool:
+        """Whether a tensor is behind a call, or behind the edge of it that gave no gradient."""
+        graph, event = self._history.get(Graph), self._history.events[at]
+        behind = {at} if stop is None else set()
+        kind = graph.kind(at)
+        operands = list(event.reads)
+        if stop is not None and kind is not None:
+            places = {-1 - target for _, place, target in kind.edges
+                      if place == stop.input and target < 0}  # fmt: skip
+            operands = [one for n, one in enumerate(event.reads) if n in places] or operands
+        for one in operands:
+            if one.tensor == tensor:
+                return True
+            made = list(graph.makers_of(one, at))
+            behind.update(made, *[graph.behind(earlier) for earlier in made])
+        behind.discard(at)
+        return any(
+            one.tensor == tensor
+            for earlier in behind
+            for one in self._history.events[earlier].reads
+        )
+
+    def _made_site(self, tensor: int) -> int:
+        at = self._history.made_at(tensor)
+        if at >= 0:
+            return self._history.events[at].site
+        number = self._holders.get(tensor, UNKNOWN)
+        return self._trace.optimizers[number].site if number >= 0 else UNKNOWN
+
+    def _made(self, tensor: int) -> Iterator[Step]:
+        at = self._history.made_at(tensor)
+        if at >= 0:
+            said = say("it is made here")
+            yield Step("made", self._history.events[at].site, said)
+
+    def _passes(self, tensor: int) -> Iterator[Step]:
+        """Yield the line of the last backward pass after which it had a gradient."""
+        for fact in reversed(self._history.after_backward):
+            if fact.status.get(TensorId(tensor), "none") != "none" and fact.site >= 0:
+                said = say("backward gives it a gradient")
+                yield Step("loss", fact.site, said)
+                return
+
+    def _stepped_at(self, optimizer: int) -> int:
+        return next(
+            (one.site for one in reversed(self._history.steps) if one.optimizer == optimizer),
+            UNKNOWN,
+        )
+
+    def _writes(self, writes: Sequence[int], tensor: int) -> Iterator[Step]:
+        sites: set[int] = set()
+        for at in writes:
+            event = self._history.events[at]
+            if event.site not in sites and len(sites) < MOST_STOPS:
+                sites.add(event.site)
+                said = say("{call} writes over {x}", call=CallOf(at), x=Tensor(tensor))
+                yield Step("written", event.site, said)
+
+    # -- what stands in the text and did not run -------------------------------------------------
+
+    def _step_calls(self, site: int) -> Iterator[Step]:
+        """Yield the calls of a step in the program's text at whose lines no step was heard."""
+        ran = {
+            (place.file, place.line) for place in map(self._history.site, self._sites_of_steps())
+        }
+        here = self._history.site(site)
+        text = self._trace.sources.get(here.file, "")
+        for line, condition in source_of(here.file, text).calls_of("step") if text else ():
+            if (here.file, line) in ran:
+                continue
+            place = _at_line(here, line)
+            yield Step("step", place, say("a step is asked for here, and none ran"))
+            if condition:
+                yield Step("mode", _at_line(here, condition), say("under this condition"))
+
+    def _sites_of_steps(self) -> set[int]:
+        return {one.site for one in self._history.steps}
+
+    def _written_rates(self, site: int) -> Iterator[Step]:
+        """Yield where a scheduler was made: what sets the rate after the optimizer."""
+        for one in self._trace.schedules:
+            if self._trace.optimizers[one.optimizer].site == site:
+                yield Step("rate", one.site, say("{kind} sets the rate", kind=one.kind))
+                if one.factor >= 0:
+                    yield Step(
+                        "rate", one.factor, say("{code} is its factor", code=Code(one.factor))
+                    )
+
+
+def _at_line(site: Site, line: int) -> Site:
+    return site._replace(line=line, end_line=line, column=0, end_column=0, expression="", target="")
+
+
+def _stopped(at: int, stop: Stop | None) -> Sentence:
+    """Say how a gradient became zero at a call."""
+    call = CallOf(at)
+    if stop is None:
+        return say("what comes back to {call} adds up to zero", call=call)
+    if not stop.zeros:
+        return say("{call} gives nothing back over its input {n}", call=call, n=stop.input + 1)
+    if stop.saved:
+        return say(
+            "{call} gives back only zeros: what it saved as {saved} lies between {low} and {high}",
+            call=call, saved=stop.saved, low=f"{stop.low:.4g}", high=f"{stop.high:.4g}",
+        )  # fmt: skip
+    return say("{call} gives back only zeros", call=call)

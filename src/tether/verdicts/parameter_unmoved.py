@@ -1,0 +1,130 @@
+"""`parameter-unmoved`: a parameter that should have trained has the values of the beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.analysis.training import Training
+from tether.finding import Claim, Repair, say
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# parameter-unmoved
+
+## What it says
+The program trained, came to its end, and this parameter has the very values it had at the first
+look. The finding says why, as far as the facts tell: no optimizer holds it, no step of its
+optimizer ever ran, its learning rate was zero, its steps were too small for its dtype, something
+wrote over what the steps did, or its gradient was zero because of the values on its way.
+
+## Why it matters
+Nothing raises, the loss is printed, and a part of the model stays as it was made.
+
+## Known problems
+Values are compared at the first, second, fourth, eighth... step of each optimizer and at the end.
+On devices other than the CPU they are not compared, since that would make the program wait. What
+can be meant (a layer left out of the optimizer, a learning rate of zero for one group) is a note.
+
+## Example
+```python
+opt = torch.optim.SGD(model.parameters(), lr=epoch // 10)   # 0 in the first ten epochs
+```
+
+## Use instead
+```python
+opt = torch.optim.SGD(model.parameters(), lr=0.1 * (epoch + 1) / 10)
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+_REPAIRS: dict[str, str] = {
+    "not held": "Give {subject} to the optimizer; or, if it is not to train, switch its"
+    " requires_grad off, which saves its gradient.",
+    "never stepped": "Let the optimizer step after backward: check the condition around its step,"
+    " and what it counts.",
+    "rate zero": "Give the optimizer a learning rate above zero, or leave {subject} out of it.",
+    "too small": "Keep the parameters in float32 and compute in the lower precision"
+    " (torch.autocast).",
+    "undone": "Write into {subject} before the training and not during it, or the other way round"
+    " if the two were mixed up.",
+    "not a number": "Find the first value that is not finite with"
+    " `torch.autograd.set_detect_anomaly(True)`.",
+    "zero by values": "Look at the values that go in there, at the start and after some steps.",
+}
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each parameter that did not move; those of one reason and line join."""
+    for tensor, reason in history.get(Training).reasons.items():
+        yield Claim(
+            tensors=(tensor,),
+            cause=(reason.why, reason.site),
+            site=reason.site,
+            operation="step",
+            severity="warning" if reason.certain else "note",
+            message=say("{subject} never changed: {why}.", why=reason.said),
+            story=reason.steps,
+            repair=Repair(say(_REPAIRS[reason.why])),
+            count=0,
+        )
+
+
+VERDICT = Verdict(
+    slug="parameter-unmoved",
+    severity="warning",
+    summary="a parameter has the values of the beginning after all the training, and why",
+    page=PAGE,
+    check=check,
+    damage="lost training",
+    after=(
+        "parameter-stale",
+        "parameter-frozen",
+        "gradient-discarded",
+        "gradient-cut",
+        "gradient-zero",
+        "gradient-unused",
+    ),
+    examples=(
+        Example(
+            "A learning rate that is an integer division",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=1 // 10)
+for _ in range(3):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+""",
+            (Expected("parameter-unmoved", "w", 4),),
+        ),
+        Example(
+            "A step that waits for more batches than there are",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for i in range(3):
+    w.pow(2).sum().backward()
+    if (i + 1) % 8 == 0:
+        opt.step()
+""",
+            (Expected("parameter-unmoved", "w", 4),),
+        ),
+        Example(
+            "It moves",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+""",
+        ),
+    ),
+)
