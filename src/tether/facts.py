@@ -203,6 +203,13 @@ class Span(NamedTuple):
     event: EventId = EventId(UNKNOWN)  # the Event of the call itself, recorded when it ended
 
 
+class Callers(NamedTuple):
+    """From where a line of the user's was reached when it was first met."""
+
+    site: SiteId
+    above: tuple[SiteId, ...]  # the user's lines on the stack, the nearest first
+
+
 class TensorFact(NamedTuple):
     """The life of one tensor object in Python."""
 
@@ -296,8 +303,9 @@ class Movement(NamedTuple):
     """What became of the values of many tensors between two looks.
 
     ``step``: from before to after one step of an optimizer. ``since``: from the first look at a
-    tensor to before that step. ``end``: from the first look to the end of the recording. The first
-    look is before the first step of its optimizer, or after the first backward pass.
+    tensor to before that step, or to the end of a backward pass (then without an optimizer).
+    ``end``: from the first look to the end of the recording. The first look is before the first
+    step of its optimizer, or after the first backward pass.
     """
 
     moment: Literal["step", "since", "end"]
@@ -433,6 +441,7 @@ class Trace:
     kept: list[EventId] = field(default_factory=list)  # the first events, from before `dropped`
     events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
+    callers: list[Callers] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)

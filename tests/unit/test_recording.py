@@ -61,6 +61,8 @@ def example() -> Trace:
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
         optimizers=[facts.OptimizerFact("SGD", 0, 7, (0, 1), (1, 1))],
         rates=[facts.Rate(9, 0, 1, 0.5)],
+        schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1)],
+        callers=[facts.Callers(0, (0,))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],
         followed=[facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,))],
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tether.analysis.history import History, shortened
+from tether.analysis.surroundings import at_line
 from tether.analysis.wording import place
 from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
 from tether.finding import Evidence
+from tether.source.reading import returns_of
+from tether.source.syntax import source_of
 
 
 class Cut(NamedTuple):
@@ -154,6 +157,11 @@ def _function(history: History, at: int, event: Event, _expression: str) -> Cut 
         )
         fix = f"pass it to {name}.apply as a tensor argument and return its gradient from backward"
     found = [Evidence("cut", site, what)]
+    texts = history.trace.sources
+    for file in [site.file, *(one for one in texts if one != site.file)]:
+        lines = returns_of(source_of(file, texts.get(file, "")), name, "backward")
+        said = f"{name}.backward returns its gradients here"
+        found += [Evidence("kept", at_line(site._replace(file=file), line), said) for line in lines]
     inner = _first_inside(history, at)
     if inner is not None:
         found.append(Evidence("used", inner, f"used inside {name}.forward"))

@@ -19,8 +19,10 @@ from typing import Literal
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Movement, Site, Stop, TensorId
+from tether.analysis.surroundings import at_line
+from tether.facts import UNKNOWN, Movement, Stop, TensorId
 from tether.finding import CallOf, Code, Sentence, Step, Tensor, say
+from tether.source.reading import calls_of, gathered
 from tether.source.syntax import source_of
 
 Why = Literal[
@@ -57,10 +59,11 @@ class Training:
                 self._holders[tensor] = number
                 self._groups[tensor].add((number, group))
         self._steps = [one for one in self._trace.movements if one.moment == "step"]
-        self._ends: dict[TensorId, str] = {}
+        self._state: dict[TensorId, str] = {}  # "same" or "moved", as far as it was looked at
         for one in self._trace.movements:
-            if one.moment == "end":
-                self._ends |= one.status
+            for tensor, status in one.status.items():
+                if status == "moved" or (status == "same" and one.moment != "step"):
+                    self._state[tensor] = status
 
     @cached_property
     def reasons(self) -> dict[int, Reason]:
@@ -76,11 +79,8 @@ class Training:
 
     def moved(self, tensor: int) -> bool | None:
         """Whether the values of a tensor are others than at the first look; None: not known."""
-        status = self._ends.get(TensorId(tensor), "unchecked")
-        if status in ("same", "moved"):
-            return status == "moved"
-        seen = {one.status.get(TensorId(tensor)) for one in self._steps}
-        return True if "moved" in seen else None
+        status = self._state.get(TensorId(tensor))
+        return None if status is None else status == "moved"
 
     # -- whom it is about ------------------------------------------------------------------------
 
@@ -89,9 +89,9 @@ class Training:
         yield from self._holders
         for tensor in sorted(self._history.had_gradient):
             fact, kind = self._history.facts_of_name(tensor), self._trace.tensors.get(tensor)
-            if tensor in self._holders or fact is None or kind is None:
+            if tensor in self._holders or kind is None or tensor in self._history.asked:
                 continue
-            if kind.kind != "Tensor" and tensor not in self._history.asked:
+            if kind.kind != "Tensor" or (fact is not None and fact.module):
                 yield tensor
 
     # -- the reasons, in order -------------------------------------------------------------------
@@ -116,10 +116,7 @@ class Training:
             say("no optimizer holds it, though backward gives it a gradient"),
             (
                 *self._made(tensor),
-                *(
-                    Step("held", one.site, say("{kind} is made here, without it", kind=one.kind))
-                    for one in self._trace.optimizers
-                ),
+                *self._without(),
                 *self._passes(tensor),
             ),
             self._made_site(tensor),
@@ -183,7 +180,7 @@ class Training:
         looks = self._looks(tensor)
         if not any(one.status[tensor] == "moved" for one in looks):
             return None
-        if self._ends.get(tensor) != "same":
+        if self.moved(tensor) is not False:
             return None
         operand = self._history.operand_of(tensor)
         first = self._history.position(looks[0].at)
@@ -224,6 +221,8 @@ class Training:
             else say("its gradient was not zero, and yet no step changed a bit of it"),
             (
                 *self._made(tensor),
+                Step("held", self._trace.optimizers[number].site, say("its optimizer is made")),
+                *self._typed(tensor),
                 Step("step", self._stepped_at(number), say("this step changes nothing of {x}",
                      x=Tensor(tensor))),
             ),
@@ -242,12 +241,21 @@ class Training:
         return Reason(
             "zero by values",
             say("its gradient was zero at {call}, because of the values there", call=CallOf(at)),
-            tuple(
-                Step("zero", self._history.events[one].site, _stopped(one, stop))
-                for one, stop in stops
-            ),
+            tuple(step for one, stop in stops for step in self._zeroed(one, stop)),
             self._history.events[at].site,
         )
+
+    def _zeroed(self, at: int, stop: Stop | None) -> Iterator[Step]:
+        """Yield where a gradient became zero, and where a factor that is zero came from."""
+        yield Step("zero", self._history.events[at].site, _stopped(at, stop))
+        if stop is None or not stop.saved or stop.low or stop.high:
+            return
+        for operand in self._history.get(Graph).saved(at):
+            writes = [one for one in self._history.writes_to(operand) if one < at]
+            for one in (*writes[-1:], self._history.made_at(operand.tensor)):
+                if one >= 0:
+                    said = say("{x}, which it saved, got its values here", x=Tensor(operand.tensor))
+                    yield Step("written", self._history.events[one].site, said)
 
     # -- what the reasons rest on ----------------------------------------------------------------
 
@@ -305,6 +313,29 @@ class Training:
             for one in self._history.events[earlier].reads
         )
 
+    def _without(self) -> Iterator[Step]:
+        """Yield where optimizers were made, and of what their parameters were gathered."""
+        for one in self._trace.optimizers:
+            yield Step("held", one.site, say("{kind} is made here, without it", kind=one.kind))
+            empty = [n for n, size in enumerate(one.groups) if not size]
+            if empty:
+                many = say("parameter group {n} of it is empty", n=empty[0])
+                yield Step("held", one.site, many)
+            place = self._history.site(one.site)
+            source = source_of(place.file, self._trace.sources.get(place.file, ""))
+            for line in gathered(source, place):
+                yield Step("held", at_line(place, line), say("what it is given is gathered here"))
+
+    def _typed(self, tensor: int) -> Iterator[Step]:
+        """Yield where a parameter was given the memory, and with it the dtype, that it has."""
+        operand = self._history.operand_of(tensor)
+        for at in self._history.on_storage(operand) if operand is not None else ():
+            event = self._history.events[at]
+            if event.operation == "data.__set__" and event.reads[0].tensor == tensor:
+                said = say("it is given memory of {dtype} here", dtype=event.reads[-1].dtype)
+                yield Step("typed", event.site, said)
+                return
+
     def _made_site(self, tensor: int) -> int:
         at = self._history.made_at(tensor)
         if at >= 0:
@@ -350,13 +381,13 @@ class Training:
         }
         here = self._history.site(site)
         text = self._trace.sources.get(here.file, "")
-        for line, condition in source_of(here.file, text).calls_of("step") if text else ():
+        for line, condition in calls_of(source_of(here.file, text), "step"):
             if (here.file, line) in ran:
                 continue
-            place = _at_line(here, line)
+            place = at_line(here, line)
             yield Step("step", place, say("a step is asked for here, and none ran"))
             if condition:
-                yield Step("mode", _at_line(here, condition), say("under this condition"))
+                yield Step("mode", at_line(here, condition), say("under this condition"))
 
     def _sites_of_steps(self) -> set[int]:
         return {one.site for one in self._history.steps}
@@ -370,10 +401,6 @@ class Training:
                     yield Step(
                         "rate", one.factor, say("{code} is its factor", code=Code(one.factor))
                     )
-
-
-def _at_line(site: Site, line: int) -> Site:
-    return site._replace(line=line, end_line=line, column=0, end_column=0, expression="", target="")
 
 
 def _stopped(at: int, stop: Stop | None) -> Sentence:

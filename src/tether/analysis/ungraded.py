@@ -6,6 +6,7 @@ program read its gradient; it is missing only if it had no gradient at any step.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -23,13 +24,20 @@ class Missing:
     cleared: list[int] = field(default_factory=list)  # had one after backward, none at any step
     stopped: list[int] = field(default_factory=list)  # a backward raised: its loss had no graph
     paths: list[Paths] = field(default_factory=list)  # of none, zero and stopped, by backward
+    stepped_by: dict[int, set[int]] = field(default_factory=dict)  # tensor -> lines of passes
+    sites: dict[int, int] = field(default_factory=dict)  # of the passes of `paths`
 
     def reaching(self, tensor: int) -> list[Paths]:
-        """Return the paths on which the value of a tensor reaches the loss."""
+        """Return the paths on which the value of a tensor reaches the loss, its own losses first.
+
+        Its own are those of the passes that the steps of its optimizer came right after.
+        """
         if not self.paths or tensor not in self.paths[0].tensors:
             return []
         bit = 1 << self.paths[0].tensors.index(tensor)
-        return [one for one in self.paths if one.reaches & bit]
+        own = self.stepped_by.get(tensor, set())
+        reached = [one for one in self.paths if one.reaches & bit]
+        return sorted(reached, key=lambda one: self.sites[one.backward] not in own)
 
 
 def missing(history: History) -> Missing:
@@ -70,6 +78,11 @@ def _sorted(history: History) -> Missing:
     if tensors:
         chosen = list(dict.fromkeys([*failed[:1], *representative(history)]))
         found.paths = [follow(history, tensors, position) for position in chosen]
+        found.sites = {one: history.events[one].site for one in chosen}
+        found.stepped_by = {
+            tensor: {history.events[one].site for one in passes_of_steps(history, tensor)}
+            for tensor in tensors
+        }
     return found
 
 
@@ -87,6 +100,29 @@ def representative(history: History) -> list[int]:
     for positions in list(by_site.values())[:12]:
         chosen += [positions[min(1, len(positions) - 1)], positions[-1], positions[0]]
     return list(dict.fromkeys(chosen))
+
+
+def passes_of_steps(history: History, tensor: int) -> list[int]:
+    """Return the last backward pass before each step that held a tensor: what it stepped by.
+
+    Each lies after the step before of the same optimizer, or after it was made.
+    """
+    made = {number: history.position(one.at) for number, one in enumerate(history.trace.optimizers)}
+    found: list[int] = []
+    for fact in history.steps:
+        if tensor not in fact.status:
+            continue
+        at = history.position(fact.at)
+        before = history.backwards[: bisect_left(history.backwards, at)]
+        if before and before[-1] >= made.get(fact.optimizer, 0):
+            found.append(before[-1])
+        made[fact.optimizer] = at
+    return found
+
+
+def without_backward(history: History, tensor: int) -> bool:
+    """Whether steps held a tensor and no backward pass ran before any of them."""
+    return steps_of(history, tensor) > 0 and not passes_of_steps(history, tensor)
 
 
 def steps_of(history: History, tensor: int) -> int:

@@ -150,14 +150,16 @@ class Listener(TorchFunctionMode):
             return func(*args, **kwargs)
         if self.steps:
             leave_stale_steps(self, frame)
-        place = known.places.get(frame.f_lasti) or places.add(known, frame.f_lasti)
+        place = known.places.get(frame.f_lasti) or places.add(known, frame.f_lasti, frame)
         inner = site = place.number
         if not known.user:
             above = frame.f_back
             while above is not None:
                 known = places.codes.get(id(above.f_code)) or places.of_code(above.f_code)
                 if known.user:
-                    user = known.places.get(above.f_lasti) or places.add(known, above.f_lasti)
+                    user = known.places.get(above.f_lasti) or places.add(
+                        known, above.f_lasti, above
+                    )
                     site = user.number
                     break
                 above = above.f_back

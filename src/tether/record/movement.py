@@ -54,13 +54,16 @@ class MovementLog:
 
     # -- of what no optimizer holds, and at the end ----------------------------------------------
 
-    def met(self, leaves: Iterable[tuple[int, torch.Tensor]]) -> None:
-        """Look for the first time at leaves, after a backward pass."""
+    def met(self, leaves: Iterable[tuple[int, torch.Tensor]], site: int, *, look: bool) -> None:
+        """Look for the first time at leaves, after a backward pass; with `look`, again at all."""
+        again: dict[TensorId, torch.Tensor] = {}
         for number, leaf in leaves:
-            if TensorId(number) not in self._first:
-                if len(self._first) >= MOST_LEAVES or self._late():
-                    return
+            if TensorId(number) in self._first:
+                again[TensorId(number)] = leaf
+            elif len(self._first) < MOST_LEAVES and not self._late():
                 self._first |= self._sums({TensorId(number): leaf})
+        if look and again and not self._late():
+            self._add("since", site, -1, self._compared(self._first, self._sums(again), again))
 
     def at_end(self, leaves: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Look for the last time."""

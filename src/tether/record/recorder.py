@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, EventId, Followed, Trace
+from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
@@ -105,6 +105,10 @@ class Recorder:
         """Return the tables of the trace that are lists of facts, but for the sites."""
         tape, memory = self.tape, self.memory
         return {
+            "callers": [
+                Callers(SiteId(number), tuple(SiteId(one) for one in above))
+                for number, above in tape.places.callers.items()
+            ],
             "spans": list(tape.span_facts()),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),

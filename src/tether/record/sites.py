@@ -18,7 +18,7 @@ import site as site_packages
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tether.facts import Site
 
@@ -94,12 +94,17 @@ class CodePlaces:
         return next(following, (None,) * 4)
 
 
+MOST_CALLERS = 6
+"""Lines of the user's that are noted above a new one."""
+
+
 class Places:
     """All code objects and places of one recording."""
 
     def __init__(self) -> None:
         self.codes: dict[int, CodePlaces] = {}
         self._all: list[tuple[CodePlaces, int] | Site] = []
+        self.callers: dict[int, tuple[int, ...]] = {}  # place of the user's -> those it came from
 
     def of_code(self, code: types.CodeType) -> CodePlaces:
         """Look up, or learn, a code object."""
@@ -108,8 +113,8 @@ class Places:
             known = self.codes[id(code)] = CodePlaces(code)
         return known
 
-    def add(self, known: CodePlaces, offset: int) -> Place:
-        """Learn a place that was not met before.
+    def add(self, known: CodePlaces, offset: int, frame: types.FrameType | None = None) -> Place:
+        """Learn a place that was not met before; with its `frame`, where it was called from, too.
 
         Python rewrites instructions as it goes, so that one call may come from two of them: those
         of one position in the text are one place.
@@ -123,8 +128,20 @@ class Places:
                 number = len(self._all) - 1
                 if position[2] is not None:
                     known.numbers[position] = number
+                if known.user and frame is not None:
+                    self.callers[number] = tuple(self._above(frame.f_back))
             place = known.places[offset] = Place(number, known.code, offset)
         return place
+
+    def _above(self, frame: types.FrameType | None) -> Iterator[int]:
+        """Yield the user's places on the stack, the nearest first."""
+        found = 0
+        while frame is not None and found < MOST_CALLERS:
+            known = self.of_code(frame.f_code)
+            if known.user:
+                found += 1
+                yield (known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti)).number
+            frame = frame.f_back
 
     def add_definition(self, code: types.CodeType) -> int:
         """Learn the first line of a function, where its decorators stand."""
@@ -152,11 +169,11 @@ class Places:
         if frame is None:
             return -1, -1
         own = self.of_code(frame.f_code)
-        inner = own.places.get(frame.f_lasti) or self.add(own, frame.f_lasti)
+        inner = own.places.get(frame.f_lasti) or self.add(own, frame.f_lasti, frame)
         while frame is not None:
             known = self.codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
             if known.user:
-                place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti)
+                place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti, frame)
                 return place.number, inner.number
             frame = frame.f_back
         return inner.number, inner.number

@@ -14,7 +14,7 @@ import sys
 import tokenize
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from tether.facts import Site
@@ -107,51 +107,6 @@ class Source:
             site.end_line,
             len(last[: site.end_column - 1].encode("utf-8", "replace")),
         )
-
-    def assigned(self, name: str, line: int) -> int:
-        """Return the last line before `line` that assigns a plain name, in its scope; 0 for none.
-
-        The scope is the innermost function around the line, else the module.
-        """
-        scopes = [
-            node
-            for node in self._nodes()
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))
-            and (isinstance(node, ast.Module) or node.lineno <= line <= (node.end_lineno or 0))
-        ]
-        if not scopes:
-            return 0
-        scope = max(scopes, key=lambda one: getattr(one, "lineno", 0))
-        lines = [
-            node.lineno
-            for node in ast.walk(scope)
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        ]
-        return max((one for one in lines if one < line), default=0)
-
-    def calls_of(self, method: str) -> list[tuple[int, int]]:
-        """Return the lines that call a method of this name, each with the line of the `if` around.
-
-        0 stands for no `if` in the same function.
-        """
-        return sorted(
-            (node.lineno, self._condition(node))
-            for node in self._nodes()
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == method
-        )
-
-    def _condition(self, node: ast.AST) -> int:
-        above = self.parent(node)
-        while above is not None and not isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if isinstance(above, (ast.If, ast.IfExp)):
-                return above.test.lineno
-            above = self.parent(above)
-        return 0
-
-    def _nodes(self) -> Iterator[ast.AST]:
-        return ast.walk(self.tree) if self.tree else iter(())
 
     def text_of(self, node: ast.AST) -> str:
         """Return the text of a node on one line, without comments; "" when it cannot be told."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.cut_words import Cut, described
 from tether.analysis.gradient_paths import Paths
 from tether.analysis.history import History
-from tether.analysis.ungraded import in_how_many, missing
+from tether.analysis.ungraded import in_how_many, missing, without_backward
 from tether.analysis.wording import and_more, listed, place
 from tether.finding import Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
@@ -57,7 +57,7 @@ def check(history: History) -> Iterator[Finding]:
     # Values that went into new parameters: what is wrong is that the optimizer lacks those.
     remade = {one.site for one in unheld(history)}
     for tensor in [*found.none, *found.stopped]:
-        if tensor in elsewhere:
+        if tensor in elsewhere or without_backward(history, tensor):
             continue
         story = _story(history, found.reaching(tensor), tensor)
         if story is None or (story[1].site in remade and tensor in history.held):

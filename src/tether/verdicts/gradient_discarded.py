@@ -64,6 +64,10 @@ def check(history: History) -> Iterator[Finding]:
 def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients] | None:
     """Position of the first clearing call, when every step found the gradient cleared."""
     steps = [fact for fact in history.steps if tensor in fact.status]
+    filled = {fact.status.get(tensor, "none") for fact in history.after_backward}
+    used = {fact.status[tensor] for fact in steps}
+    if "zero" in filled and "some" not in filled and "none" not in used:
+        return None  # backward gave it zeros, and they are what the step used
     if not steps or any(fact.status[tensor] == "some" for fact in steps):
         return None
     first: tuple[int, Gradients] | None = None

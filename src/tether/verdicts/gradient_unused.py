@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.ungraded import in_how_many, missing, steps_of
+from tether.analysis.surroundings import Surroundings
+from tether.analysis.ungraded import in_how_many, missing, steps_of, without_backward
 from tether.analysis.wording import place
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding, Fix
@@ -45,8 +46,8 @@ It changes what is trained: never applied by itself.
 def check(history: History) -> Iterator[Finding]:
     """Give one finding for each module whose parameters no loss saw."""
     found = missing(history)
+    yield from _no_backward(history)
     if not history.backwards:
-        yield from _no_backward(history)
         return
     elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
     groups: dict[str, list[int]] = defaultdict(list)
@@ -85,6 +86,11 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
     how = "its values were used, but not for the loss" if used else "nothing ever used it"
     backward = history.events[history.backwards[-1]]
     facts.append(Evidence("loss", history.site_of(backward), "this loss does not depend on it"))
+    around = history.get(Surroundings)
+    for used_at in _uses(history, tensors):
+        facts.append(Evidence("read", used_at, "its values are used here"))
+        facts += around.deciding(used_at)
+    facts += around.loss(history.backwards[-1])
     return Finding(
         slug="gradient-unused",
         severity="note" if by_design else "warning",
@@ -101,6 +107,18 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
     )
 
 
+def _uses(history: History, tensors: list[int]) -> list[Site]:
+    """Return the first few lines that read one of some tensors outside the optimizer."""
+    wanted = set(tensors)
+    numbers = dict.fromkeys(
+        event.site
+        for event in history.events
+        if event.operation not in ("step", "zero_grad")
+        and any(one.tensor in wanted for one in event.reads)
+    )
+    return [history.site(number) for number in numbers if number >= 0][:2]
+
+
 def _places(history: History, tensor: int) -> tuple[Site, Site]:
     """Return where the optimizer that holds a tensor was made, and where the tensor was."""
     holder = next((one for one in history.trace.optimizers if tensor in one.tensors), None)
@@ -110,26 +128,44 @@ def _places(history: History, tensor: int) -> tuple[Site, Site]:
 
 
 def _no_backward(history: History) -> Iterator[Finding]:
-    if not history.steps or not history.without_gradient:
-        return
-    step = history.steps[0]
-    names = [history.name_of(tensor) for tensor in history.without_gradient]
-    site = history.site(step.site)
-    yield Finding(
-        slug="gradient-unused",
-        severity="warning",
-        subject=names[0],
-        site=site,
-        operation="step",
-        message=(
-            f"`{names[0]}` got no gradient {in_how_many(history, history.without_gradient[0])}:"
-            " no backward pass ran."
-        ),
-        also=tuple(names[1:]),
-        evidence=(Evidence("step", site, "the optimizer steps without any gradient"),),
-        fix=Fix("Call loss.backward() before the optimizer steps."),
-        tensors=tuple(history.without_gradient),
-    )
+    groups: dict[int, list[int]] = defaultdict(list)
+    for tensor in history.without_gradient:
+        if without_backward(history, tensor):
+            first = next(fact for fact in history.steps if tensor in fact.status)
+            groups[first.site].append(tensor)
+    for number, tensors in groups.items():
+        names = [history.name_of(tensor) for tensor in tensors]
+        site = history.site(number)
+        yield Finding(
+            slug="gradient-unused",
+            severity="warning",
+            subject=names[0],
+            site=site,
+            operation="step",
+            message=(
+                f"`{names[0]}` got no gradient {in_how_many(history, tensors[0])}:"
+                " no backward pass ran."
+            ),
+            also=tuple(names[1:]),
+            evidence=(
+                Evidence("step", site, "the optimizer steps without any gradient"),
+                *_closure(history, number),
+            ),
+            fix=Fix("Call loss.backward() before the optimizer steps."),
+            tensors=tuple(tensors),
+        )
+
+
+def _closure(history: History, step: int) -> Iterator[Evidence]:
+    """Yield what the closure of a step computed last: where its backward pass is missing."""
+    for number, span in enumerate(history.trace.spans):
+        above = history.trace.spans[span.parent] if span.parent >= 0 else None
+        if span.kind == "closure" and above is not None and above.site == step:
+            inside = [one for one in history.events if one.span == number and one.site >= 0]
+            if inside:
+                place = history.site(inside[-1].site)
+                yield Evidence("loss", place, "the closure computes this and calls no backward")
+            return
 
 
 VERDICT = Verdict(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tether.analysis.history import History
 from tether.analysis.speaking import Speaker
+from tether.analysis.surroundings import Surroundings
 from tether.facts import Site
 from tether.finding import (
     SEVERITIES,
@@ -29,8 +30,21 @@ def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
     for verdict in in_turn(known):
         found = _of_verdict(history, verdict, told)
         told[verdict.slug] = {tensor for one in found for tensor in one.tensors}
-        findings += found
+        findings += [_with_callers(history, one, verdict) for one in found]
     return sorted(findings, key=lambda one: _rank(one, known[one.slug]))
+
+
+def _with_callers(history: History, finding: Finding, verdict: Verdict) -> Finding:
+    """Add from where the line was reached: what is wrong is often there."""
+    if verdict.damage == "cost" or finding.site.function in ("", "<module>"):
+        return finding
+    told = {(one.site.file, one.site.line) for one in finding.evidence}
+    callers = [
+        one
+        for one in history.get(Surroundings).callers(finding.site)
+        if (one.site.file, one.site.line) not in told
+    ]
+    return replace(finding, evidence=(*finding.evidence, *callers))
 
 
 def in_turn(verdicts: dict[str, Verdict]) -> list[Verdict]:

@@ -110,7 +110,8 @@ class _Pass:
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
                 recorder.gradients.after_backward(self.place[0], look=self.looks)
-                recorder.movement.met(recorder.gradients.leaves())
+                leaves = recorder.gradients.leaves()
+                recorder.movement.met(leaves, self.place[0], look=self.looks)
                 if recorder.memory is not None:
                     recorder.memory.after_backward(self.place[0])
             recorder.tape.on_beat()

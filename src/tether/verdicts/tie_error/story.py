@@ -11,6 +11,7 @@ from tether.analysis.history import History, losses_of
 from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
 from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
+from tether.source.reading import assigned
 from tether.source.syntax import Source, source_of
 
 MOST = 4
@@ -161,7 +162,7 @@ class Story:
         here = self.history.site(self.fact.site)
         source = self._source(here)
         for word in self._words():
-            line = source.assigned(word, here.line)
+            line = assigned(source, word, here.line)
             if line:
                 said = say("{name} is assigned here", name=Segment(f"`{word}`", "name"))
                 self.steps.append(Step("made", here._replace(line=line, end_line=line), said))

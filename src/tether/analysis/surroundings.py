@@ -1,0 +1,59 @@
+"""Where a reader should look beside the line itself: who called it, what decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History, losses_of
+from tether.facts import Site
+from tether.finding import Evidence
+from tether.source.reading import deciders
+from tether.source.syntax import Source, source_of
+
+MOST = 3
+"""Lines that one answer names."""
+
+
+class Surroundings:
+    """The lines around those that facts speak of."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        sites = history.trace.sites
+        self._callers = {
+            sites[one.site].position: [sites[above] for above in one.above]
+            for one in history.trace.callers
+        }
+
+    def source(self, file: str) -> Source:
+        """Return the text of a file, as far as it is kept with the trace."""
+        return source_of(file, self._history.trace.sources.get(file, ""))
+
+    def callers(self, site: Site) -> Iterator[Evidence]:
+        """Yield the lines from which a line was first reached."""
+        for above in self._callers.get(site.position, [])[:MOST]:
+            yield Evidence("called", above, "it is first reached from here")
+
+    def deciding(self, site: Site) -> Iterator[Evidence]:
+        """Yield the conditions in the text that decide whether a line is reached."""
+        for line in deciders(self.source(site.file), site.line)[:MOST]:
+            yield Evidence("mode", at_line(site, line), "this decides whether it is reached")
+
+    def loss(self, backward: int) -> Iterator[Evidence]:
+        """Yield the lines at which the loss of a backward pass was put together."""
+        graph, events = self._history.get(Graph), self._history.events
+        waiting = [
+            at for one in losses_of(events[backward]) for at in graph.makers_of(one, backward)
+        ]
+        told: dict[int, None] = {}
+        for _ in range(MOST):
+            told |= dict.fromkeys(events[at].site for at in waiting)
+            waiting = [parent for at in waiting for parent in graph.parents(at)]
+        for number in list(told)[:MOST]:
+            yield Evidence("loss", self._history.site(number), "the loss is computed here")
+
+
+def at_line(site: Site, line: int) -> Site:
+    """Return a whole line of a site's file."""
+    return site._replace(line=line, end_line=line, column=0, end_column=0, expression="", target="")

@@ -1,0 +1,172 @@
+"""What stands in the text around a line: assignments, calls, conditions, returned values.
+
+These answers are only ever used to say where a reader should look; what is true of the program is
+decided by what was recorded.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tether.facts import Site
+from tether.source.syntax import Source
+
+MOST_LINES = 6
+"""Lines that one answer names."""
+
+_Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+
+
+def assigned(source: Source, name: str, line: int) -> int:
+    """Return the last line before `line` that assigns a plain name, in its scope; 0 for none."""
+    found = _assignment(source, name, line)
+    return 0 if found is None else found.lineno
+
+
+def calls_of(source: Source, method: str) -> list[tuple[int, int]]:
+    """Return the lines that call a method of this name, each with the line of the `if` around.
+
+    0 stands for no `if` in the same function.
+    """
+    return sorted(
+        (node.lineno, next(_conditions(source, node), 0))
+        for node in _nodes(source)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == method
+    )
+
+
+def gathered(source: Source, call: Site) -> list[int]:
+    """Return the lines at which the first argument of a call was put together.
+
+    Names are followed to what was assigned to them, three times over. A plain
+    ``model.parameters()`` was not put together.
+    """
+    node = source.node_at(call)
+    if not isinstance(node, ast.Call):
+        return []
+    given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "params")]
+    lines: dict[int, None] = {}
+    for _ in range(3):
+        names = [one for expression in given for one in _names(expression)]
+        places = [_assignment(source, name, call.end_line + 1) for name in names]
+        known = [one for one in places if one is not None and one.lineno not in lines]
+        lines |= dict.fromkeys(one.lineno for one in known)
+        given = [one.value for one in known if isinstance(one, ast.Assign)]
+    return list(lines)[:MOST_LINES]
+
+
+def returns(source: Source, line: int) -> list[int]:
+    """Return the lines that return from the function defined at a line."""
+    found = [one for one in _nodes(source) if isinstance(one, _Function) and one.lineno == line]
+    return _returning(found[0]) if found else []
+
+
+def returns_of(source: Source, kind: str, method: str) -> list[int]:
+    """Return the lines that return from a method of a class: ``Quantize``, ``backward``."""
+    for node in _nodes(source):
+        if isinstance(node, ast.ClassDef) and node.name == kind:
+            for one in node.body:
+                if isinstance(one, ast.FunctionDef) and one.name == method:
+                    return _returning(one)
+    return []
+
+
+def _returning(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[int]:
+    if isinstance(function, ast.Lambda):
+        return [function.body.lineno]
+    lines = {node.lineno for node in ast.walk(function) if isinstance(node, ast.Return)}
+    return sorted(lines)[:MOST_LINES]
+
+
+def deciders(source: Source, line: int) -> list[int]:
+    """Return the lines of the conditions that decide whether a line of a function is reached.
+
+    Those around it, and those before it that leave the function or the loop.
+    """
+    found: dict[int, None] = {}
+    for node in _nodes(source):
+        if not isinstance(node, ast.stmt) or node.lineno != line:
+            continue
+        found |= dict.fromkeys(_conditions(source, node))
+        inner: ast.AST = node
+        while not isinstance(inner, (*_Function, ast.Module)):
+            above = source.parent(inner)
+            if above is None:
+                break
+            found |= dict.fromkeys(_left_before(above, inner))
+            inner = above
+    return sorted(found)[:MOST_LINES]
+
+
+def _left_before(above: ast.AST, inner: ast.AST) -> Iterator[int]:
+    """Yield the conditions in a block, before a statement of it, under which the block is left."""
+    for statement in getattr(above, "body", ()) if not isinstance(above, ast.Module) else ():
+        if statement is inner:
+            return
+        if isinstance(statement, ast.If) and any(
+            isinstance(one, _LEAVES) for one in statement.body
+        ):
+            yield statement.test.lineno
+
+
+def _conditions(source: Source, node: ast.AST) -> Iterator[int]:
+    """Yield the lines of the conditions around a node, the nearest first, in its function."""
+    above = source.parent(node)
+    while above is not None and not isinstance(above, _Function):
+        if isinstance(above, (ast.If, ast.IfExp, ast.While)):
+            yield above.test.lineno
+        above = source.parent(above)
+
+
+def _assignment(source: Source, name: str, line: int) -> ast.Assign | ast.For | None:
+    """Return what last assigned a name, or an attribute of this name, before a line."""
+    scope = _scope(source, line)
+    places = [] if scope is None else list(ast.walk(scope))
+    found = [one for one in places if _assigns(one, name) and one.lineno < line]  # type: ignore[attr-defined]
+    if not found:  # an attribute may be set by another function
+        found = [one for one in _nodes(source) if _assigns(one, name, attribute=True)]
+    return max(found, key=lambda one: one.lineno, default=None)  # type: ignore[attr-defined,return-value]
+
+
+def _assigns(node: ast.AST, name: str, *, attribute: bool = False) -> bool:
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.For):
+        targets = [node.target]
+    else:
+        return False
+    parts = [one for target in targets for one in ast.walk(target)]
+    if any(isinstance(one, ast.Attribute) and one.attr == name for one in parts):
+        return True
+    return not attribute and any(isinstance(one, ast.Name) and one.id == name for one in parts)
+
+
+def _scope(source: Source, line: int) -> ast.AST | None:
+    """Return the innermost function around a line, else the module."""
+    around = [
+        node
+        for node in _nodes(source)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda one: one.lineno, default=source.tree)
+
+
+def _names(expression: ast.expr) -> Iterator[str]:
+    """Yield the names that an expression reads; of ``model.parameters()`` none."""
+    whole = expression.func if isinstance(expression, ast.Call) else None
+    if isinstance(whole, ast.Attribute) and whole.attr in ("parameters", "named_parameters"):
+        return
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def _nodes(source: Source) -> Iterator[ast.AST]:
+    return ast.walk(source.tree) if source.tree else iter(())
