@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
+from tether.operations.table import operation
 from tether.record.contents import memory_at
 from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
 SHARE = 0.02  # of the run's time that comparing may take
 ENTERED = 256  # storages on memory that NumPy owns, watched at a time
-_SHARING = {"numpy", "__array__", "__dlpack__"}
 
 
 class _Watch:
@@ -62,7 +62,7 @@ class ArrayWatch:
 
     def exported(self, name: str, event: int, tensors: list[torch.Tensor], result: Any) -> None:
         """Remember that the memory of ``tensors[0]`` has been handed out."""
-        if name not in _SHARING or not tensors:
+        if not tensors or operation(name).leaves not in ("array", "capsule"):
             return
         tape = self._tape
         storage = tape.who.storage_of(tensors[0])

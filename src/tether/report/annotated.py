@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tether.analysis.dataflow import NO_VALUES
 from tether.analysis.history import History
 from tether.facts import Event, Operand, Site
+from tether.operations.table import operation, shown
 from tether.report.compose import Findings
-from tether.report.copies import LEAVING, OPERATIONS, SHOWN, nbytes
+from tether.report.copies import nbytes
 from tether.report.filters import Selection, shown_path
 from tether.source.syntax import source_of
 
@@ -150,14 +150,14 @@ class _Annotation:
     def _tell(self, memory: int, event: Event, role: str) -> None:
         told = self.told[memory]
         if len(told) < 10 * MANY_STEPS:
-            told.setdefault((event.site, f"{role} {SHOWN.get(event.operation, event.operation)}"))
+            told.setdefault((event.site, f"{role} {shown(event.operation)}"))
 
     def _name(self, event: Event, site: Site) -> None:
         memory, scope = self.history.flow.memory, _scope_of(site)
         if site.target and event.inner in (-1, event.site):
             for one in event.results:
                 self.named[site.file, scope, site.target].add(memory(one))
-        if event.operation in NO_VALUES and event.operation != "backward":
+        if not operation(event.operation).carries and event.operation != "backward":
             return  # an optimizer's step reads all its tensors
         read = _operands(site.expression, event.operation)
         for name, one in zip(read, event.reads, strict=False):
@@ -172,7 +172,7 @@ class _Annotation:
         if event.writes:
             self._count(at, "written", event, sum(nbytes(one) for one in event.writes))
         views = [one for one in event.results if one.storage in before]
-        if views and not event.writes and event.operation not in OPERATIONS:
+        if views and not event.writes and not operation(event.operation).converts:
             self._count(at, "shares", event)
 
     def _count(self, at: Key, kind: Kind, event: Event, size: int = 0) -> None:
@@ -189,7 +189,7 @@ class _Annotation:
         """Add what the report's own table of copies says."""
         first: dict[Key, Event] = {}
         for event in self.trace.events:
-            if event.operation in OPERATIONS and event.site >= 0:
+            if event.site >= 0 and operation(event.operation).converts:
                 site = self.trace.sites[event.site]
                 first.setdefault((site.file, site.line), event)
         for row in self.about.copies:
@@ -355,7 +355,7 @@ def _cuts(event: Event) -> bool:
     """Whether gradients could have flowed back from the call and cannot."""
     if not any(one.requires_grad for one in event.reads):
         return False
-    if event.operation in LEAVING:
+    if operation(event.operation).exports:
         return True
     made = [one for one in event.results if _differentiable(one)]
     return bool(made) and not any(one.requires_grad for one in made) and not _gradient(event)
@@ -363,7 +363,7 @@ def _cuts(event: Event) -> bool:
 
 def _gradient(event: Event) -> bool:
     """Whether what a call returns are gradients, which no graph is asked of."""
-    return event.operation in ("grad.__get__", "autograd.grad", "backward", "step")
+    return operation(event.operation).gradients
 
 
 def _differentiable(operand: Operand) -> bool:

@@ -17,8 +17,8 @@ from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import UNKNOWN, Event, Site
 from tether.finding import Finding
+from tether.operations.table import operation
 from tether.report.compose import Findings
-from tether.report.copies import OPERATIONS
 from tether.report.filters import Selection
 from tether.report.gradients import Status
 from tether.report.stable_places import Key, key, plain
@@ -195,7 +195,12 @@ def _effects(about: Findings) -> dict[Place, Effect]:
     selection = about.selection or Selection(trace.folder)
     found = _copies(about)
     for event in trace.events:
-        if event.site < 0 or event.operation in OPERATIONS or not event.reads or not event.results:
+        if (
+            event.site < 0
+            or operation(event.operation).converts
+            or not event.reads
+            or not event.results
+        ):
             continue
         if event.inner not in (UNKNOWN, event.site) or history.inside(event, "backward") >= 0:
             continue  # what a library does between is its own affair

@@ -9,6 +9,7 @@ from typing import Any
 import tether
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
+from tether.operations.table import shown
 from tether.report.compare import Changed, Differences, Effect, Pair, Totals
 from tether.report.compose import (
     Findings,
@@ -17,7 +18,6 @@ from tether.report.compose import (
     finding_block,
     place,
 )
-from tether.report.copies import SHOWN
 from tether.report.document import (
     Block,
     Column,
@@ -166,9 +166,9 @@ def _where(pair: Pair, found: Differences) -> tuple[Site, tuple[Phrase, Phrase]]
     about = found.after if pair.after else found.before
     site = pair.one.site
     expression = Phrase(site.expression or site.target, "code")
-    operation = Phrase(SHOWN.get(pair.one.operation, pair.one.operation))
-    shown = shown_path(site.file, about.trace.folder)
-    return site._replace(file=shown), (expression, operation)
+    operation = Phrase(shown(pair.one.operation))
+    path = shown_path(site.file, about.trace.folder)
+    return site._replace(file=path), (expression, operation)
 
 
 def _copies(found: Differences) -> list[Block]:

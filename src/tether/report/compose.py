@@ -13,7 +13,8 @@ from tether.analysis.history import History
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Finding
-from tether.report.copies import SHOWN, Copy
+from tether.operations.table import shown
+from tether.report.copies import Copy
 from tether.report.document import (
     Block,
     Column,
@@ -377,7 +378,7 @@ def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
 def _copy_cells(row: Copy) -> tuple[Phrase, ...]:
     return (
         Phrase(row.site.expression or row.site.target, "code"),
-        Phrase(SHOWN.get(row.operation, row.operation)),
+        Phrase(shown(row.operation)),
         Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
         Phrase(row.gradient, "warning" if row.gradient == "cuts" else "plain"),
         Phrase(f"{row.count:,}"),
@@ -394,7 +395,7 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
     for site, made in by_site.items():
         names = Counter[str]()
         for row in made:
-            names[SHOWN.get(row.operation, row.operation)] += row.count
+            names[shown(row.operation)] += row.count
         said = (
             Phrase(site.expression, "code"),
             Phrase(", ".join(f"{count:,} {name}" for name, count in names.most_common(4))),

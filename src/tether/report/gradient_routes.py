@@ -14,8 +14,8 @@ from tether.analysis.dataflow import Edge
 from tether.analysis.gradient_paths import follow
 from tether.analysis.history import History
 from tether.facts import Site
+from tether.operations.table import shown
 from tether.report.compose import Findings
-from tether.report.copies import SHOWN
 from tether.report.gradients import Gradient
 
 MANY_STOPS = 60
@@ -135,7 +135,7 @@ class _Walk:
         for position in way:
             event = self.history.events[position]
             site = self.history.site_of(event)
-            operation = SHOWN.get(event.operation, event.operation)
+            operation = shown(event.operation)
             last = stops[-1] if stops else None
             cut = position in cutting
             if last and (last.operation, last.site, last.cut) == (operation, site, cut):

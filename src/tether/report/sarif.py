@@ -14,8 +14,8 @@ from urllib.parse import quote
 import tether
 from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
+from tether.operations.table import shown
 from tether.report.compose import Findings
-from tether.report.copies import SHOWN
 from tether.report.filters import shown_path
 from tether.report.gaps import gap_rows
 from tether.report.stable_places import fingerprint, key
@@ -162,8 +162,8 @@ class _Results:
         """Return the places of the story; the finding's own is always one of them."""
         ends = list(finding.evidence)
         if not any(one.site[:5] == finding.site[:5] for one in ends):
-            shown = SHOWN.get(finding.operation, finding.operation)
-            ends.insert(0, Evidence("", finding.site, f"{shown} here" if shown else finding.slug))
+            called = shown(finding.operation)
+            ends.insert(0, Evidence("", finding.site, f"{called} here" if called else finding.slug))
         return ends
 
     def _fingerprint(self, finding: Finding) -> str:

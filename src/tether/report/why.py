@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tether.facts import Event, Operand
 from tether.operations import rule_for, say
+from tether.operations.table import shown
 from tether.report.compose import Findings, counted, excerpt, finding_block
-from tether.report.copies import SHOWN
 from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
 from tether.report.gradients import shortest_names
 from tether.report.text import render
@@ -135,7 +135,7 @@ def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
 
 def _roles(event: Event, tensors: AbstractSet[int], storages: AbstractSet[int]) -> Iterator[str]:
     """Yield what an event did to the tensors, in words."""
-    operation = SHOWN.get(event.operation, event.operation)
+    operation = shown(event.operation)
     read = any(operand.tensor in tensors for operand in event.reads)
     if _any(event.writes, tensors):
         yield f"written by {operation}"

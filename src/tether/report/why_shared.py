@@ -15,17 +15,14 @@ from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations import rule_for, say
+from tether.operations.table import operation, shown
 from tether.regions import overlaps
 from tether.report.compose import Findings, counted, excerpt
-from tether.report.copies import SHOWN
 from tether.report.document import Block, Chain, Excerpt, Heading, Paragraph, Phrase
 
 MANY_CHAINS = 4
 MANY_PLACES = 4
 """Places of writes, and of reads, that one chain shows."""
-
-_MOVES = frozenset({"data.__set__", "set_", "swap_tensors"})
-"""Calls that put another tensor's memory under one that is there already."""
 
 
 class Tie(NamedTuple):
@@ -66,7 +63,11 @@ def _moved(history: History, tensor: int) -> Tie | None:
     memory = history.flow.memory
     for at in reversed(history.on_storage(now)):
         event = history.events[at]
-        if event.operation in _MOVES and len(event.reads) == 2 and event.reads[0].tensor == tensor:
+        if (
+            operation(event.operation).rebinds
+            and len(event.reads) == 2
+            and event.reads[0].tensor == tensor
+        ):
             source = event.reads[1]
             if source.tensor != tensor and memory(source) == memory(now):
                 return Tie(at, tensor, source.tensor)
@@ -171,11 +172,11 @@ def _told(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Iterat
 
 def _way(event: Event, source: str) -> str:
     """Say how a call put one tensor on the memory of another."""
-    operation = _operation(event)
-    if event.operation in _MOVES:
-        return f"put on the memory of {source} by {operation}"
+    call = _operation(event)
+    if operation(event.operation).rebinds:
+        return f"put on the memory of {source} by {call}"
     said = say(event) if event.results and rule_for(event.operation) is not None else ""
-    return f"made of {source} by {operation} ({said or 'shares its memory'})"
+    return f"made of {source} by {call} ({said or 'shares its memory'})"
 
 
 def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Iterator[Excerpt]:
@@ -201,14 +202,14 @@ def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Itera
                 event = history.events[at]
                 reads[event.site, _operation(event)].append(operand.tensor)
     for places, done in ((writes, "written"), (reads, "read")):
-        for (site, operation), touched in list(places.items())[:MANY_PLACES]:
+        for (site, call), touched in list(places.items())[:MANY_PLACES]:
             times = len(touched) // max(1, len(set(touched)))
-            said = f"{_called(history, touched)} {done} by {operation}"
+            said = f"{_called(history, touched)} {done} by {call}"
             yield _excerpt(site, said + (f", {times:,} times" if times > 1 else ""), about)
 
 
-def _seen(written: Operand, shown: Operand) -> bool:
-    return written.storage != shown.storage or overlaps(written, shown)
+def _seen(written: Operand, read: Operand) -> bool:
+    return written.storage != read.storage or overlaps(written, read)
 
 
 def _by(event: Event) -> str:
@@ -218,7 +219,7 @@ def _by(event: Event) -> str:
 
 
 def _operation(event: Event) -> str:
-    return SHOWN.get(event.operation, event.operation)
+    return shown(event.operation)
 
 
 def _called(history: History, tensors: Iterable[int]) -> str:

@@ -6,18 +6,11 @@ import ast
 import re
 
 from tether.facts import Site, Trace
+from tether.operations.table import operation
 from tether.source.syntax import Source, read, source_of
 
 LONGEST = 2000
 """Characters of an expression that are kept. Nobody reads a longer one; the site has its place."""
-
-SAME_VALUE = frozenset(
-    {"detach", "clone", "data", "numpy", "contiguous", "pin_memory", "share_memory_"}
-    | {"to", "cpu", "cuda", "float", "double", "half", "bfloat16", "type", "type_as"}
-)
-"""Methods and attributes whose result is the same values: in ``y = x.clone().to(d)`` both calls
-make y. Any other method makes something else: the product in ``loss = (a * b).sum()`` is no loss.
-"""
 
 WRAPPERS = frozenset({"Parameter", "Buffer", "Variable"})
 """Calls that give a tensor a role: in ``self.h0 = nn.Parameter(torch.zeros(3))`` both make h0."""
@@ -77,23 +70,11 @@ def _column(line: str, offset: int) -> int:
 _SWITCH = re.compile(r"grad|inference_mode")
 
 
-def name_at(site: Site) -> str:
-    """Return what a reader would call the value made at a site: its variable, or the expression.
-
-    The place (``train.py:14``) where the source is not known.
-    """
-    if site.target and "," not in site.target:
-        return site.target
-    if site.expression:
-        return site.expression if len(site.expression) <= 60 else site.expression[:57] + "..."
-    return f"{site.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{site.line}"
-
-
 def target_of(node: ast.AST, source: Source) -> str:
     """Return the text of what the value of `node` is assigned to, "" when to nothing.
 
     Only where the value itself arrives there: through parentheses, a conditional, an await, a
-    method of `SAME_VALUE`, an in-place method (it returns the tensor it wrote) or a wrapper.
+    method that keeps the value, an in-place method (it returns the tensor it wrote) or a wrapper.
     """
     if isinstance(node, ast.AugAssign):
         return source.text_of(node.target)
@@ -129,8 +110,12 @@ def target_of(node: ast.AST, source: Source) -> str:
 
 
 def _keeps_value(method: str) -> bool:
+    """Whether a method or attribute gives the same values: in ``y = x.clone().to(d)`` both make y.
+
+    Any other makes something else: the product in ``loss = (a * b).sum()`` is no loss.
+    """
     in_place = method.endswith("_") and not method.endswith("__")
-    return in_place or method in SAME_VALUE
+    return in_place or operation(method).same or operation(f"{method}.__get__").same
 
 
 def _matching_target(values: ast.Tuple, place: int, source: Source) -> str:
