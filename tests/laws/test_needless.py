@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lengths import programs as programs_to_try
 from tether.analysis.copy_needs import needs
 from tether.analysis.history import History
-from tether.measure.rerun import Change, TrialSession
+from tether.measure.rerun import CallChange, TrialSession
 from tether.record.session import Session
 from tether.report.recording import prepare
 
@@ -107,7 +107,7 @@ def test_a_needless_copy_can_go(program):
     prepare(trace)
     history = History(trace)
     changes = [
-        Change("drop", operation, history.site(site)[:5])
+        CallChange("drop", operation, history.site(site)[:5])
         for (site, _, operation), need in needs(history).items()
         if need.needed == "no" and not need.relaid
     ]

@@ -22,7 +22,7 @@ from tether.source.edits import apply, by_file, diff
 
 
 @dataclass
-class Change:
+class ChangedFile:
     """One file, before and after."""
 
     path: str
@@ -37,7 +37,7 @@ class Change:
 class Repairs:
     """What can be repaired by editing the program's text."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ChangedFile] = field(default_factory=list)
     findings: int = 0  # repaired by the changes
     unsafe: int = 0  # that have edits, none of them proven safe
     refused: list[str] = field(default_factory=list)  # files that cannot be edited, and why
@@ -66,7 +66,7 @@ def repairs(recording: Recording, *, unsafe: bool) -> Repairs:
         if _plain(text) != _plain(ran):
             found.refused.append(f"{shown} is not the text that ran; it was left as it is")
             continue
-        found.changes.append(Change(path, shown, text, apply(text, edits), encoding, raw))
+        found.changes.append(ChangedFile(path, shown, text, apply(text, edits), encoding, raw))
     changed = {one.path for one in found.changes}
     found.findings = sum(
         any(edit.file in changed for edit in one.fix.edits)

@@ -89,7 +89,7 @@ PLAIN_WORLD = World()
 """Neither CUDA nor ml_dtypes."""
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One call, by the name under which `tether.copying.copy` knows it, and why it is made."""
 
     call: str
@@ -99,7 +99,7 @@ class Step(NamedTuple):
 class Plan(NamedTuple):
     """The calls that make the copy, in order, and the ties that the result then has."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     memory: str
     grad: str
 
@@ -214,11 +214,11 @@ def _shared(intent: Intent, subject: Subject, world: World) -> Plan:
         )
     if intent.non_blocking:
         raise Refused("sharing copies nothing that could be waited for", "leave non_blocking out")
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     if intent.grad == "cut":
-        steps.append(Step("detach", "the same bytes, outside of the gradient graph"))
+        steps.append(PlanStep("detach", "the same bytes, outside of the gradient graph"))
     else:
-        steps.append(Step("alias", "a new tensor on the same bytes, inside the gradient graph"))
+        steps.append(PlanStep("alias", "a new tensor on the same bytes, inside the gradient graph"))
     if intent.to != "torch":
         if subject.device != "cpu" and intent.to == "numpy":
             raise Refused(f"NumPy cannot reach memory of {subject.device}", own)
@@ -237,10 +237,10 @@ def _shared(intent: Intent, subject: Subject, world: World) -> Plan:
 
 def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
     """Plan a result on bytes of its own. Exactly one step makes them."""
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     foreign = intent.to != "torch"
     if intent.grad == "cut" and subject.requires_grad:
-        steps.append(Step("detach", "cut first, so that the copy leaves no node in the graph"))
+        steps.append(PlanStep("detach", "cut first, so that the copy leaves no node in the graph"))
     moves, converts = _moves(intent, subject), _converts(intent, subject)
     device = intent.device or subject.device
     if intent.to == "numpy":
@@ -258,39 +258,39 @@ def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
     if dense and not intent.dense:
         raise Refused(f"{intent.to} has no {subject.layout} layout", "use dense=True")
     if dense:
-        steps.append(Step("dense", f"{subject.layout} written out, zeros and all"))
+        steps.append(PlanStep("dense", f"{subject.layout} written out, zeros and all"))
     pooled = device == "cpu" and subject.plain and (subject.layout == "strided" or dense)
     if moves:
         why = f"from {subject.device} to {device}"
         why += f", as {intent.dtype}" if converts else ""
-        steps.append(Step("move", why + (", into page-locked memory" if intent.pinned else "")))
+        steps.append(PlanStep("move", why + (", into page-locked memory" if intent.pinned else "")))
     elif converts:
-        steps.append(Step("convert", f"from {subject.dtype} to {intent.dtype}, a copy already"))
+        steps.append(PlanStep("convert", f"from {subject.dtype} to {intent.dtype}, a copy already"))
     elif dense:
         pass  # to_dense has made new memory
     elif pooled and intent.grad == "cut":
-        steps.append(Step("clone", "own memory, from the pool when it is large"))
+        steps.append(PlanStep("clone", "own memory, from the pool when it is large"))
     else:
-        steps.append(Step("clone", "own memory, with a node in the graph where there is one"))
+        steps.append(PlanStep("clone", "own memory, with a node in the graph where there is one"))
     if _reformats(intent, subject) and (moves or converts or dense):
-        steps.append(Step("reformat", f"into {intent.memory_format} order"))
+        steps.append(PlanStep("reformat", f"into {intent.memory_format} order"))
     if foreign and (subject.conj or subject.neg):
-        steps.append(Step("resolve", "the values written out, since no such bit exists there"))
+        steps.append(PlanStep("resolve", "the values written out, since no such bit exists there"))
     if intent.pinned and not moves:
-        steps.append(Step("pin", "page-locked, so that the device can read it directly"))
+        steps.append(PlanStep("pin", "page-locked, so that the device can read it directly"))
     if foreign:
         steps += _exported(intent, intent.dtype or subject.dtype, world)
     if intent.non_blocking:
-        steps.append(Step("pending", "handed out only after the transfer is known to be done"))
+        steps.append(PlanStep("pending", "handed out only after the transfer is known to be done"))
     return Plan(tuple(steps), "own", intent.grad)
 
 
-def _exported(intent: Intent, dtype: str, world: World) -> list[Step]:
+def _exported(intent: Intent, dtype: str, world: World) -> list[PlanStep]:
     if intent.to == "dlpack":
-        return [Step("dlpack", "as a DLPack capsule on those bytes")]
+        return [PlanStep("dlpack", "as a DLPack capsule on those bytes")]
     steps = []
     if dtype in NUMPY_DTYPES:
-        steps.append(Step("numpy", "as an array on those bytes"))
+        steps.append(PlanStep("numpy", "as an array on those bytes"))
     elif dtype not in EXTENSION_DTYPES:
         raise Refused(f"NumPy has no {dtype}", 'name a dtype it has, as dtype="float32"')
     elif not world.ml_dtypes:
@@ -299,9 +299,9 @@ def _exported(intent: Intent, dtype: str, world: World) -> list[Step]:
             'install ml_dtypes, which adds it, or name a dtype it has, as dtype="float32"',
         )
     else:
-        steps.append(Step("ml_dtypes", f"as an array of ml_dtypes.{EXTENSION_DTYPES[dtype]}"))
+        steps.append(PlanStep("ml_dtypes", f"as an array of ml_dtypes.{EXTENSION_DTYPES[dtype]}"))
     if intent.readonly:
-        steps.append(Step("readonly", "the array refuses writes"))
+        steps.append(PlanStep("readonly", "the array refuses writes"))
     return steps
 
 
@@ -341,7 +341,7 @@ def _into(intent: Intent, subject: Subject, target: Target | None) -> Plan:
         raise Refused("`out` is read-only", "give an out that can be written")
     if intent.memory_format != "preserve" or intent.pinned:
         raise Refused("`out` has its layout and its kind of memory", "leave them away")
-    steps = [Step("write", "into the memory of out, gradients cut")]
+    steps = [PlanStep("write", "into the memory of out, gradients cut")]
     if intent.non_blocking:
-        steps.append(Step("pending", "handed out only after the transfer is known to be done"))
+        steps.append(PlanStep("pending", "handed out only after the transfer is known to be done"))
     return Plan(tuple(steps), "own", "cut")

@@ -87,7 +87,7 @@ class Description(NamedTuple):
         return "\n".join(lines + ([f"  note: {self.note}"] if self.note else []))
 
 
-class Layout(NamedTuple):
+class TensorLayout(NamedTuple):
     """Where the elements of a strided tensor lie: addresses and distances in bytes."""
 
     device: str
@@ -107,16 +107,16 @@ class Layout(NamedTuple):
         return expected == self.end - self.start
 
 
-def layout_of(x: torch.Tensor) -> Layout:
+def layout_of(x: torch.Tensor) -> TensorLayout:
     """Return where `x` lies. Does not un-share copy-on-write memory, as `data_ptr` would."""
     item = x.element_size()
     start = data_address(x) + int(x.storage_offset()) * item
     if x.numel() == 0:
-        return Layout(str(x.device), start, start, (), item)
+        return TensorLayout(str(x.device), start, start, (), item)
     pairs = zip(x.shape, x.stride(), strict=True)
     dims = tuple((size, stride * item) for size, stride in pairs if size > 1 and stride)
     end = start + item + sum((size - 1) * stride for size, stride in dims)
-    return Layout(str(x.device), start, end, dims, item)
+    return TensorLayout(str(x.device), start, end, dims, item)
 
 
 def overlaps_itself(x: torch.Tensor) -> bool:
@@ -156,7 +156,7 @@ def common_bytes(a: torch.Tensor, b: torch.Tensor) -> int | None:
     return _marked(one, two)
 
 
-def _marked(one: Layout, two: Layout) -> int | None:
+def _marked(one: TensorLayout, two: TensorLayout) -> int | None:
     """Count common bytes by marking the places of both, in the largest unit that fits."""
     low, high = min(one.start, two.start), max(one.end, two.end)
     distances = [stride for _, stride in one.dims + two.dims]
@@ -167,7 +167,7 @@ def _marked(one: Layout, two: Layout) -> int | None:
     return int(torch.logical_and(*marks).sum()) * unit
 
 
-def _marks(place: Layout, low: int, count: int, unit: int) -> torch.Tensor:
+def _marks(place: TensorLayout, low: int, count: int, unit: int) -> torch.Tensor:
     marks = torch.zeros(count, dtype=torch.bool, device="cpu")
     dims = [*place.dims, (place.itemsize // unit, unit)]
     sizes = [size for size, _ in dims]

@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 import torch
 
 from tether.measure import probe
-from tether.operations.rule import Effect, Rule, Source
+from tether.operations.rule import Effect, Given, Rule
 
 Status = Literal["verified", "different", "not tried"]
 
 
-class Verdict(NamedTuple):
+class TriedRule(NamedTuple):
     """What became of one rule on this build of PyTorch."""
 
     slug: str
@@ -36,7 +36,7 @@ def verify(
     *,
     cache: Path | None = None,
     progress: Callable[[Rule], None] = lambda _: None,
-) -> list[Verdict]:
+) -> list[TriedRule]:
     """Try every rule on `device` and return one verdict each, in order.
 
     `cache` is a folder in which verdicts are kept by build of PyTorch, device and rule; None tries
@@ -53,14 +53,14 @@ def verify(
     return verdicts
 
 
-def try_rule(rule: Rule, device: str = "cpu") -> Verdict:
+def try_rule(rule: Rule, device: str = "cpu") -> TriedRule:
     """Try one rule on every source it makes sense for."""
     reason = _missing(rule)
     if reason:
-        return Verdict(rule.slug, "not tried", 0, (reason,))
+        return TriedRule(rule.slug, "not tried", 0, (reason,))
     tried = 0
     seen: list[str] = []
-    cases: dict[Effect, Source] = {}
+    cases: dict[Effect, Given] = {}
     for source in probe.sources(rule, device):
         effect = rule.effect(source)
         if effect is None:
@@ -74,11 +74,11 @@ def try_rule(rule: Rule, device: str = "cpu") -> Verdict:
         if device.startswith("cuda"):
             seen += _wait_differences(rule, cases)
     if not tried:
-        return Verdict(rule.slug, "not tried", 0, (f"it has no case for {device}",))
-    return Verdict(rule.slug, "different" if seen else "verified", tried, tuple(seen))
+        return TriedRule(rule.slug, "not tried", 0, (f"it has no case for {device}",))
+    return TriedRule(rule.slug, "different" if seen else "verified", tried, tuple(seen))
 
 
-def differences(effect: Effect, source: Source, rule: Rule) -> list[str]:
+def differences(effect: Effect, source: Given, rule: Rule) -> list[str]:
     """Compare what the rule says of this source with what is seen; one line per difference."""
     seen = probe.observe(rule, source)
     if effect.raises or seen.raises:
@@ -100,7 +100,7 @@ def _is_said(seen: str, said: str) -> bool:
     return kind in kinds.split("|") and words in text
 
 
-def expected(effect: Effect, source: Source, seen: probe.Seen) -> probe.Seen:
+def expected(effect: Effect, source: Given, seen: probe.Seen) -> probe.Seen:
     """Say what an experiment must see if the effect holds.
 
     `seen` tells only which questions could be asked (an array has no leaf, a source that does not
@@ -128,7 +128,7 @@ def expected(effect: Effect, source: Source, seen: probe.Seen) -> probe.Seen:
     )
 
 
-def words(source: Source) -> str:
+def words(source: Given) -> str:
     """Say in words what kind of tensor a source is."""
     kind = "leaf requiring grad" if source.leaf else "inner node"
     return ", ".join(
@@ -146,7 +146,7 @@ def cache_folder() -> Path:
     return Path(base) / "tether" / "rulebook"
 
 
-def _allocation_differences(rule: Rule, cases: dict[Effect, Source]) -> list[str]:
+def _allocation_differences(rule: Rule, cases: dict[Effect, Given]) -> list[str]:
     found = []
     for effect, source in cases.items():
         if effect.raises or effect.allocations < 0:
@@ -159,7 +159,7 @@ def _allocation_differences(rule: Rule, cases: dict[Effect, Source]) -> list[str
     return found
 
 
-def _wait_differences(rule: Rule, cases: dict[Effect, Source]) -> list[str]:
+def _wait_differences(rule: Rule, cases: dict[Effect, Given]) -> list[str]:
     found = []
     for effect, source in cases.items():
         if not effect.raises and (waited := probe.waits(rule, source)) != effect.waits:
@@ -193,14 +193,14 @@ class _Cache:
             except (OSError, ValueError):  # a cache that cannot be read is no cache
                 self.known = {}
 
-    def get(self, rule: Rule) -> Verdict | None:
+    def get(self, rule: Rule) -> TriedRule | None:
         kept = self.known.get(_digest(rule))
         if not isinstance(kept, list) or len(kept) != 4:
             return None
         slug, status, tried, seen = kept
-        return Verdict(slug, status, tried, tuple(seen))  # type: ignore[arg-type]
+        return TriedRule(slug, status, tried, tuple(seen))  # type: ignore[arg-type]
 
-    def put(self, rule: Rule, verdict: Verdict) -> None:
+    def put(self, rule: Rule, verdict: TriedRule) -> None:
         if verdict.status != "not tried":  # what is missing may be there the next time
             self.known[_digest(rule)] = list(verdict)
 
@@ -223,4 +223,4 @@ def _code() -> str:
     return Path(probe.__file__).read_text() + Path(__file__).read_text()
 
 
-__all__ = ["Verdict", "cache_folder", "try_rule", "verify"]
+__all__ = ["TriedRule", "cache_folder", "try_rule", "verify"]

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[[Sequence[list[Any]], float], Outcome]
-"""Runs the program with some changes (rows of `tether.measure.rerun.Change`), within a time."""
+"""Runs the program with some changes (rows of `tether.measure.rerun.CallChange`), within a time."""
 
 
 def prove(

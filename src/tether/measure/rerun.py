@@ -47,7 +47,7 @@ Position = tuple[str, int, int, int, int]
 """File, line, column, end line, end column."""
 
 
-class Change(NamedTuple):
+class CallChange(NamedTuple):
     """One place where a call is made in another way."""
 
     kind: str  # "drop": the source instead of its copy; "insert": a copy of what is returned;
@@ -65,7 +65,7 @@ class Value(NamedTuple):
     sum: str  # of its bytes, shape and dtype; "" where they cannot be read
 
 
-class Seen(NamedTuple):
+class TrialOutput(NamedTuple):
     """Everything that one trial handed out."""
 
     values: list[Value]
@@ -93,7 +93,7 @@ class Values:
 class Trial(Listener):
     """A listener that records nothing: it changes the chosen calls, and sums up what leaves."""
 
-    def __init__(self, recorder: Any, thread: int, changes: Sequence[Change], values: Values):
+    def __init__(self, recorder: Any, thread: int, changes: Sequence[CallChange], values: Values):
         super().__init__(recorder, thread)
         self.changes = changes
         self.values = values
@@ -220,7 +220,7 @@ class _Gradients(GradientLog):
 class TrialSession(Session):
     """A session whose listeners try a program with changes."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[CallChange]) -> None:
         super().__init__()
         self.changes = tuple(changes)
         self.values = Values()
@@ -232,11 +232,11 @@ class TrialSession(Session):
         self.trials.append(one)
         return one
 
-    def seen(self, exit_code: int = 0, error: str = "") -> Seen:
+    def seen(self, exit_code: int = 0, error: str = "") -> TrialOutput:
         """Return everything that was handed out, once the session has stopped."""
         applied = [sum(one.applied[n] for one in self.trials) for n in range(len(self.changes))]
         spent = [sum(one.spent[n] for one in self.trials) for n in range(len(self.changes))]
-        return Seen(self.values.found, applied, spent, exit_code, error)
+        return TrialOutput(self.values.found, applied, spent, exit_code, error)
 
 
 # -- a call in its cheap form ----------------------------------------------------------------------
@@ -322,7 +322,7 @@ def main(order: str) -> int:
     given = json.loads(Path(order).read_text("utf-8"))
     program = running.Program(given["kind"], given["target"], tuple(given["arguments"]))
     changes = [
-        Change(one[0], one[1], tuple(one[2]), tuple(one[3]) if one[3] else None)
+        CallChange(one[0], one[1], tuple(one[2]), tuple(one[3]) if one[3] else None)
         for one in given["changes"]
     ]
     session = TrialSession(changes)

@@ -21,7 +21,7 @@ import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 
 from tether.facts import GRAD_ON, RAISED, UNKNOWN
-from tether.record.altered import AlteredLog, Answer
+from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_watch import ArrayWatch
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
@@ -44,7 +44,7 @@ _boolean = next(  # of F.max_pool2d and the like: return_indices or not
     _handle,  # a torch that does without it
 )
 _decorators = torch.utils._contextlib.__file__  # where ``@torch.no_grad()`` wraps functions
-_NOTHING: list[Answer] = []
+_NOTHING: list[NodeAnswer] = []
 _NO_DETAIL = 0  # number of the empty string in every log
 _FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
 _getframe = sys._getframe

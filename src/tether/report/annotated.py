@@ -47,7 +47,7 @@ class Mark:
     bytes: int = 0
 
 
-class Step(NamedTuple):
+class ChainPlace(NamedTuple):
     """One place of a chain: what happened to the memory there."""
 
     role: str
@@ -55,7 +55,7 @@ class Step(NamedTuple):
     here: bool  # it is the line whose chain this is
 
 
-class Span(NamedTuple):
+class NameSpan(NamedTuple):
     """A stretch of a line, characters from 0, that names memory."""
 
     start: int
@@ -64,11 +64,11 @@ class Span(NamedTuple):
 
 
 @dataclass
-class Line:
+class LineMarks:
     """What is known of one line."""
 
     marks: dict[Kind, Mark] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ChainPlace] = field(default_factory=list)
     more: int = 0  # steps left out
     groups: tuple[int, ...] = ()
     meant: list[tuple[int, int]] = field(default_factory=list)  # expressions of verdicts
@@ -82,8 +82,8 @@ class File:
     path: str
     shown: str
     text: str
-    lines: dict[int, Line]
-    names: dict[int, list[Span]]
+    lines: dict[int, LineMarks]
+    names: dict[int, list[NameSpan]]
 
 
 def annotated(about: Findings) -> list[File]:
@@ -97,7 +97,7 @@ class _Annotation:
         self.trace = about.trace
         self.history: History = about.history
         self.selection = about.selection or Selection(about.trace.folder)
-        self.lines: dict[Key, Line] = defaultdict(Line)
+        self.lines: dict[Key, LineMarks] = defaultdict(LineMarks)
         # What happened to each memory: (site, role) in the order in which it first did.
         self.told: dict[int, dict[tuple[int, str], None]] = defaultdict(dict)
         self.touched: dict[int, set[Key]] = defaultdict(set)
@@ -222,7 +222,7 @@ class _Annotation:
             line = self.lines[at]
             told = dict.fromkeys(one for memory in memories for one in self.told[memory])
             steps = [
-                Step(role, sites[number], (sites[number].file, sites[number].line) == at)
+                ChainPlace(role, sites[number], (sites[number].file, sites[number].line) == at)
                 for number, role in _joined(told)
             ]
             line.steps, line.more = steps[:MANY_STEPS], max(0, len(steps) - MANY_STEPS)
@@ -246,7 +246,7 @@ class _Annotation:
 
     def _names(
         self, file: str, text: str, groups: dict[int, int]
-    ) -> Iterator[tuple[int, list[Span]]]:
+    ) -> Iterator[tuple[int, list[NameSpan]]]:
         """Yield the names of each line that lies in a scope where they name memory."""
         by_scope: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
         for (where, scope, name), memories in self.named.items():
@@ -263,11 +263,11 @@ class _Annotation:
             if not known or len(content) > 2_000:
                 continue
             spans = [
-                Span(match.start(), match.end(), known[match[0]])
+                NameSpan(match.start(), match.end(), known[match[0]])
                 for match in _DOTTED.finditer(content)
                 if match[0] in known
             ] + [
-                Span(match.start(), match.start() + len(part), known[part])
+                NameSpan(match.start(), match.start() + len(part), known[part])
                 for match in _DOTTED.finditer(content)
                 if match[0] not in known and (part := _longest(match[0], known))
             ]

@@ -10,7 +10,7 @@ import tether
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.operations.table import shown
-from tether.report.compare import Changed, Differences, Effect, Pair, Totals
+from tether.report.compare import Changed, Differences, Pair, PlaceEffect, Totals
 from tether.report.compose import (
     Findings,
     by_line,
@@ -134,7 +134,7 @@ def _ties(found: Differences) -> list[Block]:
     return blocks
 
 
-def _tie_phrase(effect: Effect | None) -> Phrase:
+def _tie_phrase(effect: PlaceEffect | None) -> Phrase:
     words = [word for word in effect.ties if word] if effect else []
     return Phrase(", ".join(words), "strong" if "shares" in words or "cuts" in words else "plain")
 
@@ -289,7 +289,7 @@ def to_json(found: Differences) -> dict[str, Any]:
     }
 
 
-def _effect(effect: Effect, folder: str) -> dict[str, Any]:
+def _effect(effect: PlaceEffect, folder: str) -> dict[str, Any]:
     memory, gradient = effect.ties
     return {
         "site": site_values(effect.site, folder),

@@ -87,7 +87,7 @@ class Flow:
         for _ in range(ROUNDS):
             self.grown = set()
             for scope in waiting:
-                _Walk(self, scope).walk()
+                _FunctionWalk(self, scope).walk()
             waiting = [scope for scope in self.scopes if scope.mentions & self.grown]
             if not waiting:
                 break
@@ -185,7 +185,7 @@ def _named(held: Held, name: str) -> Held:
     return dict.fromkeys(held, name)
 
 
-class _Walk:
+class _FunctionWalk:
     """One walk through one function with what its local names hold."""
 
     def __init__(self, flow: Flow, scope: Scope) -> None:
