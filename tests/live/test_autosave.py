@@ -200,7 +200,7 @@ def test_kill_9_leaves_all_but_the_last_second(tmp_path):
 def test_a_program_that_closes_every_file_and_goes_away(tmp_path):
     (tmp_path / "away").mkdir()
     inside = (
-        'if step == 20: time.sleep(1.5); old = log; os.closerange(3, 100); log = open("steps", "a", buffering=1); '
+        'if step == 20: time.sleep(1.5)\n    if step == 40: old = log; os.closerange(3, 100); log = open("steps", "a", buffering=1); '
         'os.remove(__file__); os.chdir("away")'
     )
     steps = killed_after(4.5, tmp_path, inside)

@@ -27,8 +27,7 @@ print("done")
 def python(folder, *arguments, strict=True):
     """Run Python as a user does; the outputs are bytes."""
     environment = {**os.environ, "TETHER_STRICT": "1" if strict else ""}
-    run = warm.fresh if arguments[-1].endswith(".pyz") else warm.python
-    return run(*arguments, folder=folder, env=environment, text=False)
+    return warm.python(*arguments, folder=folder, env=environment, text=False)
 
 
 def both(folder, *program):

@@ -297,6 +297,10 @@ def _run(arguments: list[str]) -> None:
         sys.modules.pop(rest[0], None)
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         return
+    if not first.endswith((".py", "-c")):  # an archive with a `__main__`
+        sys.argv = arguments
+        runpy.run_path(first, run_name="__main__")
+        return
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     if first == "-c":
