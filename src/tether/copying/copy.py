@@ -305,7 +305,7 @@ def _refuse_for_out(intent: Intent) -> None:
 
 def _refuse_for_numpy(obj: Any, found: trees.Found, intent: Intent) -> None:
     if intent.device not in {"", "cpu"} and intent.memory == "own":
-        raise Refused("NumPy lives in host memory", 'use device="cpu" or leave device out')
+        raise Refused("NumPy lives in host memory", 'use device="cpu" or omit device')
     if found.flat:
         return
     if isinstance(obj, torch.nn.Module) or any(

@@ -209,14 +209,14 @@ def _copy_group(group: Group, intent: Intent) -> list[torch.Tensor]:
     if any(plan.memory_format != "preserve" for plan in plans):
         raise Refused(
             "views of one storage cannot be put in another memory format and stay its views",
-            "leave memory_format away, or copy these tensors apart",
+            "omit memory_format, or copy these tensors apart",
         )
     target = getattr(torch, plans[0].dtype) if plans[0].dtype else None
     dtypes = set(map(_dtype_of, group.members))
     if len(set(plans)) > 1 or (target is not None and len(dtypes) > 1):
         raise Refused(
             "views of one storage with several dtypes cannot be converted and stay its views",
-            "leave dtype away, or copy these tensors apart",
+            "omit dtype, or copy these tensors apart",
         )
     root, starts = _common_root(group.members)
     unit = group.members[0].dtype if target is not None else torch.uint8
