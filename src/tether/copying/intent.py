@@ -277,45 +277,51 @@ def _refuse_foreign_bytes(intent: Intent, subject: Subject, own: str) -> None:
 def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
     """Plan a result on bytes of its own. Exactly one step makes them."""
     foreign = intent.to != "torch"
-    host = intent.to == "numpy"
-    device = "cpu" if host else intent.device or subject.device
-    moves = subject.device != "cpu" if host else _moves(intent, subject)
+    device = _other_device(intent, subject)
     dense = subject.layout != "strided" and (intent.dense or foreign)
-    _refuse(
-        _Rule(
-            host and intent.device not in ("", "cpu"),
-            "NumPy lives in host memory",
-            'use device="cpu" or omit device',
-        ),
-        _Rule(
-            subject.device == "meta" and (moves or foreign),
-            "a meta tensor has no values",
-            "make one of its shape, as torch.empty_like",
-        ),
-        _Rule(
-            dense and subject.layout in RAGGED,
-            "the rows of a nested tensor differ in length",
-            "copy its unbind(), or torch.nested.to_padded_tensor(x, 0.0)",
-        ),
-        _Rule(
-            dense and not intent.dense,
-            f"{intent.to} has no {subject.layout} layout",
-            "use dense=True",
-        ),
-    )
+    _refuse(*_unownable(intent, subject, moves=device != "", dense=dense))
     steps: list[PlanStep] = []
     if intent.grad == "cut" and subject.requires_grad:
         steps.append(PlanStep("detach", "cut first, so that the copy leaves no node in the graph"))
     if dense:
         steps.append(PlanStep("dense", f"{subject.layout} written out, zeros and all"))
-    steps += _made(intent, subject, device if moves else "", dense=dense)
+    steps += _made(intent, subject, device, dense=dense)
     if foreign and (subject.conj or subject.neg):
         steps.append(PlanStep("resolve", "the values written out, since no such bit exists there"))
-    if intent.pinned and not moves:
-        steps.append(PlanStep("pin", "page-locked, so that the device can read it directly"))
+    steps += [] if device else _pinned(intent)
     if foreign:
         steps += _exported(intent, intent.dtype or subject.dtype, world)
     return Plan((*steps, *_awaited(intent)), "own", intent.grad)
+
+
+def _other_device(intent: Intent, subject: Subject) -> str:
+    """Return the device that the bytes are moved to, "" where they stay."""
+    wanted = "cpu" if intent.to == "numpy" else intent.device
+    return "" if wanted in ("", subject.device) else wanted
+
+
+def _unownable(intent: Intent, subject: Subject, *, moves: bool, dense: bool) -> Iterator[_Rule]:
+    """Yield why there can be no copy on bytes of its own."""
+    yield _Rule(
+        intent.to == "numpy" and intent.device not in ("", "cpu"),
+        "NumPy lives in host memory",
+        'use device="cpu" or omit device',
+    )
+    yield _Rule(
+        subject.device == "meta" and (moves or intent.to != "torch"),
+        "a meta tensor has no values",
+        "make one of its shape, as torch.empty_like",
+    )
+    yield _Rule(
+        dense and subject.layout in RAGGED,
+        "the rows of a nested tensor differ in length",
+        "copy its unbind(), or torch.nested.to_padded_tensor(x, 0.0)",
+    )
+    yield _Rule(
+        dense and not intent.dense,
+        f"{intent.to} has no {subject.layout} layout",
+        "use dense=True",
+    )
 
 
 def _made(intent: Intent, subject: Subject, device: str, *, dense: bool) -> list[PlanStep]:
@@ -344,6 +350,11 @@ def _cloned(intent: Intent, subject: Subject) -> PlanStep:
     if pooled and intent.grad == "cut":
         return PlanStep("clone", "own memory, from the pool when it is large")
     return PlanStep("clone", "own memory, with a node in the graph where there is one")
+
+
+def _pinned(intent: Intent) -> list[PlanStep]:
+    why = "page-locked, so that the device can read it directly"
+    return [PlanStep("pin", why)] if intent.pinned else []
 
 
 def _awaited(intent: Intent) -> list[PlanStep]:
