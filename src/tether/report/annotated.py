@@ -20,7 +20,7 @@ from tether.analysis.history import History
 from tether.facts import Event, Operand, Site
 from tether.operations.table import operation, shown
 from tether.report.compose import Findings
-from tether.report.copies import nbytes
+from tether.report.copies import Copy, nbytes
 from tether.report.filters import Selection, shown_path
 from tether.source.syntax import source_of
 
@@ -194,11 +194,7 @@ class _Annotation:
                 first.setdefault((site.file, site.line), event)
         for row in self.about.copies:
             at = (row.site.file, row.site.line)
-            kinds: list[Kind] = ["shares"] if row.memory != "owns" else []
-            kinds += ["owns"] if row.memory != "shares" else []
-            if row.needed != "unknown":
-                kinds.append("needed" if row.needed == "yes" else "needless")
-            for kind in kinds:
+            for kind in _kinds(row):
                 mark = self.lines[at].marks.setdefault(kind, Mark(kind))
                 mark.count += row.count
                 mark.bytes += row.bytes if kind != "shares" else 0
@@ -248,12 +244,7 @@ class _Annotation:
         self, file: str, text: str, groups: dict[int, int]
     ) -> Iterator[tuple[int, list[NameSpan]]]:
         """Yield the names of each line that lies in a scope where they name memory."""
-        by_scope: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
-        for (where, scope, name), memories in self.named.items():
-            if where == file:
-                found = sorted({groups[one] for one in memories if one in groups})
-                if found:
-                    by_scope[scope][name] = tuple(found[:MANY_GROUPS])
+        by_scope = self._by_scope(file, groups)
         if not by_scope:
             return
         source = source_of(file, text)
@@ -263,16 +254,31 @@ class _Annotation:
             if not known or len(content) > 2_000:
                 continue
             spans = [
-                NameSpan(match.start(), match.end(), known[match[0]])
-                for match in _DOTTED.finditer(content)
-                if match[0] in known
-            ] + [
                 NameSpan(match.start(), match.start() + len(part), known[part])
                 for match in _DOTTED.finditer(content)
-                if match[0] not in known and (part := _longest(match[0], known))
+                if (part := _longest(match[0], known))
             ]
             if spans:
                 yield number, sorted(spans)
+
+    def _by_scope(self, file: str, groups: dict[int, int]) -> dict[int, _Known]:
+        """Return the names of a file that name memory, and its groups, by scope."""
+        by_scope: dict[int, _Known] = defaultdict(dict)
+        for (where, scope, name), memories in self.named.items():
+            found = sorted({groups[one] for one in memories if one in groups})
+            if where == file and found:
+                by_scope[scope][name] = tuple(found[:MANY_GROUPS])
+        return by_scope
+
+
+def _kinds(row: Copy) -> Iterator[Kind]:
+    """Yield the marks of a row of the report's table of copies."""
+    if row.memory != "owns":
+        yield "shares"
+    if row.memory != "shares":
+        yield "owns"
+    if row.needed != "unknown":
+        yield "needed" if row.needed == "yes" else "needless"
 
 
 def _joined(told: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -291,10 +297,13 @@ def _joined(told: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         yield last
 
 
-def _longest(dotted: str, known: dict[str, tuple[int, ...]]) -> str:
+_Known = dict[str, tuple[int, ...]]  # name -> groups
+
+
+def _longest(dotted: str, known: _Known) -> str:
     """Return the longest beginning of ``out.detach`` that is a known name, or ""."""
     parts = dotted.split(".")
-    for count in range(len(parts) - 1, 0, -1):
+    for count in range(len(parts), 0, -1):
         head = ".".join(parts[:count])
         if head in known:
             return head

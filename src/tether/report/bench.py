@@ -80,25 +80,14 @@ def _table(
     bench: Bench, family: str, old: Bench | None, *, narrow: bool
 ) -> tuple[Table, list[str]]:
     """Return the table of one family, and the lines that belong below it."""
-    titles = {"tensor": "Copies of a tensor", "numpy": "A tensor to an independent array"}
     costs = sorted((c for c in bench.costs if c.family == family), key=lambda c: c.nbytes)
     measured = [cost for cost in costs if cost.seconds is not None]
     ties = {name: [_ties(cost)[name] for cost in measured] for name in _TIES}
     varying = [name for name, found in ties.items() if len(set(found)) > 1]
     constant = [name for name in _TIES if measured and name not in varying]
     said = ", ".join(f"{_TIES[name]}: {ties[name][0]}" for name in constant)
-    title = titles.get(family, "Cost of one call")
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.title_justify = "left"
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("way", overflow="fold", min_width=14)
     shown = [name for name in _FIGURES if not (narrow and name in _LEFT_OUT)]
-    for name in shown:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in varying:
-        table.add_column(name)
-    if old:
-        table.add_column("against old", justify="right")
+    table = _empty_table(family, shown, [*varying, *(["against old"] if old else [])])
     last = -1
     for cost in measured:
         if last not in {-1, cost.nbytes}:
@@ -113,6 +102,22 @@ def _table(
     if narrow:
         below.append(f"Left out for want of room: {', '.join(_LEFT_OUT)}; --json has them.")
     return table, below + _refused(costs)
+
+
+def _empty_table(family: str, figures: Sequence[str], more: Sequence[str]) -> Table:
+    title = _TITLES.get(family, "Cost of one call")
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.title_justify = "left"
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("way", overflow="fold", min_width=14)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in more:
+        table.add_column(name, justify="right" if name == "against old" else "left")
+    return table
+
+
+_TITLES = {"tensor": "Copies of a tensor", "numpy": "A tensor to an independent array"}
 
 
 def _figures(bench: Bench, cost: Cost) -> list[str]:

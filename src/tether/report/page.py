@@ -325,22 +325,18 @@ def _pieces(
 ) -> Iterator[str]:
     """Yield a line's stretches, each with what it is: a colour, part of a verdict, a name."""
     shown = text[:LONGEST_LINE]
+    quoted = [(a, b) for a, b, kind in tokens if kind in "sc"]
     names = [
-        span
-        for span in file.names.get(at, ())
-        if not any(a <= span.start < b and kind in "sc" for a, b, kind in tokens)
+        span for span in file.names.get(at, ()) if not any(a <= span.start < b for a, b in quoted)
     ]
     meant = line.meant if line is not None else []
-    if not tokens and not names and not meant:
-        yield _safe(shown)
-    else:
-        edges = {0, len(shown)}
-        bounds = [*((a, b) for a, b, _ in tokens), *((a, b) for a, b, _ in names), *meant]
-        for bound in itertools.chain.from_iterable(bounds):
-            edges.add(min(max(bound, 0), len(shown)))
-        cuts = sorted(edges)
-        for start, end in itertools.pairwise(cuts):
+    bounds = [*(one[:2] for one in tokens), *(one[:2] for one in names), *meant]
+    edges = {min(max(one, 0), len(shown)) for one in itertools.chain.from_iterable(bounds)}
+    if bounds:
+        for start, end in itertools.pairwise(sorted({0, len(shown), *edges})):
             yield _piece(shown, start, end, tokens, names, meant)
+    else:
+        yield _safe(shown)
     if len(text) > LONGEST_LINE:
         yield f'<i class="c"> ... {len(text) - LONGEST_LINE:,} more characters</i>'
 

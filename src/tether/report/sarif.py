@@ -126,37 +126,40 @@ class _Results:
             "occurrenceCount": max(1, finding.count),
             "partialFingerprints": {"site/v1": self._fingerprint(finding)},
         }
-        ends = self._ends(finding)
-        if len(ends) > 1:
-            flow = [
-                {
-                    "location": self._location(end.site, end.text or end.role),
-                    "executionOrder": number,
-                    "importance": "essential",
-                }
-                for number, end in enumerate(ends, 1)
-            ]
-            made["codeFlows"] = [{"threadFlows": [{"locations": flow}]}]
-            made["relatedLocations"] = [
-                {"id": number, **self._location(end.site, end.text or end.role)}
-                for number, end in enumerate(ends, 1)
-                if end.site[:5] != finding.site[:5]
-            ]
-            if not made["relatedLocations"]:
-                del made["relatedLocations"]
-        if finding.fix and finding.fix.edits:
-            made["fixes"] = [self._fix(finding.fix.text, finding.fix.edits)]
+        made |= self._flow(finding)
+        fix = finding.fix
+        edited = fix is not None and bool(fix.edits)
+        if fix is not None and edited:
+            made["fixes"] = [self._fix(fix.text, fix.edits)]
         bag = {
             "subject": finding.subject,
             "also": list(finding.also),
             "assumes": list(finding.assumes),
             "bytes": finding.bytes,
-            "fix": finding.fix.text if finding.fix else None,
-            "safe": finding.fix.safe if finding.fix and finding.fix.edits else None,
+            "fix": fix.text if fix is not None else None,
+            "safe": fix.safe if fix is not None and edited else None,
             "proven": finding.proven,
         }
         made["properties"] = {name: value for name, value in bag.items() if value not in (None, [])}
         return made
+
+    def _flow(self, finding: Finding) -> dict[str, Any]:
+        """Return the ends of a finding as a flow, and those elsewhere as related places."""
+        ends = self._ends(finding)
+        if len(ends) < 2:
+            return {}
+        places = [self._location(end.site, end.text or end.role) for end in ends]
+        flow = [
+            {"location": place, "executionOrder": number, "importance": "essential"}
+            for number, place in enumerate(places, 1)
+        ]
+        related = [
+            {"id": number, **place}
+            for number, (end, place) in enumerate(zip(ends, places, strict=True), 1)
+            if end.site[:5] != finding.site[:5]
+        ]
+        made: dict[str, Any] = {"codeFlows": [{"threadFlows": [{"locations": flow}]}]}
+        return made | {"relatedLocations": related} if related else made
 
     def _ends(self, finding: Finding) -> list[Evidence]:
         """Return the places of the story; the finding's own is always one of them."""

@@ -179,28 +179,38 @@ def _way(event: Event, source: str) -> str:
     return f"made of {source} by {call} ({said or 'shares its memory'})"
 
 
+_Places = dict[tuple[int, str], list[int]]  # site and words -> tensors
+
+
 def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Iterator[Excerpt]:
     """Yield the writes through other names since the memory is shared, and the reads after them."""
     history, found = about.history, about.history.get(Sharing)
     memory = history.flow.memory
-    writes: dict[tuple[int, str], list[int]] = defaultdict(list)
-    reads: dict[tuple[int, str], list[int]] = defaultdict(list)
+    writes: _Places = defaultdict(list)
+    reads: _Places = defaultdict(list)
     for chain in chains:
         last = history.operand_of(chain[0].tensor)
         if last is None:
             continue
-        first = UNKNOWN
-        for at, operand in found.writes.get(memory(last), ()):
-            if at > chain[0].at and found.family(operand.tensor) not in tensors:
-                if not _seen(operand, last):
-                    continue
-                first = at if first == UNKNOWN else first
-                event = history.events[at]
-                writes[event.site, _by(event)].append(operand.tensor)
-        for at, operand in found.reads.get(memory(last), ()) if first != UNKNOWN else ():
-            if at > first and found.family(operand.tensor) == found.family(chain[0].tensor):
+        through = [
+            (at, operand)
+            for at, operand in found.writes.get(memory(last), ())
+            if at > chain[0].at
+            and found.family(operand.tensor) not in tensors
+            and _seen(operand, last)
+        ]
+        for at, operand in through:
+            event = history.events[at]
+            writes[event.site, _by(event)].append(operand.tensor)
+        family = found.family(chain[0].tensor)
+        for at, operand in found.reads.get(memory(last), ()):
+            if through and at > through[0][0] and found.family(operand.tensor) == family:
                 event = history.events[at]
                 reads[event.site, _operation(event)].append(operand.tensor)
+    yield from _done(history, writes, reads, about)
+
+
+def _done(history: History, writes: _Places, reads: _Places, about: Findings) -> Iterator[Excerpt]:
     for places, done in ((writes, "written"), (reads, "read")):
         for (site, call), touched in list(places.items())[:MANY_PLACES]:
             times = len(touched) // max(1, len(set(touched)))
