@@ -12,6 +12,7 @@ from tether.copying import pool, relation, steps, transfer
 from tether.copying.intent import Intent, Refused, decide
 
 _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
+_device_of = operator.attrgetter("device")
 _dtype_of = operator.attrgetter("dtype")
 _nbytes_of = operator.attrgetter("nbytes")
 _cdata_of = operator.attrgetter("_cdata")
@@ -114,7 +115,7 @@ def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Clone each on memory of its own: small ones in one call, large ones from the pool."""
     if torch.autograd.forward_ad._current_level >= 0:
         tensors = [x.detach() for x in tensors]  # no_grad does not cut forward gradients
-    if len(tensors) > 1 and tensors[0].is_cuda and len({x.device for x in tensors}) == 1:
+    if len(tensors) > 1 and tensors[0].is_cuda and len(set(map(_device_of, tensors))) == 1:
         return transfer.fused_clones(tensors)
     sizes = list(map(_nbytes_of, tensors))
     if max(sizes) < pool.SMALLEST:

@@ -106,25 +106,26 @@ def expected(effect: Effect, source: Given, seen: probe.Seen) -> probe.Seen:
     `seen` tells only which questions could be asked (an array has no leaf, a source that does not
     require grad no gradient) and which of several right answers was given (strides).
     """
-    strides = seen.strides
-    if effect.layout != "view" and effect.layout not in seen.strides.split():
-        strides = effect.layout
-    inner = seen.requires_grad == "yes" and seen.leaf == "no"
+    known_strides = effect.layout == "view" or effect.layout in seen.strides.split()
     leaf_source = source.requires_grad and source.leaf
+    said = {
+        "gradient": effect.gradient,
+        "requires_grad": _yes(effect.result_requires_grad(source)),
+        "leaf": _yes(effect.result_leaf(source)),
+        "dtype": effect.dtype or source.dtype,
+        "device": effect.device or source.device.partition(":")[0],
+        "version": effect.version,
+        "grad": effect.grad,
+        "hooks": effect.hooks if leaf_source else "no",
+        "starts": str(effect.starts),
+    }
+    inner = seen.requires_grad == "yes" and seen.leaf == "no"
     return probe.Seen(
         memory=effect.memory,
-        gradient=effect.gradient if seen.gradient else "",
-        requires_grad=_yes(effect.result_requires_grad(source)) if seen.requires_grad else "",
-        leaf=_yes(effect.result_leaf(source)) if seen.leaf else "",
-        dtype=(effect.dtype or source.dtype) if seen.dtype else "",
-        device=(effect.device or source.device.partition(":")[0]) if seen.device else "",
-        strides=strides,
-        version=effect.version if seen.version else "",
+        strides=seen.strides if known_strides else effect.layout,
         writes=effect.writes,
-        grad=effect.grad if seen.grad else "",
-        hooks=(effect.hooks if leaf_source else "no") if seen.hooks else "",
-        saves=effect.saves[0] if effect.saves and inner else "",
-        starts=str(effect.starts) if seen.starts else "",
+        saves="".join(effect.saves[:1]) if inner else "",
+        **{name: word if getattr(seen, name) else "" for name, word in said.items()},
     )
 
 

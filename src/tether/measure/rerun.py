@@ -125,22 +125,23 @@ class Trial(Listener):
                 tensors = self.tensors_in(*args[:2])
                 self.values.add(name, _shown(user), tensors)
         made = self._changes(name, user, inner) if wanted else []
-        if made and self.changes[made[0]].kind == "drop":
+        if not made:
+            return func(*args, **kwargs)
+        change = self.changes[made[0]]
+        if change.kind == "drop":
             self.applied[made[0]] += 1
             with _mute():
                 return instead(name, args, kwargs)
         began = time.perf_counter()
         result = func(*args, **kwargs)
-        if made and self.changes[made[0]].kind == "time":
+        if change.kind == "time":
             self.applied[made[0]] += 1
             self.spent[made[0]] += time.perf_counter() - began
-        elif made:
-            with _mute():
-                copied = _copied(result)
-            if copied is not result:
-                self.applied[made[0]] += 1
-            return copied
-        return result
+            return result
+        with _mute():
+            copied = _copied(result)
+        self.applied[made[0]] += copied is not result
+        return copied
 
     def _places(self, frame: Any) -> tuple[Position, Position]:
         """Return the user's place that led to a call, and the call's own."""

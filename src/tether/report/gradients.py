@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import Trace
+from tether.facts import Gradients, Trace
 from tether.finding import Finding
 
 Status = Literal["reached", "zero", "none"]
@@ -53,16 +53,23 @@ def _statuses(trace: Trace, names: Mapping[int, str]) -> dict[int, set[str]]:
     """Return what the gradient of each parameter was seen to be."""
     if not trace.gradients:
         return {}
-    moments = [one for one in trace.gradients if one.moment == "step"]
-    moments = moments or [one for one in trace.gradients if one.moment == "backward"]
     held = {tensor for one in trace.optimizers for tensor in one.tensors}
     judged = held or names.keys()
     seen: dict[int, set[str]] = {tensor: set() for tensor in held}
-    for moment in moments or trace.gradients:
+    for moment in _judged_at(trace):
         for tensor, status in moment.status.items():
             if tensor in judged:
                 seen.setdefault(tensor, set()).add(status)
     return seen
+
+
+def _judged_at(trace: Trace) -> list[Gradients]:
+    """Return the looks at gradients that count: before a step, else after a backward pass."""
+    for moment in ("step", "backward"):
+        found = [one for one in trace.gradients if one.moment == moment]
+        if found:
+            return found
+    return trace.gradients
 
 
 def _status(seen: set[str]) -> Status:

@@ -81,31 +81,38 @@ def target_of(node: ast.AST, source: Source) -> str:
     if isinstance(getattr(node, "ctx", None), ast.Store):
         return source.text_of(node)
     while (parent := source.parent(node)) is not None:
-        match parent:
-            case ast.Attribute(attr=name) if _keeps_value(name):
-                pass
-            case ast.Call(func=func) if func is node:  # the method looked up on the line before
-                if not isinstance(node, ast.Attribute) or not _keeps_value(node.attr):
-                    return ""
-            case ast.Call(func=func, args=[first, *_]) if first is node:
-                if getattr(func, "attr", getattr(func, "id", "")) not in WRAPPERS:
-                    return ""
-            case ast.IfExp(test=test) if test is not node:
-                pass
-            case ast.Await():
-                pass
-            case ast.NamedExpr(target=target):
-                return target.id
-            case ast.Assign(targets=targets, value=value) if value is node:
-                return source.text_of(targets[0])
-            case ast.AnnAssign(target=target, value=value) if value is node:
-                return source.text_of(target)
-            case ast.Tuple(elts=values):
-                place = next(i for i, value in enumerate(values) if value is node)
-                return _matching_target(parent, place, source)
-            case _:
-                return ""
+        if not _passes_on(parent, node):
+            return _assigned_by(parent, node, source)
         node = parent
+    return ""
+
+
+def _passes_on(parent: ast.AST, node: ast.AST) -> bool:
+    """Whether the value of an expression is that of one inside it."""
+    match parent:
+        case ast.Attribute(attr=name):
+            return _keeps_value(name)
+        case ast.Call(func=func) if func is node:  # the method looked up on the line before
+            return isinstance(node, ast.Attribute) and _keeps_value(node.attr)
+        case ast.Call(func=func, args=[first, *_]) if first is node:
+            return getattr(func, "attr", getattr(func, "id", "")) in WRAPPERS
+        case ast.IfExp(test=test):
+            return test is not node
+    return isinstance(parent, ast.Await)
+
+
+def _assigned_by(parent: ast.AST, node: ast.AST, source: Source) -> str:
+    """Return the text of what a statement or ``:=`` binds to the value of `node`, or ""."""
+    match parent:
+        case ast.NamedExpr(target=target):
+            return target.id
+        case ast.Assign(targets=[first, *_], value=value) if value is node:
+            return source.text_of(first)
+        case ast.AnnAssign(target=target, value=value) if value is node:
+            return source.text_of(target)
+        case ast.Tuple(elts=values):
+            place = next(i for i, value in enumerate(values) if value is node)
+            return _matching_target(parent, place, source)
     return ""
 
 

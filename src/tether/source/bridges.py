@@ -93,6 +93,27 @@ def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
     if not exit_sites or not entry_sites:
         return {}
     made = {event.site for event in trace.events if event.results} - exit_sites - {-1}
+    trees, nodes = _placed(trace, elsewhere=elsewhere)
+    exits = _numbered(exit_sites, nodes)
+    entries = _numbered(entry_sites, nodes)
+    # At a comprehension or a loop stands the call that iterates over a tensor: what they give is
+    # made of the values inside, not that call's tensors.
+    tensors = [one for one in _numbered(made, nodes) if not isinstance(one, _LOOPS)]
+    flow = Flow(trees, exits, entries, tensors).run()
+    back = _sites_of(nodes)
+    return {
+        twin: {number: via for one, via in held.items() for number in back[one] & exit_sites}
+        for entry, held in flow.items()
+        for twin in back[entry] & entry_sites
+    }
+
+
+def _numbered(numbers: Iterable[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
+    return {nodes[number]: number for number in sorted(numbers) if number in nodes}
+
+
+def _placed(trace: Trace, *, elsewhere: bool) -> tuple[dict[str, ast.Module], dict[int, ast.AST]]:
+    """Return the trees of the user's files, and the expression at each of the user's sites."""
     trees: dict[str, ast.Module] = {}
     nodes: dict[int, ast.AST] = {}
     for number, site in enumerate(trace.sites):
@@ -106,29 +127,10 @@ def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
         node = source.node_at(site)
         if node is not None:
             nodes[number] = node
-    exits = _numbered(exit_sites, nodes)
-    entries = _numbered(entry_sites, nodes)
-    # At a comprehension or a loop stands the call that iterates over a tensor: what they give is
-    # made of the values inside, not that call's tensors.
-    tensors = [
-        nodes[number]
-        for number in made
-        if number in nodes and not isinstance(nodes[number], _LOOPS)
-    ]
-    flow = Flow(trees, exits, entries, tensors).run()
-    back = _sharing(nodes)
-    return {
-        twin: {number: via for one, via in held.items() for number in back[one] & exit_sites}
-        for entry, held in flow.items()
-        for twin in back[entry] & entry_sites
-    }
+    return trees, nodes
 
 
-def _numbered(numbers: Iterable[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
-    return {nodes[number]: number for number in sorted(numbers) if number in nodes}
-
-
-def _sharing(nodes: dict[int, ast.AST]) -> dict[int, set[int]]:
+def _sites_of(nodes: dict[int, ast.AST]) -> dict[int, set[int]]:
     """Return for each site all sites of its expression (one runs in several code objects)."""
     by_node: dict[ast.AST, set[int]] = defaultdict(set)
     for number, node in nodes.items():

@@ -93,7 +93,7 @@ def _left_out(site: Site, name: str, source: Source, *, cut: bool) -> tuple[Edit
     if name == "to" and isinstance(node.func, ast.Attribute):
         return _without_keyword(site, "copy", source)
     given = _given(node, by_argument=bool(row.writes) or 0 in row.template)
-    if given is None or isinstance(given, ast.Starred):
+    if given is None:
         return ()
     after = ".detach()" if cut and row.enters else ""  # unlike torch.tensor(x), x may have a graph
     return _replaced(site, node, given, source, after)
@@ -109,12 +109,11 @@ def _called(function: ast.expr) -> str:
 def _given(call: ast.Call, *, by_argument: bool) -> ast.expr | None:
     """Return what a call copies: its first argument, or what its method belongs to."""
     function = call.func
+    first = call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else None
     if not isinstance(function, ast.Attribute):
-        return call.args[0] if call.args else None
+        return first
     of_module = isinstance(function.value, ast.Name) and function.value.id in _MODULES
-    if of_module or by_argument:
-        return call.args[0] if call.args else None
-    return function.value
+    return first if of_module or by_argument else function.value
 
 
 def _replaced(
@@ -195,24 +194,27 @@ def _out_of_place(site: Site, source: Source) -> tuple[Edit, ...]:
     if any(one.arg == "inplace" for one in node.keywords):
         return _without_keyword(site, "inplace", source)
     func = node.func
-    if not isinstance(func, ast.Attribute) or not func.attr.endswith("_"):
+    if isinstance(func, ast.Attribute) and func.attr.endswith("_") and func.attr[-2:] != "__":
+        return _without_underscore(site, node, func, source)
+    return ()
+
+
+def _without_underscore(
+    site: Site, node: ast.Call, method: ast.Attribute, source: Source
+) -> tuple[Edit, ...]:
+    """Turn ``x.add_(y)`` into ``x.add(y)``; as a statement, into ``x = x.add(y)``."""
+    name, target = key_of(method), key_of(method.value)
+    if name is None or target is None:
         return ()
-    dot = key_of(func)
-    if dot is None or func.attr.endswith("__"):
-        return ()
-    end = (dot[2], dot[3] - 1, dot[2], dot[3])  # the underscore
-    edits = [_edit(site.file, end, "", source)]
+    renamed = _edit(site.file, (name[2], name[3] - 1, name[2], name[3]), "", source)
     statement = source.parent(node)
-    target_key = key_of(func.value)
-    if isinstance(statement, ast.Expr) and target_key is not None:
-        if not isinstance(func.value, (ast.Name, ast.Attribute)):
-            return ()
-        key = key_of(statement)
-        if key is None:
-            return ()
-        edits.insert(0, _edit(site.file, (*key[:2], *key[:2]),
-                              f"{_verbatim(target_key, source)} = ", source))  # fmt: skip
-    return tuple(edits)
+    key = key_of(statement) if isinstance(statement, ast.Expr) else None
+    if key is None:
+        return (renamed,)
+    if not isinstance(method.value, (ast.Name, ast.Attribute)):
+        return ()
+    assigned = f"{_verbatim(target, source)} = "
+    return (_edit(site.file, (*key[:2], *key[:2]), assigned, source), renamed)
 
 
 def _assigned(site: Site, node: ast.AugAssign, source: Source) -> tuple[Edit, ...]:
