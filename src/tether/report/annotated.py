@@ -22,6 +22,7 @@ from tether.operations.table import operation, shown
 from tether.report.compose import Findings
 from tether.report.copies import Copy, nbytes
 from tether.report.filters import Selection, shown_path
+from tether.source import syntax
 from tether.source.syntax import source_of
 
 MANY_STEPS = 12
@@ -335,11 +336,7 @@ def _operands(expression: str, operation: str) -> tuple[str, ...]:
 
     ``out.detach()`` that was a `detach` read `out`; ``a + b`` read `a` and `b`.
     """
-    try:
-        node = ast.parse(expression.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    match node:
+    match syntax.expression(expression):
         case ast.Call(func=ast.Attribute(value=value, attr=attr), args=[], keywords=[]):
             # With arguments it may as well be a function of a module: `functional.relu(x)`.
             return (_dotted(value),) if attr == operation else ()

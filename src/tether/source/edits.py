@@ -17,7 +17,7 @@ from dataclasses import replace
 from tether.facts import Site
 from tether.finding import Edit, Finding
 from tether.operations.table import operation
-from tether.source.syntax import Source, key_of
+from tether.source.syntax import Source, key_of, parsed
 
 _MODULES = frozenset({"torch", "copy", "np", "numpy", "F"})
 
@@ -37,9 +37,7 @@ def mended(finding: Finding, source: Source) -> Finding:
     edits = _edits(finding, source)
     if not edits:
         return finding
-    try:
-        ast.parse(apply(source.text, edits))
-    except (SyntaxError, ValueError, RecursionError):
+    if parsed(apply(source.text, edits)) is None:
         return finding
     return replace(finding, fix=replace(finding.fix, edits=edits))
 
