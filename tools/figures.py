@@ -123,7 +123,8 @@ def tables(file: File) -> list[tuple[str, ...]]:
     listed: dict[ast.AST, set[str]] = defaultdict(set)
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            listed[_outermost(node, parents)].update(node.value.split())
+            words = set(node.value.split())  # "add mul div".split() is a list as well
+            listed[_outermost(node, parents)] |= words if words <= _operations() else {node.value}
     found = ((tuple(sorted(words & _operations())), len(words)) for words in listed.values())
     return [names for names, words in found if len(names) >= max(TABLE, words / 2)]
 

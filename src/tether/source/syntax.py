@@ -177,7 +177,7 @@ def parsed(text: str) -> ast.Module | None:
 
 @functools.lru_cache(maxsize=8192)
 def expression(text: str) -> ast.expr | None:
-    """Return the tree of an expression, as `Site.expression` has it; shared, so not to be changed."""
+    """Return the tree of an expression, one for all who ask: it is not to be changed."""
     tree = _parsed(text.strip(), "eval")
     return tree.body if isinstance(tree, ast.Expression) else None
 
