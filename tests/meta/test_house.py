@@ -34,8 +34,8 @@ MANY_PARAMETERS = {
     "record/listener.py note",
 }
 LEFT_COMPLEX = {"analysis": 9, "verdicts": 30}
-LEFT_TABLES = {"analysis": 21, "verdicts": 15}
-LEFT_NAMES = {"_Write"}
+LEFT_TABLES = {"analysis": 23, "verdicts": 15}
+LEFT_NAMES = {"_Write", "Story"}
 LEFT_PARSES = {"analysis": 1, "verdicts": 4}
 
 
