@@ -415,7 +415,7 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
         cells.append((site, said))
     columns = (
         Column("expression", give=True),
-        Column("inside the libraries it calls", give=True, wrap=True),
+        Column("copies made inside libraries", give=True, wrap=True),
         Column("copied", "right"),
     )
     return [by_line(columns, cells, about)]
