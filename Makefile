@@ -1,6 +1,6 @@
 # The chores. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup test check format bench docs versions ci
+.PHONY: help setup test long check figures format bench docs versions ci
 
 help:  ## list the chores
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -11,8 +11,14 @@ setup:  ## install for development into the active virtual environment
 test:  ## run the tests
 	python -m pytest
 
+long:  ## run the long laws at their full length (random programs, every operator, fuzzing)
+	python -m pytest --long -m long
+
 check:  ## style, types, architecture
 	ruff check . && ruff format --check . && mypy && lint-imports
+
+figures:  ## how large, how branched and how scattered the source is
+	python tools/figures.py
 
 format:  ## format the code
 	ruff check --fix . ; ruff format .

@@ -1,9 +1,34 @@
-"""Around every test: failures inside the recorder are raised, and nothing is left installed."""
+"""Around every test: failures inside the recorder are raised, and nothing is left installed.
 
+``--long`` has the laws that take minutes run at their full length: see `lengths`.
+"""
+
+import gc
 import os
 import threading
 
 import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run random programs, sweeps of operators and fuzzing at their full length;"
+        " `--long -m long` runs those alone",
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: a sample of it runs by default, all with --long")
+    if config.getoption("--long"):
+        os.environ["TETHER_LONG"] = "1"
+
+
+def pytest_collection_finish():
+    """Have the collector pass over what lives as long as the tests: it runs thousands of times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ def load(shell: Any) -> None:
     @arguments.argument("name", nargs="?", help="Variable that the recording is kept in.")  # type: ignore[untyped-decorator]
     @arguments.argument("--limit", type=int, help="Keep the last LIMIT calls.")  # type: ignore[untyped-decorator]
     def tether(line: str, cell: str) -> None:
-        """Run the cell, record it, and show what ties its tensors."""
+        """Run and record the cell, and report what ties its tensors."""
         options = arguments.parse_argstring(tether, line)
         recording = run_cell(shell, cell, options.limit)
         if options.name:

@@ -1,22 +1,24 @@
 """No needless copy is refuted: random programs give the same values, bit for bit, without them.
 
-``TETHER_PROGRAMS`` sets how many programs are tried; ordinarily four hundred.
+`lengths` says how many programs are tried.
 """
 
 import os
 import textwrap
 
+import pytest
 import torch
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
+from lengths import programs as programs_to_try
 from tether.analysis.copy_needs import needs
 from tether.analysis.history import History
-from tether.measure.rerun import Change, TrialSession
+from tether.measure.rerun import CallChange, TrialSession
 from tether.record.session import Session
 from tether.report.recording import prepare
 
-COUNT = int(os.environ.get("TETHER_PROGRAMS", "400"))
+COUNT = programs_to_try(short=40, long=400)
 
 COPIES = ["{a}.clone()", "{a}.clone()", "{a}.detach().clone()", "{a}.contiguous()",
           "torch.tensor({a}.detach())", "copy.deepcopy({a}.detach())", "{a}.t().contiguous()",
@@ -87,6 +89,7 @@ def run(program, session):
     return names["read"], trace
 
 
+@pytest.mark.long
 @settings(
     max_examples=COUNT,
     deadline=None,
@@ -104,7 +107,7 @@ def test_a_needless_copy_can_go(program):
     prepare(trace)
     history = History(trace)
     changes = [
-        Change("drop", operation, history.site(site)[:5])
+        CallChange("drop", operation, history.site(site)[:5])
         for (site, _, operation), need in needs(history).items()
         if need.needed == "no" and not need.relaid
     ]

@@ -1,6 +1,6 @@
 """What the rulebook predicts of a program is what the recorder sees of it, fact for fact.
 
-``TETHER_PROGRAMS`` sets how many programs are tried; ordinarily three hundred, at night a million.
+`lengths` says how many programs are tried.
 """
 
 import copy
@@ -12,12 +12,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, note, settings
 
+from lengths import programs as programs_to_try
+from lengths import sampled
 from predictor.predict import predict
 from random_programs import differences, programs
 from tether.operations import BY_SLUG, Case
 from tether.record.session import Session
 
-COUNT = int(os.environ.get("TETHER_PROGRAMS", "300"))
+COUNT = programs_to_try(short=100, long=300)
 
 
 def record(program):
@@ -33,6 +35,7 @@ def record(program):
     return trace
 
 
+@pytest.mark.long
 @settings(
     max_examples=COUNT,
     deadline=None,
@@ -194,7 +197,8 @@ BREAKS = [
 ]
 
 
-@pytest.mark.parametrize(("slug", "changes"), BREAKS)
+@pytest.mark.long
+@pytest.mark.parametrize(("slug", "changes"), sampled(BREAKS, 4))
 def test_a_wrong_rule_is_caught_by_some_program(slug, changes):
     """The comparison can fail: with one rule broken, some random program tells."""
     rule = BY_SLUG[slug]

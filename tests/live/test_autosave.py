@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -15,6 +14,7 @@ from tether.record import autosave
 from tether.record.session import Session
 from tether.store.file import RecordingError, load
 from tether.store.frames import MAGIC
+from warm import Child, python, tether
 
 
 def work(rounds=30):
@@ -164,18 +164,10 @@ for step in range(100000):
 """
 
 
-def tether(*arguments, folder, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "tether", *arguments], cwd=folder, capture_output=True, text=True,
-        timeout=120, check=False, **options,
-    )  # fmt: skip
-
-
 def killed_after(seconds, folder, inside="pass"):
     """Run the loop, kill it, and return how many steps it had done a second and a half before."""
     (folder / "train.py").write_text(LOOP.format(inside=inside))
-    command = [sys.executable, "-m", "tether", "run", "-o", "run.tether", "train.py"]
-    process = subprocess.Popen(command, cwd=folder)
+    process = Child("-m", "tether", "run", "-o", "run.tether", "train.py", folder=folder)
     for _ in range(300):
         time.sleep(0.1)
         if (folder / "steps").exists() and (folder / "steps").stat().st_size:
@@ -208,10 +200,10 @@ def test_kill_9_leaves_all_but_the_last_second(tmp_path):
 def test_a_program_that_closes_every_file_and_goes_away(tmp_path):
     (tmp_path / "away").mkdir()
     inside = (
-        'if step == 20: old = log; os.closerange(3, 100); log = open("steps", "a", buffering=1); '
+        'if step == 20: time.sleep(1.5)\n    if step == 40: old = log; os.closerange(3, 100); log = open("steps", "a", buffering=1); '
         'os.remove(__file__); os.chdir("away")'
     )
-    steps = killed_after(3, tmp_path, inside)
+    steps = killed_after(4.5, tmp_path, inside)
     saved = load(tmp_path / "run.tether")
     assert sum(event.operation == "step" for event in saved.events) >= steps > 50
     assert "w.detach()" in saved.sources[str(tmp_path / "train.py")]
@@ -268,10 +260,7 @@ def test_a_full_disk_behind_a_stream(tmp_path, stream):
     for command in (["train.py"], ["-m", "tether", "run", "train.py"]):
         with open("/dev/full", "w") as full:
             streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
-            done = subprocess.run(
-                [sys.executable, *command], cwd=tmp_path, check=False, timeout=120, **streams
-            )
-            codes.append(done.returncode)
+            codes.append(python(*command, folder=tmp_path, **streams).returncode)
     assert codes[0] == codes[1]
 
 

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+import warm
 
 CUT = """\
 import sys, torch
@@ -22,14 +22,8 @@ print("args", sys.argv[1:])
 
 
 def tether(*arguments, folder, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "tether", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "80", **environment},
+    return warm.tether(
+        *arguments, folder=folder, env={**os.environ, "COLUMNS": "80", **environment}
     )
 
 
@@ -47,6 +41,15 @@ def test_run_reports_on_stderr_and_leaves_stdout_alone(program):
     assert "w.detach()" in done.stderr
     assert "\x1b" not in done.stderr
     assert done.returncode == 0
+
+
+def test_a_fresh_interpreter_runs_and_reports_as_the_forks_of_these_tests_do(program):
+    arguments = ("-m", "tether", "run", "train.py", "--lr", "1")
+    environment = {**os.environ, "COLUMNS": "80"}
+    fresh = warm.fresh(*arguments, folder=program, env=environment)
+    forked = warm.python(*arguments, folder=program, env=environment)
+    assert (fresh.returncode, fresh.stdout) == (forked.returncode, forked.stdout)
+    assert fresh.stderr == forked.stderr
 
 
 def test_fail_on_exits_3_and_quiet_says_nothing(program):
@@ -128,14 +131,7 @@ def test_a_module_and_a_string_of_code_run_as_python_runs_them(program):
 )
 def test_the_end_of_the_program_is_as_without_tether(program, last, code):
     (program / "train.py").write_text(CUT + last + "\n")
-    bare = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=program,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    bare = warm.python("train.py", folder=program)
     quiet = tether("run", "-q", "train.py", folder=program)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (code, bare.stdout, bare.stderr)
     told = tether("run", "train.py", folder=program)

@@ -19,6 +19,15 @@ from tether.copying import pool, steps, threads
 SIZE = 33 << 20
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections():
+    """Have the collector pass over all that is there before these tests, which run it often."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_out():
     gc.collect()

@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
 
+import warm
 from programs import record_program
 from tether.measure import speedups
 from tether.verdicts import slow_copy
@@ -121,7 +120,7 @@ def test_the_program_that_ran_is_timed_and_a_report_of_it_is_not(tmp_path):
 
 def _tether(folder, *arguments):
     """Run the command line; return the one finding of its JSON."""
-    command = [sys.executable, "-m", "tether", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    done = warm.tether(*arguments, folder=folder)
+    assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["findings"]
     return found

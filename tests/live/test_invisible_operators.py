@@ -2,7 +2,7 @@
 
 Outputs, gradients and versions are the same bits; and what was recorded is true: who shares
 memory with whom, and who was written, measured outside of the recorder. The ordinary run takes
-the first samples of each operator; ``TETHER_ALL=1`` takes every sample of every operator.
+the first sample of each operator, ``--long`` two, ``TETHER_ALL=1`` every sample of every operator.
 """
 
 import os
@@ -11,11 +11,12 @@ import warnings
 import pytest
 import torch
 
+from lengths import LONG
 from tether.record.session import Session
 
 methods = pytest.importorskip("torch.testing._internal.common_methods_invocations")
 ALL = bool(os.environ.get("TETHER_ALL"))
-SAMPLES = 10**9 if ALL else 2
+SAMPLES = 10**9 if ALL else 2 if LONG else 1
 # Their result is memory that nobody wrote, or differs from one bare run to the next.
 UNDEFINED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
     "empty_permuted", "nn.functional.rrelu"}  # fmt: skip
@@ -187,6 +188,7 @@ def try_all(ops):
     return calls, failures
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_every_operator(part):
     torch.set_num_threads(1)

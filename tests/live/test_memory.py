@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import weakref
 
@@ -11,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import warm
 from test_examples import EXAMPLES, line_of
 from tether.analysis.history import History
 from tether.analysis.memory import Memory
@@ -334,11 +334,7 @@ def test_plots_stack_up_to_what_is_held(tmp_path):
 
 
 def tether(*arguments, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "tether", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "COLUMNS": "100"},
-    )  # fmt: skip
+    return warm.tether(*arguments, folder=folder, env={**os.environ, "COLUMNS": "100"})
 
 
 def test_the_command(tmp_path):
@@ -421,11 +417,7 @@ def test_the_map_at_a_line(tmp_path):
 
 def test_the_map_as_it_is_printed(tmp_path):
     (tmp_path / "program.py").write_text(MAPPED)
-    ended = subprocess.run(
-        [sys.executable, "-m", "tether", "memory", "--json", "-", "--map", "program.py:4",
-         "program.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ended = tether("memory", "--json", "-", "--map", "program.py:4", "program.py", folder=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "view 40:80" in ended.stderr
     (plot,) = json.loads(ended.stdout)["memory"]["map"]
@@ -435,9 +427,6 @@ def test_the_map_as_it_is_printed(tmp_path):
 
 def test_a_moment_that_is_none(tmp_path):
     (tmp_path / "program.py").write_text(MAPPED)
-    ended = subprocess.run(
-        [sys.executable, "-m", "tether", "memory", "--map", "noon", "program.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ended = tether("memory", "--map", "noon", "program.py", folder=tmp_path)
     assert ended.returncode == 2
     assert "--map takes peak, end or FILE:LINE, not 'noon'" in ended.stderr

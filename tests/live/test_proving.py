@@ -2,12 +2,11 @@
 
 import json
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
+import warm
 from programs import record_program
 from tether.measure.proving import CannotProveError, Outcome, noise_of, prove
 
@@ -29,10 +28,7 @@ RESIDUAL = """
 
 
 def tether(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tether", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    return warm.tether(*arguments, folder=folder, timeout=300)
 
 
 def written(folder, text, name="train.py"):

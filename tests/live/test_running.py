@@ -10,15 +10,7 @@ import pytest
 
 from tether.record import running
 from tether.record.session import Session
-
-
-def tether(*arguments, folder, stdin=None, timeout=120):
-    command = [sys.executable, "-m", "tether", *arguments]
-    return subprocess.run(
-        command, cwd=folder, input=stdin, capture_output=True, text=True, timeout=timeout,
-        check=False,
-    )  # fmt: skip
-
+from warm import Child, python, tether
 
 EXECUTOR = """\
 import torch
@@ -50,11 +42,8 @@ print(double(z))
 def test_pdb_steps_through_the_program_alone(tmp_path):
     (tmp_path / "bug.py").write_text(DEBUGGED)
     keys = "n\nn\ns\ns\np t\nr\nc\n"
-    bare = subprocess.run(
-        [sys.executable, "bug.py"], cwd=tmp_path, input=keys, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
-    recorded = tether("run", "-q", "bug.py", folder=tmp_path, stdin=keys)
+    bare = python("bug.py", folder=tmp_path, input=keys)
+    recorded = tether("run", "-q", "bug.py", folder=tmp_path, input=keys)
     assert "tether" not in recorded.stdout
     assert recorded.stdout == bare.stdout
 
@@ -94,17 +83,17 @@ def test_ctrl_c_during_the_report_names_the_file_that_is_there(tmp_path, capfd):
 def test_a_terminated_program_says_so_in_words_of_its_own(tmp_path):
     text = "import torch, time\ntorch.ones(3).neg()\nprint('up', flush=True)\ntime.sleep(60)\n"
     (tmp_path / "train.py").write_text(text)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tether", "run", "train.py"], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    process = Child(
+        "-m", "tether", "run", "train.py", folder=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert process.stdout.readline() == "up\n"
+    assert process.stdout.readline() == b"up\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM
-    assert "raised  SIGTERM" in said
-    assert "_Terminated" not in said
+    assert b"raised  SIGTERM" in said
+    assert b"_Terminated" not in said
 
 
 # -- what was not recorded is said first -----------------------------------------------------------

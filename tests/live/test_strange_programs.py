@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 
 import pytest
+
+import warm
 
 CUT = """\
 import torch
@@ -27,10 +27,7 @@ print("done")
 def python(folder, *arguments, strict=True):
     """Run Python as a user does; the outputs are bytes."""
     environment = {**os.environ, "TETHER_STRICT": "1" if strict else ""}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, timeout=120, check=False,
-        env=environment,
-    )  # fmt: skip
+    return warm.python(*arguments, folder=folder, env=environment, text=False)
 
 
 def both(folder, *program):

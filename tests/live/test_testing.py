@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tether import testing
+from warm import python
 
 pytest_plugins = ["pytester"]
 
@@ -95,9 +96,16 @@ PLUGIN_TESTS = """
 """
 
 
+def runpytest(pytester, *arguments):
+    """Run pytest as `pytester.runpytest_subprocess` does, in a fork that has torch imported."""
+    done = python("-m", "pytest", *arguments, folder=pytester.path)
+    out, err = done.stdout.splitlines(), done.stderr.splitlines()
+    return pytest.RunResult(done.returncode, out, err, duration=0)
+
+
 def test_the_plugin_fails_tests_with_findings(pytester):
     pytester.makepyfile(PLUGIN_TESTS)
-    result = pytester.runpytest_subprocess("--tether", "-p", "no:cacheprovider")
+    result = runpytest(pytester, "--tether", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, failed=3)
     result.stdout.fnmatch_lines(["*gradient-cut*", "*2 copies copied, 1 allowed*"])
     result.stdout.fnmatch_lines(["*mine*"])
@@ -121,7 +129,7 @@ def test_inside_a_block():
 
 def test_a_failing_test_shows_none_of_our_frames(pytester):
     pytester.makepyfile(FAILING)
-    result = pytester.runpytest_subprocess("--tether", "-p", "no:cacheprovider", "--tb=long")
+    result = runpytest(pytester, "--tether", "-p", "no:cacheprovider", "--tb=long")
     result.assert_outcomes(failed=2)
     shown = result.stdout.str()
     assert "modified by an inplace operation" in shown
@@ -132,13 +140,20 @@ def test_a_failing_test_shows_none_of_our_frames(pytester):
 
 def test_without_the_option_nothing_is_recorded(pytester):
     pytester.makepyfile(PLUGIN_TESTS)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers")
+    result = runpytest(pytester, "-p", "no:cacheprovider", "--strict-markers")
     result.assert_outcomes(passed=4, failed=1)
 
 
 def test_another_severity_can_fail(pytester):
     pytester.makepyfile(PLUGIN_TESTS)
-    result = pytester.runpytest_subprocess(
-        "--tether", "--tether-fail-on", "error", "-k", "test_cut", "-p", "no:cacheprovider"
+    result = runpytest(
+        pytester,
+        "--tether",
+        "--tether-fail-on",
+        "error",
+        "-k",
+        "test_cut",
+        "-p",
+        "no:cacheprovider",
     )
     result.assert_outcomes(passed=1)

@@ -1,9 +1,8 @@
 """Several threads that train at once: no look at a gradient that another thread is working on."""
 
-import subprocess
-import sys
-
 import pytest
+
+from warm import tether
 
 OWN = """
 import threading, torch
@@ -32,9 +31,6 @@ print("done")
 def test_they_do_not_crash(tmp_path, program):
     (tmp_path / "train.py").write_text(program + START)
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-m", "tether", "run", "train.py"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        done = tether("run", "train.py", folder=tmp_path)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         assert "gradient-" not in done.stderr

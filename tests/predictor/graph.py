@@ -13,7 +13,7 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 from predictor.layout import Layout
-from tether.operations.rule import DTYPES, WHOLE, Source
+from tether.operations.rule import DTYPES, WHOLE, Given
 
 SIZES = dict(zip(DTYPES, (2, 2, 4, 8, 8, 8, 1), strict=True)) | {"int32": 4}
 """Bytes of one element, by type."""
@@ -126,9 +126,9 @@ class Tensor:
         return not self.requires_grad or self.node is None
 
     @property
-    def source(self) -> Source:
+    def source(self) -> Given:
         """What a rule may ask of it."""
-        return Source(
+        return Given(
             self.dtype,
             self.layout.contiguous,
             self.requires_grad,

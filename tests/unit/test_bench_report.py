@@ -1,13 +1,10 @@
 """The reports of `tether bench`, from figures made by hand: no torch, no clock."""
 
-import json
 import sys
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from tether.cli.bench import bench_command, sizes_of
+from tether.cli.bench import sizes_of
 from tether.measure.cost import Bench, Cost, Limit, from_dict
 from tether.report import bench as render
 from tether.report import plots
@@ -188,40 +185,3 @@ def test_the_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(plots.CannotPlot, match=r"pip install 'tether\[plot\]'"):
         plots.check("x.png")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["x +"], "is no expression"),
-        (["--sizes", "y"], "no size"),
-        (["--dtype", "float99"], "no dtype"),
-        (["--shape", "3,4"], "exactly one n"),
-        (["--device", "cuda:77"], "cannot be used"),
-        (["--compare", "nowhere.json"], "cannot read nowhere.json"),
-        (["--plot", "x.gif"], ".png, .svg, .html"),
-        (["--save", "nowhere/x.json"], "no such folder"),
-        (["--seconds", "0"], "more than 0"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_2(arguments, said):
-    result = CliRunner().invoke(bench_command, arguments)
-    assert result.exit_code == 2
-    assert said in result.output
-    assert len(result.output.strip().splitlines()) == 1
-
-
-def test_a_whole_run_through_the_command(tmp_path):
-    saved = tmp_path / "old.json"
-    small = ["--sizes", "256", "--seconds", "0.1", "x.clone()", "x.t()", "x.nothing"]
-    small += ["--shape", "n,8", "--dtype", "bfloat16"]
-    result = CliRunner().invoke(bench_command, [*small, "--save", str(saved)])
-    assert result.exit_code == 0, result.output
-    clone, view, failed = json.loads(Path(saved).read_text())["costs"]
-    assert (clone["nbytes"], clone["allocated"], clone["memory"]) == (256, 256, "none")
-    assert (view["allocated"], view["memory"]) == (0, "same")
-    assert failed["seconds"] is None
-    assert "nothing" in failed["note"]
-    again = CliRunner().invoke(bench_command, [*small, "--compare", str(saved), "--json", "-"])
-    assert again.exit_code == 0
-    assert json.loads(again.output)["kind"] == "tether bench"

@@ -96,11 +96,11 @@ def test_what_is_decided(subject, intent, expected):
         (OUT._replace(overlapping=True), {}, "refused: expanded"),
         (OUT._replace(touches_source=True), {}, "refused: shares bytes"),
         (OUT._replace(readonly=True), {}, "refused: read-only"),
-        (OUT, {"dtype": "float64"}, "refused: float32, leave dtype"),
-        (OUT, {"device": "cuda:0"}, "refused: leave device"),
+        (OUT, {"dtype": "float64"}, "refused: float32, omit dtype"),
+        (OUT, {"device": "cuda:0"}, "refused: omit device"),
         (OUT, {"memory": "share"}, "refused: own"),
         (OUT, {"to": "dlpack"}, "refused: capsule"),
-        (OUT, {"memory_format": "channels_last"}, "refused: leave them away"),
+        (OUT, {"memory_format": "channels_last"}, "refused: omit memory_format and pinned"),
     ],
 )
 def test_what_is_decided_for_an_out(target, intent, expected):

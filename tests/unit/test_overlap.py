@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lengths import programs
 from tether.facts import Operand
 from tether.regions import may_overlap
 
@@ -31,7 +32,8 @@ operands = st.builds(
 
 
 @given(operands, operands)
-@settings(max_examples=2000)
+@pytest.mark.long
+@settings(max_examples=programs(short=500, long=2000))
 def test_what_is_called_apart_is_apart(a, b):
     if not may_overlap(a, b):
         assert not elements(a) & elements(b)

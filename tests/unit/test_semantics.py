@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tether.facts import Event, Operand
-from tether.operations import BY_SLUG, RULES, Source, When, rule_for, say, words
+from tether.operations import BY_SLUG, RULES, Given, When, rule_for, say, words
 from tether.operations.rule import DTYPES
 from tether.report import rulebook as render
 
@@ -39,7 +39,7 @@ def test_a_rule_is_whole(rule):
 def test_a_rule_has_a_case_for_every_source_it_is_about(rule):
     for dtype in DTYPES:
         for device in ("cpu", "cuda"):
-            source = Source(dtype, device=device)
+            source = Given(dtype, device=device)
             if rule.only.holds(source):
                 assert rule.effect(source) is not None, source
 

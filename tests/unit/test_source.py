@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 from tether.facts import Site, Trace
-from tether.source.annotate import annotate, name_at
+from tether.source.annotate import annotate
 from tether.source.syntax import MAX_TEXT, Source, one_line, read, source_of
 
 
@@ -214,10 +214,3 @@ def test_source_is_kept():
 )
 def test_one_line(text, line):
     assert one_line(text) == line
-
-
-def test_name_at():
-    assert name_at(Site("/a/train.py", 3, expression="x.clone()", target="y")) == "y"
-    assert name_at(Site("/a/train.py", 3, expression="x.topk(2)", target="a, b")) == "x.topk(2)"
-    assert name_at(Site("/a/train.py", 3)) == "train.py:3"
-    assert name_at(Site("C:\\a\\train.py", 3)) == "train.py:3"

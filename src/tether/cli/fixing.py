@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tether.finding import Finding
+from tether.finding import Edit, Finding
 from tether.measure.proving import CannotProveError, Run, differences, noise_of
 from tether.report.recording import Recording
 from tether.source.edits import apply, by_file, diff
 
 
 @dataclass
-class Change:
+class ChangedFile:
     """One file, before and after."""
 
     path: str
@@ -37,7 +37,7 @@ class Change:
 class Repairs:
     """What can be repaired by editing the program's text."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ChangedFile] = field(default_factory=list)
     findings: int = 0  # repaired by the changes
     unsafe: int = 0  # that have edits, none of them proven safe
     refused: list[str] = field(default_factory=list)  # files that cannot be edited, and why
@@ -54,19 +54,11 @@ def repairs(recording: Recording, *, unsafe: bool) -> Repairs:
     wanted = [one for one in recording.findings if one.fix is not None and one.fix.edits]
     found.unsafe = sum(not _safe(one) for one in wanted)
     for path, edits in by_file(wanted, unsafe=unsafe).items():
-        shown = os.path.relpath(path, recording.trace.folder or ".")
-        try:
-            raw = Path(path).read_bytes()
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-            text = raw.decode(encoding)
-        except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            found.refused.append(f"{shown} cannot be read: {error}")
-            continue
-        ran = recording.trace.sources.get(path, "")
-        if _plain(text) != _plain(ran):
-            found.refused.append(f"{shown} is not the text that ran; it was left as it is")
-            continue
-        found.changes.append(Change(path, shown, text, apply(text, edits), encoding, raw))
+        made = _changed(path, edits, recording)
+        if isinstance(made, str):
+            found.refused.append(made)
+        else:
+            found.changes.append(made)
     changed = {one.path for one in found.changes}
     found.findings = sum(
         any(edit.file in changed for edit in one.fix.edits)
@@ -74,6 +66,20 @@ def repairs(recording: Recording, *, unsafe: bool) -> Repairs:
         if one.fix is not None and (unsafe or _safe(one))
     )
     return found
+
+
+def _changed(path: str, edits: list[Edit], recording: Recording) -> ChangedFile | str:
+    """Return a file with its edits made, or why they cannot be."""
+    shown = os.path.relpath(path, recording.trace.folder or ".")
+    try:
+        raw = Path(path).read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        text = raw.decode(encoding)
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        return f"{shown} cannot be read: {error}"
+    if _plain(text) != _plain(recording.trace.sources.get(path, "")):
+        return f"{shown} is not the text that ran; it was left as it is"
+    return ChangedFile(path, shown, text, apply(text, edits), encoding, raw)
 
 
 def write(found: Repairs) -> list[str]:

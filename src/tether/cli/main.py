@@ -79,7 +79,7 @@ def _fail(message: str) -> NoReturn:
 @click.version_option(tether.__version__, prog_name="tether")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Show what every PyTorch tensor is tied to: the memory it shares, the gradients it gets."""
+    """Find lost gradients, unexpected shared memory and needless copies in PyTorch programs."""
     if context.invoked_subcommand in ("run", "report"):
         context.default_map = {context.invoked_subcommand: _configured(context.invoked_subcommand)}
 
@@ -137,7 +137,7 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--fail-on",
                 type=click.Choice(["error", "warning", "note"]),
-                help=f"Exit {EXIT_FINDINGS} when there is such a finding, or a graver one.",
+                help=f"Exit {EXIT_FINDINGS} if there is a finding of this severity or higher.",
             ),
             click.option("--include", multiple=True, metavar="GLOB", help="Report these files."),
             click.option("--omit", multiple=True, metavar="GLOB", help="Do not report these."),
@@ -149,7 +149,7 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @main.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    short_help="Run a program and say what ties its tensors.",
+    short_help="Run a program and report what ties its tensors.",
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
 @click.option("-c", "code", metavar="CODE", help="Run a string of code, as python -c does.")
@@ -162,7 +162,7 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Keep the last N calls.",
 )
 @click.option("--steps", metavar="A:B", help="Record only these optimizer steps, as a slice.")
-@click.option("--eager", is_flag=True, help="Let torch.compile run eagerly, so that it is heard.")
+@click.option("--eager", is_flag=True, help="Run torch.compile eagerly, to record its operations.")
 @click.option("--memory", is_flag=True, help="Also say which line holds the memory.")
 @click.option(
     "--prove",
@@ -171,7 +171,7 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--fix", is_flag=True, help="Show the edits that are proven safe, as a diff.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix: the other edits as well.")
-@click.option("--write", is_flag=True, help="With --fix: make the edits, and run to confirm.")
+@click.option("--write", is_flag=True, help="With --fix: apply the edits, re-run to verify.")
 @_report_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def run(
@@ -193,11 +193,11 @@ def run(
     """Run SCRIPT unmodified under the recorder and report when it ends.
 
     Everything after SCRIPT, MODULE or CODE belongs to the program. --prove runs it at least three
-    times more, each in a process of its own and with its standard input closed; what it writes to
-    files it writes again.
+    times more, each in a separate process with its standard input closed; what it writes to files
+    it writes again.
     """
     if (write or unsafe_fixes) and not fix:
-        _fail("--write and --unsafe-fixes say how --fix is meant: add --fix")
+        _fail("--write and --unsafe-fixes need --fix")
     program = _program(module, code, arguments)
     _check_writable(output, *(report[kind] for kind in ("json_file", "html_file", "sarif_file")))
     try:
@@ -258,7 +258,7 @@ def _check_writable(output: str | None, *files: str | None) -> None:
         if Path(file).is_dir():
             _fail(f"cannot write {file}: it is a folder")
         if file == output and Path(file).exists() and not Path(file).is_file():
-            _fail(f"cannot write {file}: a recording goes to a file of its own")
+            _fail(f"cannot write {file}: a recording needs a separate file")
         if not os.access(folder, os.W_OK):
             _fail(f"cannot write {file}: the folder {folder} may not be written to")
 

@@ -1,4 +1,4 @@
-"""The command ``tether memory``: which line allocates, holds and peaks the memory of tensors."""
+"""The command ``tether memory``: which lines allocate and hold tensor memory, and what the peak holds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def memory_command(
     plot: str | None,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT and say which line allocates, holds and peaks the memory of its tensors.
+    """Run SCRIPT and report which lines allocate and hold the memory of its tensors.
 
     Counted are births and deaths of tensor memory, 4 bytes as well as 4 GB, on every device. The
     report goes to stderr; everything after SCRIPT belongs to the program.

@@ -267,12 +267,9 @@ def dressed(new: torch.Tensor, old: torch.Tensor, grad: str) -> torch.Tensor:
 def _copy_tree(
     obj: Any, intent: Intent, out: Any, objects: str, share_types: tuple[type, ...]
 ) -> Any:
-    if intent == _PLAINEST:
-        values = trees.plain_values(obj)
-        quick = storages.copy_flat(list(values)) if values else None
-        if values and quick is not None:
-            _require_grad(values, quick)
-            return trees.filled(obj, quick)
+    quick = _copied_flat(obj) if intent == _PLAINEST else None
+    if quick is not None:
+        return quick
     found = trees.find(obj, share_types)
     if intent.out:
         _refuse_for_out(intent)
@@ -288,11 +285,27 @@ def _copy_tree(
         memo |= {id(item): item for item in found.passed}
         if objects == "share":
             memo |= {id(x): x for x in trees.without_tensors(obj, found, share_types)}
-        for item in found.deaf:  # before a deepcopy of what holds them meets them
-            trees.rebuild(item, memo)
-        result = trees.rebuild(obj, memo)
-        _attach(found.tensors, copies, memo)
+        result = _rebuilt(obj, found, copies, memo)
     return steps.Pending(result) if intent.non_blocking else result
+
+
+def _copied_flat(obj: Any) -> Any:
+    """Return the copy of a container of nothing but plain tensors apart, None for others."""
+    values = trees.plain_values(obj)
+    made = storages.copy_flat(list(values)) if values else None
+    if not values or made is None:
+        return None
+    _require_grad(values, made)
+    return trees.filled(obj, made)
+
+
+def _rebuilt(obj: Any, found: trees.Found, copies: list[Any], memo: dict[int, Any]) -> Any:
+    """Return the copy of a tree around the copies of its tensors."""
+    for item in found.deaf:  # before a deepcopy of what holds them meets them
+        trees.rebuild(item, memo)
+    result = trees.rebuild(obj, memo)
+    _attach(found.tensors, copies, memo)
+    return result
 
 
 def _refuse_for_out(intent: Intent) -> None:
@@ -305,7 +318,7 @@ def _refuse_for_out(intent: Intent) -> None:
 
 def _refuse_for_numpy(obj: Any, found: trees.Found, intent: Intent) -> None:
     if intent.device not in {"", "cpu"} and intent.memory == "own":
-        raise Refused("NumPy lives in host memory", 'use device="cpu" or leave device out')
+        raise Refused("NumPy lives in host memory", 'use device="cpu" or omit device')
     if found.flat:
         return
     if isinstance(obj, torch.nn.Module) or any(
@@ -318,22 +331,14 @@ def _refuse_for_numpy(obj: Any, found: trees.Found, intent: Intent) -> None:
 def _copied(found: trees.Found, intent: Intent) -> list[Any]:
     """Return the copies of the tensors of a tree, in order, dressed as their originals."""
     tensors = found.tensors
-    if intent.to != "torch" or intent.readonly or intent.memory == "share":
-        for x in tensors:  # what cannot be is refused before anything is copied
-            if not is_lazy(x):
-                _decided_in_tree(x, intent)
+    _refuse_before(tensors, intent)
     plain = [x for x in tensors if steps.is_plain(x)]
     inner = intent._replace(to="torch", non_blocking=False, readonly=False)
     if intent.to == "numpy" and intent.memory == "own":  # ties are kept on the way to the host
         inner = inner._replace(device="cpu")
-    if intent.memory == "share":
-        raw = [steps.apply(_decided(x, inner, None), x, inner) for x in plain]
-    elif intent.grad == "keep":
-        if inner._replace(grad="cut") != Intent():
-            return [_copy_one(x, intent, None) for x in _untied(tensors, plain)]
-        raw = storages.keep_all(plain)
-    else:
-        raw = storages.copy_all(plain, inner)
+    if _keeps_one_by_one(inner):
+        return [_copy_one(x, intent, None) for x in _untied(tensors, plain)]
+    raw = _copied_together(plain, inner)
     made = {id(x): new for x, new in zip(plain, raw, strict=True)}
     if intent.to != "torch":
         return [_exported(made.get(id(x)), x, intent) for x in tensors]
@@ -341,6 +346,29 @@ def _copied(found: trees.Found, intent: Intent) -> list[Any]:
         dressed(made[id(x)], x, intent.grad) if id(x) in made else _copy_special(x, inner)
         for x in tensors
     ]
+
+
+def _refuse_before(tensors: list[torch.Tensor], intent: Intent) -> None:
+    """Refuse what cannot be before anything is copied."""
+    if intent.to != "torch" or intent.readonly or intent.memory == "share":
+        for x in tensors:
+            if not is_lazy(x):
+                _decided_in_tree(x, intent)
+
+
+def _keeps_one_by_one(intent: Intent) -> bool:
+    """Whether gradients are to flow through a change of device, dtype or order."""
+    own = intent.memory == "own" and intent.grad == "keep"
+    return own and intent._replace(grad="cut") != Intent()
+
+
+def _copied_together(plain: list[torch.Tensor], intent: Intent) -> list[torch.Tensor]:
+    """Copy plain tensors of a tree with the ties between them."""
+    if intent.memory == "share":
+        return [steps.apply(_decided(x, intent, None), x, intent) for x in plain]
+    if intent.grad == "keep":
+        return storages.keep_all(plain)
+    return storages.copy_all(plain, intent)
 
 
 def _untied(tensors: list[torch.Tensor], plain: list[torch.Tensor]) -> list[torch.Tensor]:

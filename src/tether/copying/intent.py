@@ -8,6 +8,7 @@ what would work instead. Nothing here touches a tensor; `tether.copying.copy` ca
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 MEMORY = ("own", "share")
@@ -89,7 +90,7 @@ PLAIN_WORLD = World()
 """Neither CUDA nor ml_dtypes."""
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One call, by the name under which `tether.copying.copy` knows it, and why it is made."""
 
     call: str
@@ -99,7 +100,7 @@ class Step(NamedTuple):
 class Plan(NamedTuple):
     """The calls that make the copy, in order, and the ties that the result then has."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     memory: str
     grad: str
 
@@ -143,11 +144,11 @@ def decide(
     check_words(intent)
     _refuse_lost_gradient(intent, subject)
     if intent.pinned and not world.cuda:
-        raise Refused("pinned memory needs CUDA, which is not available", "leave pinned out")
+        raise Refused("pinned memory needs CUDA, which is not available", "omit pinned")
     if intent.pinned and (intent.memory == "share" and not subject.pinned):
         raise Refused("this memory is not pinned and sharing cannot pin it", 'use memory="own"')
     if intent.pinned and intent.device not in {"", "cpu"}:
-        raise Refused("only host memory can be pinned", 'use device="cpu" or leave pinned out')
+        raise Refused("only host memory can be pinned", 'use device="cpu" or omit pinned')
     if intent.readonly and intent.to != "numpy":
         raise Refused("only a NumPy array can be read-only", 'use to="numpy"')
     if intent.out:
@@ -176,7 +177,7 @@ def _refuse_lost_gradient(intent: Intent, subject: Subject) -> None:
         raise Refused(
             "a copy into existing memory that keeps the gradient would make `out` part of the "
             "source's graph",
-            'use grad="cut", or leave out away',
+            'use grad="cut", or omit `out`',
         )
 
 
@@ -196,101 +197,177 @@ def _reformats(intent: Intent, subject: Subject) -> bool:
     return intent.memory_format != "preserve" and intent.memory_format not in subject.formats
 
 
+class _Rule(NamedTuple):
+    """What cannot be: whether it is asked for, why it cannot be, and what would work instead."""
+
+    asked: bool
+    why: str
+    instead: str
+
+
+def _refuse(*rules: _Rule) -> None:
+    """Raise `Refused` for the first rule that applies."""
+    for rule in rules:
+        if rule.asked:
+            raise Refused(rule.why, rule.instead)
+
+
 def _shared(intent: Intent, subject: Subject, world: World) -> Plan:
     """Plan a result on the source's own bytes, or refuse."""
     own = 'use memory="own"'
-    if _moves(intent, subject):
-        raise Refused(f"{subject.device} and {intent.device} have no memory in common", own)
-    if _converts(intent, subject):
-        raise Refused(f"bytes of {subject.dtype} read as {intent.dtype} are other values", own)
-    if _reformats(intent, subject):
-        raise Refused(f"the bytes do not lie in {intent.memory_format} order", own)
-    if intent.dense and subject.layout != "strided":
-        raise Refused(f"a {subject.layout} tensor stores no zeros to share", own)
-    if subject.readonly and not intent.readonly:
-        also = "readonly=True, or " if intent.to == "numpy" else ""
-        raise Refused(
-            "the array refuses writes, which its sharer would not", f"use {also}{own[4:]}"
-        )
-    if intent.non_blocking:
-        raise Refused("sharing copies nothing that could be waited for", "leave non_blocking out")
-    steps: list[Step] = []
+    here, there = subject.device, intent.device
+    readonly = "readonly=True, or " if intent.to == "numpy" else ""
+    _refuse(
+        _Rule(_moves(intent, subject), f"{here} and {there} have no memory in common", own),
+        _Rule(
+            _converts(intent, subject),
+            f"bytes of {subject.dtype} read as {intent.dtype} are other values",
+            own,
+        ),
+        _Rule(
+            _reformats(intent, subject),
+            f"the bytes do not lie in {intent.memory_format} order",
+            own,
+        ),
+        _Rule(
+            intent.dense and subject.layout != "strided",
+            f"a {subject.layout} tensor stores no zeros to share",
+            own,
+        ),
+        _Rule(
+            subject.readonly and not intent.readonly,
+            "the array refuses writes, which its sharer would not",
+            f'use {readonly}memory="own"',
+        ),
+        _Rule(
+            intent.non_blocking,
+            "sharing copies nothing that could be waited for",
+            "omit non_blocking",
+        ),
+    )
     if intent.grad == "cut":
-        steps.append(Step("detach", "the same bytes, outside of the gradient graph"))
+        tie = PlanStep("detach", "the same bytes, outside of the gradient graph")
     else:
-        steps.append(Step("alias", "a new tensor on the same bytes, inside the gradient graph"))
-    if intent.to != "torch":
-        if subject.device != "cpu" and intent.to == "numpy":
-            raise Refused(f"NumPy cannot reach memory of {subject.device}", own)
-        if subject.layout != "strided":
-            raise Refused(f"{intent.to} has no {subject.layout} layout", f"{own} and dense=True")
-        for bit, there in (("conjugate", subject.conj), ("negative", subject.neg)):
-            if there:
-                raise Refused(
-                    f"the bytes are not the values ({bit} bit set), and {intent.to} has no such "
-                    "bit",
-                    own,
-                )
-        steps += _exported(intent, subject.dtype, world)
-    return Plan(tuple(steps), "share", intent.grad)
+        tie = PlanStep("alias", "a new tensor on the same bytes, inside the gradient graph")
+    if intent.to == "torch":
+        return Plan((tie,), "share", intent.grad)
+    _refuse_foreign_bytes(intent, subject, own)
+    return Plan((tie, *_exported(intent, subject.dtype, world)), "share", intent.grad)
+
+
+def _refuse_foreign_bytes(intent: Intent, subject: Subject, own: str) -> None:
+    """Refuse bytes that another library cannot read as they are."""
+    bits = f"bit set), and {intent.to} has no such bit"
+    _refuse(
+        _Rule(
+            subject.device != "cpu" and intent.to == "numpy",
+            f"NumPy cannot reach memory of {subject.device}",
+            own,
+        ),
+        _Rule(
+            subject.layout != "strided",
+            f"{intent.to} has no {subject.layout} layout",
+            f"{own} and dense=True",
+        ),
+        _Rule(subject.conj, f"the bytes are not the values (conjugate {bits}", own),
+        _Rule(subject.neg, f"the bytes are not the values (negative {bits}", own),
+    )
 
 
 def _owned(intent: Intent, subject: Subject, world: World) -> Plan:
     """Plan a result on bytes of its own. Exactly one step makes them."""
-    steps: list[Step] = []
     foreign = intent.to != "torch"
-    if intent.grad == "cut" and subject.requires_grad:
-        steps.append(Step("detach", "cut first, so that the copy leaves no node in the graph"))
-    moves, converts = _moves(intent, subject), _converts(intent, subject)
-    device = intent.device or subject.device
-    if intent.to == "numpy":
-        if device != "cpu" and intent.device:
-            raise Refused("NumPy lives in host memory", 'use device="cpu" or leave device out')
-        moves, device = subject.device != "cpu", "cpu"
-    if subject.device == "meta" and (moves or foreign):
-        raise Refused("a meta tensor has no values", "make one of its shape, as torch.empty_like")
+    device = _other_device(intent, subject)
     dense = subject.layout != "strided" and (intent.dense or foreign)
-    if dense and subject.layout in RAGGED:
-        raise Refused(
-            "the rows of a nested tensor differ in length",
-            "copy its unbind(), or torch.nested.to_padded_tensor(x, 0.0)",
-        )
-    if dense and not intent.dense:
-        raise Refused(f"{intent.to} has no {subject.layout} layout", "use dense=True")
+    _refuse(*_unownable(intent, subject, moves=device != "", dense=dense))
+    steps: list[PlanStep] = []
+    if intent.grad == "cut" and subject.requires_grad:
+        steps.append(PlanStep("detach", "cut first, so that the copy leaves no node in the graph"))
     if dense:
-        steps.append(Step("dense", f"{subject.layout} written out, zeros and all"))
-    pooled = device == "cpu" and subject.plain and (subject.layout == "strided" or dense)
-    if moves:
-        why = f"from {subject.device} to {device}"
-        why += f", as {intent.dtype}" if converts else ""
-        steps.append(Step("move", why + (", into page-locked memory" if intent.pinned else "")))
-    elif converts:
-        steps.append(Step("convert", f"from {subject.dtype} to {intent.dtype}, a copy already"))
-    elif dense:
-        pass  # to_dense has made new memory
-    elif pooled and intent.grad == "cut":
-        steps.append(Step("clone", "own memory, from the pool when it is large"))
-    else:
-        steps.append(Step("clone", "own memory, with a node in the graph where there is one"))
-    if _reformats(intent, subject) and (moves or converts or dense):
-        steps.append(Step("reformat", f"into {intent.memory_format} order"))
+        steps.append(PlanStep("dense", f"{subject.layout} written out, zeros and all"))
+    steps += _made(intent, subject, device, dense=dense)
     if foreign and (subject.conj or subject.neg):
-        steps.append(Step("resolve", "the values written out, since no such bit exists there"))
-    if intent.pinned and not moves:
-        steps.append(Step("pin", "page-locked, so that the device can read it directly"))
+        steps.append(PlanStep("resolve", "the values written out, since no such bit exists there"))
+    steps += [] if device else _pinned(intent)
     if foreign:
         steps += _exported(intent, intent.dtype or subject.dtype, world)
-    if intent.non_blocking:
-        steps.append(Step("pending", "handed out only after the transfer is known to be done"))
-    return Plan(tuple(steps), "own", intent.grad)
+    return Plan((*steps, *_awaited(intent)), "own", intent.grad)
 
 
-def _exported(intent: Intent, dtype: str, world: World) -> list[Step]:
+def _other_device(intent: Intent, subject: Subject) -> str:
+    """Return the device that the bytes are moved to, "" where they stay."""
+    wanted = "cpu" if intent.to == "numpy" else intent.device
+    return "" if wanted in ("", subject.device) else wanted
+
+
+def _unownable(intent: Intent, subject: Subject, *, moves: bool, dense: bool) -> Iterator[_Rule]:
+    """Yield why there can be no copy on bytes of its own."""
+    yield _Rule(
+        intent.to == "numpy" and intent.device not in ("", "cpu"),
+        "NumPy lives in host memory",
+        'use device="cpu" or omit device',
+    )
+    yield _Rule(
+        subject.device == "meta" and (moves or intent.to != "torch"),
+        "a meta tensor has no values",
+        "make one of its shape, as torch.empty_like",
+    )
+    yield _Rule(
+        dense and subject.layout in RAGGED,
+        "the rows of a nested tensor differ in length",
+        "copy its unbind(), or torch.nested.to_padded_tensor(x, 0.0)",
+    )
+    yield _Rule(
+        dense and not intent.dense,
+        f"{intent.to} has no {subject.layout} layout",
+        "use dense=True",
+    )
+
+
+def _made(intent: Intent, subject: Subject, device: str, *, dense: bool) -> list[PlanStep]:
+    """Return the step that makes own memory, on a `device` that is another one, and its order.
+
+    Where the zeros of a sparse tensor were written out, that has made the memory.
+    """
+    converts = _converts(intent, subject)
+    steps = []
+    if device:
+        why = f"from {subject.device} to {device}"
+        why += f", as {intent.dtype}" if converts else ""
+        why += ", into page-locked memory" if intent.pinned else ""
+        steps.append(PlanStep("move", why))
+    elif converts:
+        steps.append(PlanStep("convert", f"from {subject.dtype} to {intent.dtype}, a copy already"))
+    elif not dense:
+        return [_cloned(intent, subject)]
+    if _reformats(intent, subject):
+        steps.append(PlanStep("reformat", f"into {intent.memory_format} order"))
+    return steps
+
+
+def _cloned(intent: Intent, subject: Subject) -> PlanStep:
+    pooled = subject.device == "cpu" and subject.plain and subject.layout == "strided"
+    if pooled and intent.grad == "cut":
+        return PlanStep("clone", "own memory, from the pool when it is large")
+    return PlanStep("clone", "own memory, with a node in the graph where there is one")
+
+
+def _pinned(intent: Intent) -> list[PlanStep]:
+    why = "page-locked, so that the device can read it directly"
+    return [PlanStep("pin", why)] if intent.pinned else []
+
+
+def _awaited(intent: Intent) -> list[PlanStep]:
+    why = "handed out only after the transfer is known to be done"
+    return [PlanStep("pending", why)] if intent.non_blocking else []
+
+
+def _exported(intent: Intent, dtype: str, world: World) -> list[PlanStep]:
     if intent.to == "dlpack":
-        return [Step("dlpack", "as a DLPack capsule on those bytes")]
+        return [PlanStep("dlpack", "as a DLPack capsule on those bytes")]
     steps = []
     if dtype in NUMPY_DTYPES:
-        steps.append(Step("numpy", "as an array on those bytes"))
+        steps.append(PlanStep("numpy", "as an array on those bytes"))
     elif dtype not in EXTENSION_DTYPES:
         raise Refused(f"NumPy has no {dtype}", 'name a dtype it has, as dtype="float32"')
     elif not world.ml_dtypes:
@@ -299,9 +376,9 @@ def _exported(intent: Intent, dtype: str, world: World) -> list[Step]:
             'install ml_dtypes, which adds it, or name a dtype it has, as dtype="float32"',
         )
     else:
-        steps.append(Step("ml_dtypes", f"as an array of ml_dtypes.{EXTENSION_DTYPES[dtype]}"))
+        steps.append(PlanStep("ml_dtypes", f"as an array of ml_dtypes.{EXTENSION_DTYPES[dtype]}"))
     if intent.readonly:
-        steps.append(Step("readonly", "the array refuses writes"))
+        steps.append(PlanStep("readonly", "the array refuses writes"))
     return steps
 
 
@@ -309,39 +386,61 @@ def _into(intent: Intent, subject: Subject, target: Target | None) -> Plan:
     """Plan a write into memory that is there already."""
     if target is None:
         raise ValueError("out is asked for, and no target is described")
-    if intent.memory == "share":
-        raise Refused("`out` has memory of its own", 'use memory="own", or leave out away')
-    if intent.to == "dlpack":
-        raise Refused("a DLPack capsule cannot be written into", "give the tensor itself as out")
-    if target.shape != subject.shape:
-        raise Refused(
-            f"`out` has shape {list(target.shape)} and the source {list(subject.shape)}",
-            "give an out of the source's shape",
-        )
-    if intent.dtype and intent.dtype != target.dtype:
-        raise Refused(
-            f"`out` is {target.dtype} and {intent.dtype} is asked for", "leave dtype away"
-        )
-    if intent.device and intent.device != target.device:
-        raise Refused(
-            f"`out` is on {target.device} and {intent.device} is asked for", "leave device away"
-        )
-    if subject.dtype.startswith("complex") and not target.dtype.startswith("complex"):
-        raise Refused(
-            f"`out` is {target.dtype} and would lose the imaginary part", "give a complex out"
-        )
-    if target.overlapping:
-        raise Refused(
-            "elements of `out` share bytes (an expanded view), so that one write shows in several",
-            "give out.contiguous() or another tensor",
-        )
-    if target.touches_source:
-        raise Refused("`out` shares bytes with the source", "give memory of its own as out")
-    if target.readonly:
-        raise Refused("`out` is read-only", "give an out that can be written")
-    if intent.memory_format != "preserve" or intent.pinned:
-        raise Refused("`out` has its layout and its kind of memory", "leave them away")
-    steps = [Step("write", "into the memory of out, gradients cut")]
-    if intent.non_blocking:
-        steps.append(Step("pending", "handed out only after the transfer is known to be done"))
-    return Plan(tuple(steps), "own", "cut")
+    _refuse(
+        _Rule(
+            intent.memory == "share",
+            "`out` has memory of its own",
+            'use memory="own", or omit `out`',
+        ),
+        _Rule(
+            intent.to == "dlpack",
+            "a DLPack capsule cannot be written into",
+            "give the tensor itself as out",
+        ),
+        *_unlike(intent, subject, target),
+        *_unwritable(target),
+        _Rule(
+            intent.memory_format != "preserve" or intent.pinned,
+            "`out` has its layout and its kind of memory",
+            "omit memory_format and pinned",
+        ),
+    )
+    write = PlanStep("write", "into the memory of out, gradients cut")
+    return Plan((write, *_awaited(intent)), "own", "cut")
+
+
+def _unlike(intent: Intent, subject: Subject, target: Target) -> Iterator[_Rule]:
+    """Yield what an `out` must have in common with the source and with what is asked for."""
+    yield _Rule(
+        target.shape != subject.shape,
+        f"`out` has shape {list(target.shape)} and the source {list(subject.shape)}",
+        "give an out of the source's shape",
+    )
+    yield _Rule(
+        intent.dtype not in ("", target.dtype),
+        f"`out` is {target.dtype} and {intent.dtype} is asked for",
+        "omit dtype",
+    )
+    yield _Rule(
+        intent.device not in ("", target.device),
+        f"`out` is on {target.device} and {intent.device} is asked for",
+        "omit device",
+    )
+    yield _Rule(
+        subject.dtype.startswith("complex") and not target.dtype.startswith("complex"),
+        f"`out` is {target.dtype} and would lose the imaginary part",
+        "give a complex out",
+    )
+
+
+def _unwritable(target: Target) -> Iterator[_Rule]:
+    """Yield why memory cannot be written as a copy."""
+    yield _Rule(
+        target.overlapping,
+        "elements of `out` share bytes (an expanded view), so that one write shows in several",
+        "give out.contiguous() or another tensor",
+    )
+    yield _Rule(
+        target.touches_source, "`out` shares bytes with the source", "give separate memory as out"
+    )
+    yield _Rule(target.readonly, "`out` is read-only", "give an out that can be written")

@@ -87,7 +87,7 @@ class Description(NamedTuple):
         return "\n".join(lines + ([f"  note: {self.note}"] if self.note else []))
 
 
-class Layout(NamedTuple):
+class TensorLayout(NamedTuple):
     """Where the elements of a strided tensor lie: addresses and distances in bytes."""
 
     device: str
@@ -107,16 +107,16 @@ class Layout(NamedTuple):
         return expected == self.end - self.start
 
 
-def layout_of(x: torch.Tensor) -> Layout:
+def layout_of(x: torch.Tensor) -> TensorLayout:
     """Return where `x` lies. Does not un-share copy-on-write memory, as `data_ptr` would."""
     item = x.element_size()
     start = data_address(x) + int(x.storage_offset()) * item
     if x.numel() == 0:
-        return Layout(str(x.device), start, start, (), item)
+        return TensorLayout(str(x.device), start, start, (), item)
     pairs = zip(x.shape, x.stride(), strict=True)
     dims = tuple((size, stride * item) for size, stride in pairs if size > 1 and stride)
     end = start + item + sum((size - 1) * stride for size, stride in dims)
-    return Layout(str(x.device), start, end, dims, item)
+    return TensorLayout(str(x.device), start, end, dims, item)
 
 
 def overlaps_itself(x: torch.Tensor) -> bool:
@@ -156,7 +156,7 @@ def common_bytes(a: torch.Tensor, b: torch.Tensor) -> int | None:
     return _marked(one, two)
 
 
-def _marked(one: Layout, two: Layout) -> int | None:
+def _marked(one: TensorLayout, two: TensorLayout) -> int | None:
     """Count common bytes by marking the places of both, in the largest unit that fits."""
     low, high = min(one.start, two.start), max(one.end, two.end)
     distances = [stride for _, stride in one.dims + two.dims]
@@ -167,7 +167,7 @@ def _marked(one: Layout, two: Layout) -> int | None:
     return int(torch.logical_and(*marks).sum()) * unit
 
 
-def _marks(place: Layout, low: int, count: int, unit: int) -> torch.Tensor:
+def _marks(place: TensorLayout, low: int, count: int, unit: int) -> torch.Tensor:
     marks = torch.zeros(count, dtype=torch.bool, device="cpu")
     dims = [*place.dims, (place.itemsize // unit, unit)]
     sizes = [size for size, _ in dims]
@@ -269,26 +269,10 @@ def describe(x: Any) -> Description:
 
 
 def _described(x: Any, tensor: torch.Tensor) -> Description:
-    used: int | None
-    note = ""
-    try:
-        kept = tensor.untyped_storage().nbytes()
-        growing = tensor.untyped_storage().resizable()
-        used = distinct_bytes(tensor)
-    except (RuntimeError, NotImplementedError) as error:
-        kept, growing, used = 0, True, 0
-        note = str(error).partition("\n")[0]
-    if used is None:
-        used, note = tensor.nbytes, "elements that share bytes are counted each"
     strided = tensor.layout is torch.strided and not tensor.is_nested
-    if strided and used < kept:
-        note = note or f"it keeps {kept - used} bytes alive that it does not use"
+    memory = _memory_of(tensor, strided=strided)
     leaf = is_leaf(tensor)
-    try:
-        grad_fn = None if leaf else tensor.grad_fn
-        made_by = type(grad_fn).__name__ if grad_fn is not None else ""
-    except RuntimeError as error:  # a view that may not follow the writes to its base
-        made_by, note = "a call that PyTorch refuses to tell", str(error).partition(". ")[0]
+    made_by, refused = ("", "") if leaf else _maker_of(tensor)
     base = tensor._base
     return Description(
         kind=type(x).__name__,
@@ -298,18 +282,50 @@ def _described(x: Any, tensor: torch.Tensor) -> Description:
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
         layout=str(tensor.layout).removeprefix("torch."),
-        bytes_used=used,
-        bytes_kept=kept,
+        bytes_used=memory.used,
+        bytes_kept=memory.kept,
         contiguous=strided and tensor.is_contiguous(),
         requires_grad=tensor.requires_grad,
         leaf=leaf,
         grad_fn=made_by,
         version=None if tensor.is_inference() else tensor._version,
-        resizable=growing,
+        resizable=memory.growing,
         view_of=None if base is None else tuple(base.shape),
         bits=tuple(bit for bit in ("conj", "neg") if getattr(tensor, f"is_{bit}")()),
-        note=note,
+        note=refused or memory.note,
     )
+
+
+class _Memory(NamedTuple):
+    """The bytes under a tensor."""
+
+    used: int
+    kept: int
+    growing: bool
+    note: str  # what must be said of these figures
+
+
+def _memory_of(tensor: torch.Tensor, *, strided: bool) -> _Memory:
+    try:
+        storage = tensor.untyped_storage()
+        kept, growing = storage.nbytes(), storage.resizable()
+        used = distinct_bytes(tensor)
+    except (RuntimeError, NotImplementedError) as error:
+        return _Memory(0, 0, True, str(error).partition("\n")[0])
+    if used is None:
+        return _Memory(tensor.nbytes, kept, growing, "elements that share bytes are counted each")
+    idle = kept - used if strided else 0
+    note = f"it keeps {idle} bytes alive that it does not use" if idle > 0 else ""
+    return _Memory(used, kept, growing, note)
+
+
+def _maker_of(tensor: torch.Tensor) -> tuple[str, str]:
+    """Return the name of the node that made a tensor, and why there is none to name."""
+    try:
+        node = tensor.grad_fn
+    except RuntimeError as error:  # a view that may not follow the writes to its base
+        return "a call that PyTorch refuses to tell", str(error).partition(". ")[0]
+    return type(node).__name__ if node is not None else "", ""
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:

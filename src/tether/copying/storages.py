@@ -12,6 +12,7 @@ from tether.copying import pool, relation, steps, transfer
 from tether.copying.intent import Intent, Refused, decide
 
 _FOREACH_CLONE = getattr(torch, "_foreach_clone", None)  # torch >= 2.13
+_device_of = operator.attrgetter("device")
 _dtype_of = operator.attrgetter("dtype")
 _nbytes_of = operator.attrgetter("nbytes")
 _cdata_of = operator.attrgetter("_cdata")
@@ -114,23 +115,18 @@ def _clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Clone each on memory of its own: small ones in one call, large ones from the pool."""
     if torch.autograd.forward_ad._current_level >= 0:
         tensors = [x.detach() for x in tensors]  # no_grad does not cut forward gradients
-    if len(tensors) > 1 and tensors[0].is_cuda and len({x.device for x in tensors}) == 1:
+    if len(tensors) > 1 and tensors[0].is_cuda and len(set(map(_device_of, tensors))) == 1:
         return transfer.fused_clones(tensors)
     sizes = list(map(_nbytes_of, tensors))
-    pooled_from = pool.SMALLEST if sum(sizes) >= pool.THRESHOLD else pool.THRESHOLD
     if max(sizes) < pool.SMALLEST:
         return _small_clones(tensors)
-    made = list(tensors)
-    small = []
-    for index, size in enumerate(sizes):
-        if size < pool.SMALLEST:
-            small.append(index)
-        else:
-            made[index] = steps.own(tensors[index].detach(), pooled_from=pooled_from)
-    clones = _small_clones([tensors[index] for index in small])
-    for index, clone in zip(small, clones, strict=True):
-        made[index] = clone
-    return made
+    pooled_from = pool.SMALLEST if sum(sizes) >= pool.THRESHOLD else pool.THRESHOLD
+    small = [index for index, size in enumerate(sizes) if size < pool.SMALLEST]
+    clones = dict(zip(small, _small_clones([tensors[index] for index in small]), strict=True))
+    return [
+        clones[index] if index in clones else steps.own(x.detach(), pooled_from=pooled_from)
+        for index, x in enumerate(tensors)
+    ]
 
 
 def _small_clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -205,32 +201,37 @@ def plan_in_tree(x: torch.Tensor, intent: Intent) -> Intent:
 
 def _copy_group(group: Group, intent: Intent) -> list[torch.Tensor]:
     """Copy one storage and lay the members on the copy as they lay on the original."""
-    plans = [plan_in_tree(x, intent) for x in group.members]
-    if any(plan.memory_format != "preserve" for plan in plans):
-        raise Refused(
-            "views of one storage cannot be put in another memory format and stay its views",
-            "leave memory_format away, or copy these tensors apart",
-        )
-    target = getattr(torch, plans[0].dtype) if plans[0].dtype else None
-    dtypes = set(map(_dtype_of, group.members))
-    if len(set(plans)) > 1 or (target is not None and len(dtypes) > 1):
-        raise Refused(
-            "views of one storage with several dtypes cannot be converted and stay its views",
-            "leave dtype away, or copy these tensors apart",
-        )
+    plan = _one_plan(group, intent)
+    target = getattr(torch, plan.dtype) if plan.dtype else None
     root, starts = _common_root(group.members)
     unit = group.members[0].dtype if target is not None else torch.uint8
     whole = torch.empty(0, dtype=unit, device=root.device).set_(root.untyped_storage())
-    moved = plans[0].device and plans[0].device != str(root.device)
-    if target is None and not moved and not intent.pinned:
+    moves = plan.device and plan.device != str(root.device)
+    if target is None and not moves and not intent.pinned:
         copied = steps.own(whole)
-    elif transfer.worthwhile([whole], plans[0]):
-        (copied,) = transfer.moved([whole], [plans[0]])
+    elif transfer.worthwhile([whole], plan):
+        (copied,) = transfer.moved([whole], [plan])
     else:
-        plan = plans[0]
         step = decide(plan, steps.subject_of(whole), None, steps.world())
         copied = steps.apply(step, whole, plan)
     return [_laid(x, copied, start, target) for x, start in zip(group.members, starts, strict=True)]
+
+
+def _one_plan(group: Group, intent: Intent) -> Intent:
+    """Return the plan of all members, which must be one: they come to lie on one storage."""
+    plans = {plan_in_tree(x, intent) for x in group.members}
+    if any(plan.memory_format != "preserve" for plan in plans):
+        raise Refused(
+            "views of one storage cannot be put in another memory format and stay its views",
+            "omit memory_format, or copy these tensors apart",
+        )
+    plan = next(iter(plans))
+    if len(plans) > 1 or (plan.dtype and len(set(map(_dtype_of, group.members))) > 1):
+        raise Refused(
+            "views of one storage with several dtypes cannot be converted and stay its views",
+            "omit dtype, or copy these tensors apart",
+        )
+    return plan
 
 
 def _common_root(members: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
@@ -288,6 +289,22 @@ def _kept(x: torch.Tensor) -> torch.Tensor:
 
 def _keep_group(members: list[torch.Tensor]) -> list[torch.Tensor]:
     """Copy the one tensor that all are views of, and take the same views of the copy."""
+    base = _base_of(members)
+    copied = _kept(base)
+    shift = copied.storage_offset() - base.storage_offset()
+
+    def laid(x: torch.Tensor) -> torch.Tensor:
+        if x is base:
+            return copied
+        with torch.set_grad_enabled(x.requires_grad):
+            view = copied.as_strided(x.shape, x.stride(), x.storage_offset() + shift)
+        return view if x.requires_grad else view.detach()
+
+    return [laid(x) for x in members]
+
+
+def _base_of(members: list[torch.Tensor]) -> torch.Tensor:
+    """Return the tensor whose differentiable copy can hold all members, or refuse."""
     roots = {id(root): root for root in (x if x._base is None else x._base for x in members)}
     differing = [root for root in roots.values() if root.requires_grad]
     if len(differing) > 1:
@@ -297,25 +314,19 @@ def _keep_group(members: list[torch.Tensor]) -> list[torch.Tensor]:
             'use grad="cut", or copy them apart',
         )
     base = (differing or list(roots.values()))[0]
-    low = relation.layout_of(base)
-    inside = all(
-        low.start <= relation.layout_of(x).start and relation.layout_of(x).end <= low.end
-        for x in members
-    )
-    if not low.dense or not inside or any(x.dtype != base.dtype for x in members):
+    if not _holds_all(base, members):
         raise Refused(
             "the tensor they are views of has gaps or other dtypes: a differentiable copy cannot "
             "lie the same way",
             'use grad="cut", or copy them apart',
         )
-    copied = _kept(base)
-    shift = copied.storage_offset() - base.storage_offset()
-    made = []
-    for x in members:
-        if x is base:
-            made.append(copied)
-            continue
-        with torch.set_grad_enabled(x.requires_grad):
-            view = copied.as_strided(x.shape, x.stride(), x.storage_offset() + shift)
-        made.append(view if x.requires_grad else view.detach())
-    return made
+    return base
+
+
+def _holds_all(base: torch.Tensor, members: list[torch.Tensor]) -> bool:
+    """Whether all members lie within a tensor without gaps, and have its dtype."""
+    whole = relation.layout_of(base)
+    if not whole.dense or any(x.dtype != base.dtype for x in members):
+        return False
+    layouts = map(relation.layout_of, members)
+    return all(whole.start <= one.start and one.end <= whole.end for one in layouts)

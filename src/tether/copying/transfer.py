@@ -160,34 +160,47 @@ def moved(tensors: Sequence[torch.Tensor], plans: Sequence[Intent]) -> list[torc
 
     On a device they are complete for every kernel that the current stream runs afterwards.
     """
-    from tether.copying import steps
-
     target = torch.device(plans[0].device)
-    made: list[Any] = [None] * len(tensors)
+    made: dict[int, torch.Tensor] = {}
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():  # bytes are moved, no subclass
         bare = [x.detach() for x in tensors]
-        as_it_is = [not plan.dtype and plan.memory_format == "preserve" for plan in plans]
-        small = [i for i, x in enumerate(bare) if as_it_is[i] and _is_packable(x)]
-        for batch in _batches(bare, small):
-            models = [bare[i] for i in batch]
-            for index, new in zip(batch, _laid_out(_arrived(models, target), models), strict=True):
-                made[index] = new
-        large = [
-            i
-            for i, x in enumerate(bare)
-            if made[i] is None and as_it_is[i] and target.type == "cpu" and _is_staged(x)
+        whole = [
+            i for i, plan in enumerate(plans) if not plan.dtype and plan.memory_format == "preserve"
         ]
-        total = sum(bare[i].nbytes for i in large)
-        places = [_host_memory(bare[i], total) for i in large]
-        _staged([bare[i] for i in large], places)
-        for index, place in zip(large, places, strict=True):
-            made[index] = place.data  # the same tensor with a version counter that has not moved
+        _move_small(bare, whole, target, made)
+        if target.type == "cpu":
+            _move_large(bare, [i for i in whole if i not in made], made)
         for index, (x, plan) in enumerate(zip(bare, plans, strict=True)):
-            if made[index] is None:
-                dtype = getattr(torch, plan.dtype) if plan.dtype else x.dtype
-                order = steps.FORMATS[plan.memory_format]
-                made[index] = x.to(target, dtype, copy=True, memory_format=order)
-    return made
+            if index not in made:
+                made[index] = _moved_alone(x, target, plan)
+    return [made[index] for index in range(len(tensors))]
+
+
+def _move_small(
+    bare: list[torch.Tensor], at: list[int], target: torch.device, made: dict[int, torch.Tensor]
+) -> None:
+    """Move small tensors in batches, each as one transfer."""
+    for batch in _batches(bare, [i for i in at if _is_packable(bare[i])]):
+        models = [bare[i] for i in batch]
+        made.update(zip(batch, _laid_out(_arrived(models, target), models), strict=True))
+
+
+def _move_large(bare: list[torch.Tensor], at: list[int], made: dict[int, torch.Tensor]) -> None:
+    """Move large tensors to the host through page-locked memory."""
+    large = [i for i in at if _is_staged(bare[i])]
+    total = sum(bare[i].nbytes for i in large)
+    places = [_host_memory(bare[i], total) for i in large]
+    _staged([bare[i] for i in large], places)
+    # `.data` is the same tensor with a version counter that has not moved.
+    made.update(zip(large, (place.data for place in places), strict=True))
+
+
+def _moved_alone(x: torch.Tensor, target: torch.device, plan: Intent) -> torch.Tensor:
+    from tether.copying import steps
+
+    dtype = getattr(torch, plan.dtype) if plan.dtype else x.dtype
+    order = steps.FORMATS[plan.memory_format]
+    return x.to(target, dtype, copy=True, memory_format=order)
 
 
 def into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:

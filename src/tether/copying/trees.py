@@ -121,18 +121,7 @@ def plain_values(root: Any) -> Collection[torch.Tensor] | None:
 def children(item: Any) -> list[Any]:
     """Return the objects that `item` directly holds, last first, as a stack wants them."""
     cls: Any = type(item)
-    held: list[Any] = []
-    if isinstance(item, dict):
-        held += item.keys()
-        held += item.values()
-    elif isinstance(item, (list, tuple, set, frozenset, collections.deque)):
-        held += item
-    elif isinstance(item, types.MethodType):
-        held.append(item.__self__)
-    elif isinstance(item, functools.partial):
-        held += (item.func, item.args, item.keywords)
-    elif _is_registered(cls):
-        held += optree.tree_flatten_one_level(item, none_is_leaf=True)[0]
+    held = _contents(item)
     attributes = getattr(item, "__dict__", None)
     if type(attributes) is dict and attributes:
         held += attributes.values()
@@ -145,6 +134,21 @@ def children(item: Any) -> list[Any]:
             held += hooks.values()
     held.reverse()
     return held
+
+
+def _contents(item: Any) -> list[Any]:
+    """Return what a container, a method or a partial function holds, as a list of its own."""
+    if isinstance(item, dict):
+        return [*item.keys(), *item.values()]
+    if isinstance(item, (list, tuple, set, frozenset, collections.deque)):
+        return list(item)
+    if isinstance(item, types.MethodType):
+        return [item.__self__]
+    if isinstance(item, functools.partial):
+        return [item.func, item.args, item.keywords]
+    if _is_registered(type(item)):
+        return list(optree.tree_flatten_one_level(item, none_is_leaf=True)[0])
+    return []
 
 
 def tensor_hooks(item: torch.Tensor) -> Iterator[dict[int, Any]]:
@@ -194,11 +198,7 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
         return known
     made: Any
     if cls is dict or cls is collections.OrderedDict:
-        made = memo[id(item)] = cls()
-        for key, value in item.items():
-            made[rebuild(key, memo)] = rebuild(value, memo)
-        if cls is collections.OrderedDict and item.__dict__:  # a state_dict's _metadata
-            made.__dict__.update(rebuild(item.__dict__, memo))
+        made = _rebuilt_dict(item, memo)
     elif cls is list:
         made = memo[id(item)] = []
         made.extend(rebuild(value, memo) for value in item)
@@ -214,6 +214,15 @@ def rebuild(item: Any, memo: dict[int, Any]) -> Any:
         made.__setstate__(rebuild(item.__getstate__(), memo))
     else:
         return copy.deepcopy(item, memo)
+    return made
+
+
+def _rebuilt_dict(item: Any, memo: dict[int, Any]) -> Any:
+    made = memo[id(item)] = type(item)()
+    for key, value in item.items():
+        made[rebuild(key, memo)] = rebuild(value, memo)
+    if getattr(item, "__dict__", None):  # a state_dict's _metadata
+        made.__dict__.update(rebuild(item.__dict__, memo))
     return made
 
 

@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 import torch
 
 from tether.measure import probe
-from tether.operations.rule import Effect, Rule, Source
+from tether.operations.rule import Effect, Given, Rule
 
 Status = Literal["verified", "different", "not tried"]
 
 
-class Verdict(NamedTuple):
+class TriedRule(NamedTuple):
     """What became of one rule on this build of PyTorch."""
 
     slug: str
@@ -36,7 +36,7 @@ def verify(
     *,
     cache: Path | None = None,
     progress: Callable[[Rule], None] = lambda _: None,
-) -> list[Verdict]:
+) -> list[TriedRule]:
     """Try every rule on `device` and return one verdict each, in order.
 
     `cache` is a folder in which verdicts are kept by build of PyTorch, device and rule; None tries
@@ -53,14 +53,14 @@ def verify(
     return verdicts
 
 
-def try_rule(rule: Rule, device: str = "cpu") -> Verdict:
+def try_rule(rule: Rule, device: str = "cpu") -> TriedRule:
     """Try one rule on every source it makes sense for."""
     reason = _missing(rule)
     if reason:
-        return Verdict(rule.slug, "not tried", 0, (reason,))
+        return TriedRule(rule.slug, "not tried", 0, (reason,))
     tried = 0
     seen: list[str] = []
-    cases: dict[Effect, Source] = {}
+    cases: dict[Effect, Given] = {}
     for source in probe.sources(rule, device):
         effect = rule.effect(source)
         if effect is None:
@@ -74,11 +74,11 @@ def try_rule(rule: Rule, device: str = "cpu") -> Verdict:
         if device.startswith("cuda"):
             seen += _wait_differences(rule, cases)
     if not tried:
-        return Verdict(rule.slug, "not tried", 0, (f"it has no case for {device}",))
-    return Verdict(rule.slug, "different" if seen else "verified", tried, tuple(seen))
+        return TriedRule(rule.slug, "not tried", 0, (f"it has no case for {device}",))
+    return TriedRule(rule.slug, "different" if seen else "verified", tried, tuple(seen))
 
 
-def differences(effect: Effect, source: Source, rule: Rule) -> list[str]:
+def differences(effect: Effect, source: Given, rule: Rule) -> list[str]:
     """Compare what the rule says of this source with what is seen; one line per difference."""
     seen = probe.observe(rule, source)
     if effect.raises or seen.raises:
@@ -100,35 +100,36 @@ def _is_said(seen: str, said: str) -> bool:
     return kind in kinds.split("|") and words in text
 
 
-def expected(effect: Effect, source: Source, seen: probe.Seen) -> probe.Seen:
+def expected(effect: Effect, source: Given, seen: probe.Seen) -> probe.Seen:
     """Say what an experiment must see if the effect holds.
 
     `seen` tells only which questions could be asked (an array has no leaf, a source that does not
     require grad no gradient) and which of several right answers was given (strides).
     """
-    strides = seen.strides
-    if effect.layout != "view" and effect.layout not in seen.strides.split():
-        strides = effect.layout
-    inner = seen.requires_grad == "yes" and seen.leaf == "no"
+    known_strides = effect.layout == "view" or effect.layout in seen.strides.split()
     leaf_source = source.requires_grad and source.leaf
+    said = {
+        "gradient": effect.gradient,
+        "requires_grad": _yes(effect.result_requires_grad(source)),
+        "leaf": _yes(effect.result_leaf(source)),
+        "dtype": effect.dtype or source.dtype,
+        "device": effect.device or source.device.partition(":")[0],
+        "version": effect.version,
+        "grad": effect.grad,
+        "hooks": effect.hooks if leaf_source else "no",
+        "starts": str(effect.starts),
+    }
+    inner = seen.requires_grad == "yes" and seen.leaf == "no"
     return probe.Seen(
         memory=effect.memory,
-        gradient=effect.gradient if seen.gradient else "",
-        requires_grad=_yes(effect.result_requires_grad(source)) if seen.requires_grad else "",
-        leaf=_yes(effect.result_leaf(source)) if seen.leaf else "",
-        dtype=(effect.dtype or source.dtype) if seen.dtype else "",
-        device=(effect.device or source.device.partition(":")[0]) if seen.device else "",
-        strides=strides,
-        version=effect.version if seen.version else "",
+        strides=seen.strides if known_strides else effect.layout,
         writes=effect.writes,
-        grad=effect.grad if seen.grad else "",
-        hooks=(effect.hooks if leaf_source else "no") if seen.hooks else "",
-        saves=effect.saves[0] if effect.saves and inner else "",
-        starts=str(effect.starts) if seen.starts else "",
+        saves="".join(effect.saves[:1]) if inner else "",
+        **{name: word if getattr(seen, name) else "" for name, word in said.items()},
     )
 
 
-def words(source: Source) -> str:
+def words(source: Given) -> str:
     """Say in words what kind of tensor a source is."""
     kind = "leaf requiring grad" if source.leaf else "inner node"
     return ", ".join(
@@ -146,7 +147,7 @@ def cache_folder() -> Path:
     return Path(base) / "tether" / "rulebook"
 
 
-def _allocation_differences(rule: Rule, cases: dict[Effect, Source]) -> list[str]:
+def _allocation_differences(rule: Rule, cases: dict[Effect, Given]) -> list[str]:
     found = []
     for effect, source in cases.items():
         if effect.raises or effect.allocations < 0:
@@ -159,7 +160,7 @@ def _allocation_differences(rule: Rule, cases: dict[Effect, Source]) -> list[str
     return found
 
 
-def _wait_differences(rule: Rule, cases: dict[Effect, Source]) -> list[str]:
+def _wait_differences(rule: Rule, cases: dict[Effect, Given]) -> list[str]:
     found = []
     for effect, source in cases.items():
         if not effect.raises and (waited := probe.waits(rule, source)) != effect.waits:
@@ -193,14 +194,14 @@ class _Cache:
             except (OSError, ValueError):  # a cache that cannot be read is no cache
                 self.known = {}
 
-    def get(self, rule: Rule) -> Verdict | None:
+    def get(self, rule: Rule) -> TriedRule | None:
         kept = self.known.get(_digest(rule))
         if not isinstance(kept, list) or len(kept) != 4:
             return None
         slug, status, tried, seen = kept
-        return Verdict(slug, status, tried, tuple(seen))  # type: ignore[arg-type]
+        return TriedRule(slug, status, tried, tuple(seen))  # type: ignore[arg-type]
 
-    def put(self, rule: Rule, verdict: Verdict) -> None:
+    def put(self, rule: Rule, verdict: TriedRule) -> None:
         if verdict.status != "not tried":  # what is missing may be there the next time
             self.known[_digest(rule)] = list(verdict)
 
@@ -223,4 +224,4 @@ def _code() -> str:
     return Path(probe.__file__).read_text() + Path(__file__).read_text()
 
 
-__all__ = ["Verdict", "cache_folder", "try_rule", "verify"]
+__all__ = ["TriedRule", "cache_folder", "try_rule", "verify"]

@@ -24,7 +24,7 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.utils.checkpoint import checkpoint
 
-from tether.operations.rule import COMPLEX, DTYPES, FLOATS, Rule, Source
+from tether.operations.rule import COMPLEX, DTYPES, FLOATS, Given, Rule
 
 try:
     import numpy as np
@@ -57,19 +57,19 @@ class Seen(NamedTuple):
     starts: str = ""
 
 
-def sources(rule: Rule, device: str) -> Iterator[Source]:
+def sources(rule: Rule, device: str) -> Iterator[Given]:
     """Every source that the rule makes sense for, of those tried."""
     for dtype, contiguous, (requires_grad, leaf) in itertools.product(
         DTYPES, (True, False), ((False, True), (True, True), (True, False))
     ):
         if requires_grad and dtype not in FLOATS + COMPLEX:
             continue
-        source = Source(dtype, contiguous, requires_grad, leaf, device)
+        source = Given(dtype, contiguous, requires_grad, leaf, device)
         if rule.only.holds(source):
             yield source
 
 
-def make(source: Source) -> tuple[torch.Tensor, torch.Tensor]:
+def make(source: Given) -> tuple[torch.Tensor, torch.Tensor]:
     """Make a tensor as `source` says, and the leaf from which its gradient is asked."""
     dtype = getattr(torch, source.dtype)
     values = torch.arange(1, 13, device=source.device).reshape(SHAPE).to(dtype)
@@ -84,7 +84,7 @@ def make(source: Source) -> tuple[torch.Tensor, torch.Tensor]:
     return values.clone(), values
 
 
-def observe(rule: Rule, source: Source) -> Seen:
+def observe(rule: Rule, source: Given) -> Seen:
     """Run the rule's call on such a source and say what was seen."""
     with _quiet(), tempfile.TemporaryDirectory(prefix="tether-") as folder:
         names = namespace(Path(folder))
@@ -112,7 +112,7 @@ def run(rule: Rule, names: dict[str, Any]) -> Any:
     return eval(rule.result, names)
 
 
-def allocations(rule: Rule, source: Source) -> int:
+def allocations(rule: Rule, source: Given) -> int:
     """Count the blocks as large as the source that torch allocates in the call."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -130,7 +130,7 @@ def allocations(rule: Rule, source: Source) -> int:
         return sum(e.name() == "[memory]" and e.nbytes() >= size for e in results.events())
 
 
-def waits(rule: Rule, source: Source) -> bool:
+def waits(rule: Rule, source: Given) -> bool:
     """Whether the call makes the program wait for the GPU, by CUDA's own report."""
     with _quiet(), tempfile.TemporaryDirectory(prefix="tether-") as folder:
         names = namespace(Path(folder))

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 Run = Callable[[Sequence[list[Any]], float], Outcome]
-"""Runs the program with some changes (rows of `tether.measure.rerun.Change`), within a time."""
+"""Runs the program with some changes (rows of `tether.measure.rerun.CallChange`), within a time."""
 
 
 def prove(
@@ -71,47 +71,92 @@ def prove(
     inserts = [n for n, one in enumerate(findings) if one.slug == "alias-write"][:INSERTS]
     if not drops and not inserts:
         return list(findings), []
-    tell("running the program twice as it is")
-    timed = [["time", *change[1:]] for changes in drops.values() for change in changes]
-    plain, again = run(timed, 0), run([], 0)
-    noise = noise_of(plain, again)
-    spent = _spent(plain, drops)
-    limit = 60 + 10 * max(plain.seconds, again.seconds)
-
-    def differs(numbers: Sequence[int]) -> tuple[list[str], Outcome]:
-        changes = [change for n in numbers for change in drops[n]]
-        tell(f"running it without {len(numbers)} of the copies")
-        found = run(changes, limit)
-        return differences(plain, found, noise), found
-
-    told: dict[int, tuple[bool | None, str]] = {}
-    if drops:
-        _search(list(drops), differs, drops, told)
+    trial = _Trial(drops, run, tell)
+    trial.search()
     kept, defects = [], []
     for n, one in enumerate(findings):
-        proven, why = told.get(n, (None, ""))
-        if n in drops and proven is False:
+        proven, why = trial.told.get(n, (None, ""))
+        if proven is False:
             defects.append(replace(one, proven=False, assumes=(*one.assumes, why)))
-            continue
-        if n in drops and proven:
-            grave = (one.bytes or 0) >= FLOOR
-            fix = replace(one.fix, safe=True) if one.fix is not None else None
-            text = "without it every value is the same, bit for bit"
-            text += f"; it took {spent[n] * 1e3:.3g} ms of this run" if spent.get(n) else ""
-            one = replace(  # noqa: PLW2901
-                one,
-                proven=True,
-                severity="warning" if grave else "note",
-                fix=fix,
-                evidence=(*one.evidence, Evidence("proof", one.site, text)),
-            )
-        elif n in inserts:
-            tell(f"running it with the copy that {one.subject} asks for")
-            change = ["insert", one.operation, list(one.site[:5]), None]
-            found = run([change], limit)
-            one = _with_effect(one, differences(plain, found, noise), found)  # noqa: PLW2901
-        kept.append(one)
+        elif proven:
+            kept.append(_proven(one, trial.spent[n]))
+        else:
+            kept.append(trial.with_copy(one) if n in inserts else one)
     return kept, defects
+
+
+def _proven(finding: Finding, seconds: float) -> Finding:
+    """Return a finding of a copy without which a run was the same."""
+    text = "without it every value is the same, bit for bit"
+    text += f"; it took {seconds * 1e3:.3g} ms of this run" if seconds else ""
+    return replace(
+        finding,
+        proven=True,
+        severity="warning" if (finding.bytes or 0) >= FLOOR else "note",
+        fix=replace(finding.fix, safe=True) if finding.fix is not None else None,
+        evidence=(*finding.evidence, Evidence("proof", finding.site, text)),
+    )
+
+
+class _Trial:
+    """The program as it is, and what its changed runs are compared with."""
+
+    def __init__(
+        self, drops: dict[int, list[list[Any]]], run: Run, tell: Callable[[str], None]
+    ) -> None:
+        self.drops, self._run, self._tell = drops, run, tell
+        tell("running the program twice as it is")
+        timed = [["time", *change[1:]] for changes in drops.values() for change in changes]
+        self._plain, again = run(timed, 0), run([], 0)
+        self._noise = noise_of(self._plain, again)
+        self._limit = 60 + 10 * max(self._plain.seconds, again.seconds)
+        self.spent = _spent(self._plain, drops)
+        self.told: dict[int, tuple[bool | None, str]] = {}  # whether it was proven, or why not
+
+    def without(self, numbers: Sequence[int]) -> tuple[list[str], Outcome]:
+        """Run without the copies of some findings; return what differs, and the run."""
+        changes = [change for n in numbers for change in self.drops[n]]
+        self._tell(f"running it without {len(numbers)} of the copies")
+        found = self._run(changes, self._limit)
+        return differences(self._plain, found, self._noise), found
+
+    def with_copy(self, finding: Finding) -> Finding:
+        """Run with the copy that a finding asks for; return the finding with what changes."""
+        self._tell(f"running it with the copy that {finding.subject} asks for")
+        change = ["insert", finding.operation, list(finding.site[:5]), None]
+        found = self._run([change], self._limit)
+        return _with_effect(finding, differences(self._plain, found, self._noise), found)
+
+    def search(self) -> None:
+        """Find which copies make a difference, by halves; what is not reached stays unproven."""
+        queue, runs = [list(self.drops)] if self.drops else [], 0
+        while queue and runs < RERUNS:
+            some = queue.pop(0)
+            found, outcome = self.without(some)
+            runs += 1
+            if not found:
+                self._note_made(some, outcome)
+            elif len(some) == 1:
+                self.told[some[0]] = (False, f"without it {found[0]}")
+            else:
+                half = len(some) // 2
+                queue += [some[:half], some[half:]]
+        self._try_together()
+
+    def _note_made(self, numbers: Sequence[int], outcome: Outcome) -> None:
+        """Note as proven the copies that a run left out, where it met them."""
+        at = 0
+        for n in numbers:
+            made = sum(outcome.applied[at : at + len(self.drops[n])])
+            at += len(self.drops[n])
+            self.told[n] = (True if made else None, "")
+
+    def _try_together(self) -> None:
+        """Each half went by itself: where one was refuted, the others are proven only together."""
+        answers = {n: answer for n, (answer, _) in self.told.items()}
+        proven = [n for n, answer in answers.items() if answer]
+        if False in answers.values() and len(proven) > 1 and self.without(proven)[0]:
+            self.told |= dict.fromkeys(proven, (None, ""))
 
 
 def _spent(plain: Outcome, drops: dict[int, list[list[Any]]]) -> dict[int, float]:
@@ -121,38 +166,6 @@ def _spent(plain: Outcome, drops: dict[int, list[list[Any]]]) -> dict[int, float
         found[n] = sum(plain.spent[at : at + len(changes)])
         at += len(changes)
     return found
-
-
-def _search(
-    numbers: list[int],
-    differs: Callable[[Sequence[int]], tuple[list[str], Outcome]],
-    drops: dict[int, list[list[Any]]],
-    told: dict[int, tuple[bool | None, str]],
-) -> None:
-    """Find which copies make a difference, by halves; what is not reached stays unproven."""
-    queue, runs, proven = [numbers], 0, []
-    while queue and runs < RERUNS:
-        some = queue.pop(0)
-        found, outcome = differs(some)
-        runs += 1
-        if not found:
-            at = 0
-            for n in some:
-                made = sum(outcome.applied[at : at + len(drops[n])])
-                at += len(drops[n])
-                told[n] = (True, "") if made else (None, "")
-                proven += [n] if made else []
-        elif len(some) == 1:
-            told[some[0]] = (False, f"without it {found[0]}")
-        else:
-            half = len(some) // 2
-            queue += [some[:half], some[half:]]
-    refuted = any(answer is False for answer, _ in told.values())
-    if refuted and len(proven) > 1:
-        found, _ = differs(proven)  # each half went by itself; together they are proven only now
-        if found:
-            for n in proven:
-                told[n] = (None, "")
 
 
 def _drops(history: History, finding: Finding) -> list[list[Any]]:
@@ -210,20 +223,27 @@ def differences(plain: Outcome, changed: Outcome, noise: set[int]) -> list[str]:
         found.append(f"it ends with {changed.error or 'no error'}")
     if changed.exit_code != plain.exit_code:
         found.append(f"its exit code is {changed.exit_code}")
-    if [v[:2] for v in plain.values] != [v[:2] for v in changed.values]:
-        found.append("it hands out other values, in number or order")
-    else:
-        for one, other in zip(plain.values, changed.values, strict=True):
-            if one[2] != other[2]:
-                where = f" at {one[1]}" if one[1] else ""
-                found.append(f"{one[0]}{where} is another value")
+    found += _other_values(plain, changed)
     if len(plain.lines) != len(changed.lines):
         found.append("it prints other lines")
     else:
-        for n, (a, b) in enumerate(zip(plain.lines, changed.lines, strict=True)):
-            if a != b and n not in noise:
-                found.append(f"it prints {_short(b)} instead of {_short(a)}")
+        pairs = enumerate(zip(plain.lines, changed.lines, strict=True))
+        found += [
+            f"it prints {_short(new)} instead of {_short(old)}"
+            for n, (old, new) in pairs
+            if old != new and n not in noise
+        ]
     return list(dict.fromkeys(found))
+
+
+def _other_values(plain: Outcome, changed: Outcome) -> Iterator[str]:
+    if [one[:2] for one in plain.values] != [one[:2] for one in changed.values]:
+        yield "it hands out other values, in number or order"
+        return
+    for one, other in zip(plain.values, changed.values, strict=True):
+        if one[2] != other[2]:
+            where = f" at {one[1]}" if one[1] else ""
+            yield f"{one[0]}{where} is another value"
 
 
 def _short(text: str) -> str:

@@ -47,7 +47,7 @@ Position = tuple[str, int, int, int, int]
 """File, line, column, end line, end column."""
 
 
-class Change(NamedTuple):
+class CallChange(NamedTuple):
     """One place where a call is made in another way."""
 
     kind: str  # "drop": the source instead of its copy; "insert": a copy of what is returned;
@@ -65,7 +65,7 @@ class Value(NamedTuple):
     sum: str  # of its bytes, shape and dtype; "" where they cannot be read
 
 
-class Seen(NamedTuple):
+class TrialOutput(NamedTuple):
     """Everything that one trial handed out."""
 
     values: list[Value]
@@ -93,7 +93,7 @@ class Values:
 class Trial(Listener):
     """A listener that records nothing: it changes the chosen calls, and sums up what leaves."""
 
-    def __init__(self, recorder: Any, thread: int, changes: Sequence[Change], values: Values):
+    def __init__(self, recorder: Any, thread: int, changes: Sequence[CallChange], values: Values):
         super().__init__(recorder, thread)
         self.changes = changes
         self.values = values
@@ -125,22 +125,23 @@ class Trial(Listener):
                 tensors = self.tensors_in(*args[:2])
                 self.values.add(name, _shown(user), tensors)
         made = self._changes(name, user, inner) if wanted else []
-        if made and self.changes[made[0]].kind == "drop":
+        if not made:
+            return func(*args, **kwargs)
+        change = self.changes[made[0]]
+        if change.kind == "drop":
             self.applied[made[0]] += 1
             with _mute():
                 return instead(name, args, kwargs)
         began = time.perf_counter()
         result = func(*args, **kwargs)
-        if made and self.changes[made[0]].kind == "time":
+        if change.kind == "time":
             self.applied[made[0]] += 1
             self.spent[made[0]] += time.perf_counter() - began
-        elif made:
-            with _mute():
-                copied = _copied(result)
-            if copied is not result:
-                self.applied[made[0]] += 1
-            return copied
-        return result
+            return result
+        with _mute():
+            copied = _copied(result)
+        self.applied[made[0]] += copied is not result
+        return copied
 
     def _places(self, frame: Any) -> tuple[Position, Position]:
         """Return the user's place that led to a call, and the call's own."""
@@ -220,7 +221,7 @@ class _Gradients(GradientLog):
 class TrialSession(Session):
     """A session whose listeners try a program with changes."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[CallChange]) -> None:
         super().__init__()
         self.changes = tuple(changes)
         self.values = Values()
@@ -232,11 +233,11 @@ class TrialSession(Session):
         self.trials.append(one)
         return one
 
-    def seen(self, exit_code: int = 0, error: str = "") -> Seen:
+    def seen(self, exit_code: int = 0, error: str = "") -> TrialOutput:
         """Return everything that was handed out, once the session has stopped."""
         applied = [sum(one.applied[n] for one in self.trials) for n in range(len(self.changes))]
         spent = [sum(one.spent[n] for one in self.trials) for n in range(len(self.changes))]
-        return Seen(self.values.found, applied, spent, exit_code, error)
+        return TrialOutput(self.values.found, applied, spent, exit_code, error)
 
 
 # -- a call in its cheap form ----------------------------------------------------------------------
@@ -322,7 +323,7 @@ def main(order: str) -> int:
     given = json.loads(Path(order).read_text("utf-8"))
     program = running.Program(given["kind"], given["target"], tuple(given["arguments"]))
     changes = [
-        Change(one[0], one[1], tuple(one[2]), tuple(one[3]) if one[3] else None)
+        CallChange(one[0], one[1], tuple(one[2]), tuple(one[3]) if one[3] else None)
         for one in given["changes"]
     ]
     session = TrialSession(changes)

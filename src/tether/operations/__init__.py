@@ -6,7 +6,7 @@ data, and `predict` turns a program's text into the facts a recording of it woul
 imports torch; `tether.measure.experiments` tries every rule on the installed PyTorch.
 """
 
-from tether.operations.rule import Case, Effect, Rule, Source, When
+from tether.operations.rule import Case, Effect, Given, Rule, When
 from tether.operations.rulebook import BY_SLUG, RULES, rule_for, say
 
-__all__ = ["BY_SLUG", "RULES", "Case", "Effect", "Rule", "Source", "When", "rule_for", "say"]
+__all__ = ["BY_SLUG", "RULES", "Case", "Effect", "Given", "Rule", "When", "rule_for", "say"]

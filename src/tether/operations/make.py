@@ -52,18 +52,19 @@ def _operations(functions: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
 def _row(overloads: list[Any]) -> dict[str, Any]:
     plain = [one for one in overloads if not one.func.is_out_fn()] or overloads
+    schemas = [one.func for one in plain]
     row: dict[str, Any] = {}
-    views = [_is_view(one.func) for one in plain]
-    if any(views):
-        row["view"] = "always" if all(views) else "sometimes"
-    if any(_writes(one.func) for one in plain):
+    if any(map(_is_view, schemas)):
+        row["view"] = "always" if all(map(_is_view, schemas)) else "sometimes"
+    if any(map(_writes, schemas)):
         row["writes"] = "shape" if all("inplace_view" in one.tags for one in plain) else "values"
-    if not any(_takes_tensors(one.func) for one in plain):
+    if not any(map(_takes_tensors, schemas)):
         row["fresh"] = True
-    for tag, word in (("data_dependent_output", "leaves"), ("nondeterministic_seeded", "random")):
-        if any(tag in one.tags for one in plain):
-            row[word] = True
-    return row
+    tags = set[str]().union(*(one.tags for one in plain))
+    return row | {word: True for tag, word in _TAGS.items() if tag in tags}
+
+
+_TAGS = {"data_dependent_output": "leaves", "nondeterministic_seeded": "random"}
 
 
 def _is_view(schema: Any) -> bool:

@@ -42,7 +42,8 @@ SAME_AS = {
 ROWS: dict[str, Row] = _joined(
     # Values that become something else than a tensor, and what becomes one.
     _each("item __float__ __int__ __index__ __complex__", leaves="number"),
-    _each("__bool__ is_nonzero equal allclose __contains__", leaves="truth"),
+    _each("__bool__ is_nonzero", leaves="truth"),
+    _each("equal allclose __contains__", leaves="answer"),
     _each("tolist", leaves="numbers"),
     _each("numpy __array__", leaves="array"),
     _each("__dlpack__ to_dlpack", leaves="capsule"),
@@ -70,6 +71,11 @@ ROWS: dict[str, Row] = _joined(
     ),
     _each("new_tensor", template=(0,)),
     _each(
+        "detach data.__get__ clone contiguous numpy pin_memory share_memory_ to cpu cuda type"
+        " type_as float double half bfloat16",
+        same=True,
+    ),
+    _each(
         "gt lt ge le eq ne greater less greater_equal less_equal not_equal isclose isnan isinf"
         " isfinite logical_and logical_or logical_not logical_xor",
         selects="comparison",
@@ -90,6 +96,14 @@ ROWS: dict[str, Row] = _joined(
     _each("as_tensor asarray", copies="clone"),
     _each("detach data.__get__", outside=True, view=True),
     _each("data.__get__ as_tensor asarray from_numpy frombuffer from_dlpack", own_counter=True),
+    _each("item tolist copy_ tensor new_tensor load_state_dict", memory="owns"),
+    _each("__float__ __int__ __bool__ is_nonzero __complex__ __index__", memory="owns"),
+    _each("data.__set__ set_ from_numpy frombuffer from_dlpack state_dict", memory="shares"),
+    _each("numpy __array__ __dlpack__ to_dlpack", memory="shares"),
+    _each(
+        "detach detach_ data.__get__ data.__set__ set_ Parameter state_dict load_state_dict",
+        listed=True,
+    ),
     _each(
         "T.__get__ mT.__get__ H.__get__ mH.__get__ real.__get__ imag.__get__ __getitem__", view=True
     ),
@@ -120,6 +134,8 @@ ROWS: dict[str, Row] = _joined(
     ),  # the schema calls it a write, of nothing but a flag
     # The graph: a new leaf of old values.
     _each("tensor new_tensor as_tensor from_numpy Parameter", rebuilds=True),
+    _each("detach detach_ data.__get__ data.__set__ Parameter", cuts=True),
+    _each("grad.__get__ autograd.grad backward step", gradients=True),
     # What is done to the object itself, or to the memory behind it.
     _each("requires_grad_ requires_grad.__set__", own="has its own requires_grad"),
     _each("retain_grad", own="retains its own gradient"),
@@ -133,6 +149,7 @@ ROWS: dict[str, Row] = _joined(
     _each("__setstate__", own="is filled anew"),
     _each("set_ data.__set__", replaces="is given other memory"),
     _each("resize_ resize_as_", replaces="is given another size"),
+    _each("set_ data.__set__ swap_tensors", rebinds=True),
     _each("share_memory_", replaces="is moved to shared memory"),
     _each("Parameter", replaces="becomes a Parameter of its own"),
     _each("Parameter detach data.__get__ requires_grad_ __getitem__", makes=True),
@@ -178,6 +195,9 @@ ROWS: dict[str, Row] = _joined(
         "__itruediv__": {"shown": "/="},
         "apply": {"shown": "a custom Function"},
     },
+    _each("__deepcopy__", typed="deepcopy"),
+    _each("data.__get__", typed="data"),
+    _each("__array__", typed="numpy"),
     # What says nothing about ties.
     _each(
         "size dim numel stride is_contiguous data_ptr element_size storage_offset"

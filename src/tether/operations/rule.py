@@ -41,7 +41,7 @@ Writes = Literal["no", "seen", "unseen"]
 Saved = Literal["x", "other", "result", "own"]  # "own": a number, a mask, indices
 
 
-class Source(NamedTuple):
+class Given(NamedTuple):
     """What a rule may ask of the tensor a call is made on."""
 
     dtype: str = "float32"
@@ -60,7 +60,7 @@ class When(NamedTuple):
     leaf: bool | None = None
     device: str | None = None  # type of the device: "cpu", "cuda"
 
-    def holds(self, source: Source) -> bool:
+    def holds(self, source: Given) -> bool:
         """Whether `source` is one of those meant."""
         return (
             (not self.dtype or source.dtype in self.dtype)
@@ -110,13 +110,13 @@ class Effect:
     starts: int = 0  # version of a result with a counter of its own
     raises: str = ""  # "RuntimeError: what its message contains"; nothing else holds then
 
-    def result_requires_grad(self, source: Source) -> bool:
+    def result_requires_grad(self, source: Given) -> bool:
         """Whether the result requires grad, grad mode being on."""
         if self.requires_grad:
             return self.requires_grad == "yes"
         return source.requires_grad and self.gradient != "cut"
 
-    def result_leaf(self, source: Source) -> bool:
+    def result_leaf(self, source: Given) -> bool:
         """Whether the result is a leaf, grad mode being on."""
         if self.leaf:
             return self.leaf == "yes"
@@ -160,7 +160,7 @@ class Rule:
         operation = self.slug.partition(":")[0]
         return "" if operation == "chain" else operation
 
-    def effect(self, source: Source) -> Effect | None:
+    def effect(self, source: Given) -> Effect | None:
         """Return what the call does to `source`; None when no case holds for it."""
         if not self.only.holds(source):
             return None

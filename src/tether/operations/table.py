@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "text", "pickle"]
+Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "answer", "text", "pickle"]
 Copies = Literal["", "clone", "cast", "move"]
 Selects = Literal["", "comparison", "index"]
 Notes = Literal[
@@ -32,11 +32,13 @@ class Operation:
     name: str
     known: bool = True
     shown: str = ""  # how a reader writes it, where nobody types its name
+    typed: str = ""  # the name in the program text, where it is another
 
     # the values
-    leaves: Leaves = ""  # what a tensor's values become in Python
+    leaves: Leaves = ""  # what a tensor's values become in Python; an "answer" is about two tensors
     enters: bool = False  # makes a tensor of what may be numbers or another library's array
     mixes: bool = False  # takes a Python number beside a tensor
+    same: bool = False  # gives the values it was given, as a reader sees them
     carries: bool = True  # values flow on, into results or into what is written
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places
@@ -50,6 +52,8 @@ class Operation:
     empty: bool = False  # ... and with nothing in it yet
     outside: bool = False  # on the same memory and outside the graph
     own_counter: bool = False  # on the same memory, with a version counter of its own
+    memory: Literal["", "owns", "shares"] = ""  # what its result does in every call
+    listed: bool = False  # reports list it among copies for another reason
     any_strides: bool = False  # no bit and no stride of its result depends on strides
     compact: bool = False  # refuses, or copies, what has strides of zero
 
@@ -60,10 +64,13 @@ class Operation:
 
     # the graph
     rebuilds: bool = False  # its result is a new leaf, whatever went in
+    cuts: bool = False  # its result has no way back to what it was made of
+    gradients: bool = False  # its results are gradients
 
     # the object
     own: str = ""  # what is done to this object and no other: "has a hook of its own"
     replaces: str = ""  # what becomes of the memory behind the object
+    rebinds: bool = False  # puts another tensor's memory under one that is there already
     makes: bool = False  # takes part in making a tensor, before it is used
     retypes: bool = False  # may change storage, shape or graph, and no version tells
 
@@ -73,6 +80,16 @@ class Operation:
 
     notes: Notes = ""  # what is recorded of its calls beside what they read, returned and wrote
     silent: bool = False  # asks a shape, a dtype, a device: says nothing about ties
+
+    @property
+    def exports(self) -> bool:
+        """Whether a tensor's own values become something that is no tensor."""
+        return self.leaves in ("number", "numbers", "array", "capsule", "truth")
+
+    @property
+    def converts(self) -> bool:
+        """Whether it is a copy or a conversion. Views and arithmetic are neither."""
+        return bool(self.copies or self.enters or self.exports or self.listed)
 
 
 @functools.cache

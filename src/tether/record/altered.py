@@ -30,7 +30,7 @@ _SEED = 20_261
 _profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """What a node gives back for some gradients, as bytes."""
 
     node: Any
@@ -45,7 +45,7 @@ class AlteredLog:
         self._writes: dict[int, int] = {}  # site -> writes so far
         self.facts: list[Altered] = []
 
-    def before(self, tensor: torch.Tensor, site: int) -> list[Answer]:
+    def before(self, tensor: torch.Tensor, site: int) -> list[NodeAnswer]:
         """Ask the nodes that saved the memory of `tensor`, which a call is about to write."""
         count = self._writes[site] = self._writes.get(site, 0) + 1
         if count & (count - 1) or not tensor.is_cpu or not _alone():
@@ -53,7 +53,7 @@ class AlteredLog:
         with torch._C.DisableTorchFunction():
             return [_asked(node) for node in self._savers(tensor)]
 
-    def after(self, answers: Sequence[Answer], event: int, thread: int) -> None:
+    def after(self, answers: Sequence[NodeAnswer], event: int, thread: int) -> None:
         """Ask them again; `event` is the write."""
         with torch._C.DisableTorchFunction():
             for before in answers:
@@ -94,19 +94,19 @@ def _is_own(node: Any) -> bool:
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
-def _asked(node: Any) -> Answer:
+def _asked(node: Any) -> NodeAnswer:
     """Run a node on gradients that are the same each time."""
     made = torch.Generator().manual_seed(_SEED)
     given = [_random(one, made) for one in node._input_metadata]
     if any(one is None for one in given):
-        return Answer(node, ())
+        return NodeAnswer(node, ())
     try:
         with torch.no_grad():
             found = node(*given)
     except Exception:  # noqa: BLE001 -- what it saved is freed, or it wants other gradients
-        return Answer(node, ())
+        return NodeAnswer(node, ())
     returned = found if isinstance(found, tuple) else (found,)
-    return Answer(node, tuple(_bytes(one) for one in returned))
+    return NodeAnswer(node, tuple(_bytes(one) for one in returned))
 
 
 def _random(metadata: Any, made: torch.Generator) -> torch.Tensor | None:

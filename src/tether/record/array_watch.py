@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
+from tether.operations.table import operation
 from tether.record.contents import memory_at
 from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
 SHARE = 0.02  # of the run's time that comparing may take
 ENTERED = 256  # storages on memory that NumPy owns, watched at a time
-_SHARING = {"numpy", "__array__", "__dlpack__"}
 
 
 class _Watch:
@@ -62,7 +62,7 @@ class ArrayWatch:
 
     def exported(self, name: str, event: int, tensors: list[torch.Tensor], result: Any) -> None:
         """Remember that the memory of ``tensors[0]`` has been handed out."""
-        if name not in _SHARING or not tensors:
+        if not tensors or operation(name).leaves not in ("array", "capsule"):
             return
         tape = self._tape
         storage = tape.who.storage_of(tensors[0])
@@ -120,35 +120,40 @@ class ArrayWatch:
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
             return
         root, tensor = _root(data)
-        tape = self._tape
-        if tensor is not None:
-            # The array's base may be another tensor object on the memory that was exported.
-            source = tape.who.storage_of(tensor)
-            export = tape.exports.get(source.serial) if source is not None else None
-            if export is not None:
-                tape.bridges.append(
-                    Bridge(EventId(export), EventId(event), True, "the NumPy array")
-                )
+        who = self._tape.who
+        # The array's base may be another tensor object on the memory that was exported.
+        origin = who.storage_of(tensor) if tensor is not None else None
+        if origin is not None and origin.serial in self._tape.exports:
+            export = EventId(self._tape.exports[origin.serial])
+            self._tape.bridges.append(Bridge(export, EventId(event), True, "the NumPy array"))
         if not isinstance(result, torch.Tensor):
             return
-        storage = tape.who.storage_of(result)
+        storage = who.storage_of(result)
         if storage is None or storage.memory != UNKNOWN:
             return
-        address = _address(root if tensor is None else tensor)
-        start = _address(result)
-        if address is None or start is None:
-            return
-        if tensor is not None:
-            origin = tape.who.storage_of(tensor)
-            if origin is None or not 0 <= start - address < max(1, origin.nbytes):
-                return
+        if tensor is None:
+            self._entered_from_array(event, root, result, storage)
+        elif origin is not None:
+            self._entered_from_tensor(tensor, origin, result, storage)
+
+    def _entered_from_tensor(
+        self, tensor: torch.Tensor, origin: Any, result: torch.Tensor, storage: Any
+    ) -> None:
+        """Give a tensor's storage the memory of the tensor whose bytes an array handed on."""
+        distance = _distance(tensor, result, origin.nbytes)
+        if distance is not None:
             if origin.memory == UNKNOWN:
                 origin.memory = self.new_memory()
-            storage.memory, storage.start = origin.memory, origin.start + start - address
-            return
-        if 0 <= start - address < max(1, getattr(root, "nbytes", 0)):
+            storage.memory, storage.start = origin.memory, origin.start + distance
+
+    def _entered_from_array(
+        self, event: int, root: Any, result: torch.Tensor, storage: Any
+    ) -> None:
+        """Give a tensor's storage the number of the memory of the array that it lies on."""
+        distance = _distance(root, result, getattr(root, "nbytes", 0))
+        if distance is not None:
             storage.memory = self._memory_of(root)
-            storage.start = start - address
+            storage.start = distance
             self._watch_entered(event, storage.serial, result)
 
     def _watch_entered(self, event: int, serial: int, tensor: torch.Tensor) -> None:
@@ -284,6 +289,14 @@ def _root(data: Any) -> tuple[Any, torch.Tensor | None]:
             return data, base
         data = base
     return data, None
+
+
+def _distance(root: Any, result: torch.Tensor, nbytes: int) -> int | None:
+    """Return how far into the memory of `root` a tensor begins, None where it does not."""
+    address, start = _address(root), _address(result)
+    if address is None or start is None or not 0 <= start - address < max(1, nbytes):
+        return None
+    return start - address
 
 
 def _address(data: Any) -> int | None:

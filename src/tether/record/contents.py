@@ -38,9 +38,7 @@ def words_of(tensor: torch.Tensor) -> Array | None:
     out.
     """
     try:
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cpu:
-            return None
-        if tensor.layout is not torch.strided or _shared_until_written(tensor):
+        if not _is_readable(tensor):
             return None
         width = tensor.element_size()
         kept = [
@@ -59,6 +57,13 @@ def words_of(tensor: torch.Tensor) -> Array | None:
         return np.zeros(0, np.uint8)
     reach = width + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
     return np.ndarray(shape, _SIZES[width], memory_at(address, reach), 0, strides)
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    """Whether the elements lie on the host as an ordinary tensor's do."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cpu:
+        return False
+    return tensor.layout is torch.strided and not _shared_until_written(tensor)
 
 
 def memory_at(address: int, size: int) -> memoryview:

@@ -13,7 +13,7 @@ set, nothing is read.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -60,30 +60,15 @@ class GraphLog:
         self, reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor], first: int, last: int
     ) -> Kind:
         nodes = _nodes_between(results, first, last)
-        numbers = {node: n for n, node in enumerate(nodes)}
         names = tuple(node.name() for node in nodes)
-        edges = []
-        maker = _Makers(reads)
-        # A call in place leads back to what had made the tensor before.
-        written = [at for at, one in enumerate(reads) if any(one is made for made in results)]
-        for n, node in enumerate(nodes):
-            for place, (target, _) in enumerate(node.next_functions):
-                if target is None:
-                    continue
-                inner = numbers.get(target)
-                if inner is not None:
-                    edges.append((n, place, inner))
-                else:
-                    edges += [(n, place, -1 - at) for at in maker.operands(target) or written[:1]]
+        edges = tuple(_edges(nodes, reads, results))
         if saved_hooks():
-            return Kind(names, last - first, edges=tuple(edges), known=False)
+            return Kind(names, last - first, edges=edges, known=False)
         operands = [*reads, *results]
         saved = {at for node in nodes for one in saved_by(node) for at in _same(one, operands)}
         held = {at for node in nodes for one in _on_ctx(node) for at in _same(one, operands)}
         rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
-        return Kind(
-            names, last - first, tuple(sorted(saved)), tuple(sorted(held)), tuple(edges), rounds
-        )
+        return Kind(names, last - first, tuple(sorted(saved)), tuple(sorted(held)), edges, rounds)
 
     # -- one backward pass -----------------------------------------------------------------------
 
@@ -198,6 +183,25 @@ def saved_names(kind: type) -> tuple[str, ...]:
 def saved_hooks() -> bool:
     """Whether the program has set hooks on the tensors that calls save."""
     return _hooks is None or _hooks(False) is not None
+
+
+def _edges(
+    nodes: Sequence[Any], reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield where each edge of a call's nodes leads: to a node of its own, or to an operand."""
+    numbers = {node: n for n, node in enumerate(nodes)}
+    maker = _Makers(reads)
+    # A call in place leads back to what had made the tensor before.
+    written = [at for at, one in enumerate(reads) if any(one is made for made in results)]
+    for n, node in enumerate(nodes):
+        for place, (target, _) in enumerate(node.next_functions):
+            if target is None:
+                continue
+            inner = numbers.get(target)
+            if inner is not None:
+                yield n, place, inner
+            else:
+                yield from ((n, place, -1 - at) for at in maker.operands(target) or written[:1])
 
 
 def _nodes_between(results: Sequence[torch.Tensor], first: int, last: int) -> list[Any]:

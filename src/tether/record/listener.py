@@ -21,7 +21,7 @@ import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 
 from tether.facts import GRAD_ON, RAISED, UNKNOWN
-from tether.record.altered import AlteredLog, Answer
+from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_watch import ArrayWatch
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
@@ -44,7 +44,7 @@ _boolean = next(  # of F.max_pool2d and the like: return_indices or not
     _handle,  # a torch that does without it
 )
 _decorators = torch.utils._contextlib.__file__  # where ``@torch.no_grad()`` wraps functions
-_NOTHING: list[Answer] = []
+_NOTHING: list[NodeAnswer] = []
 _NO_DETAIL = 0  # number of the empty string in every log
 _FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
 _getframe = sys._getframe
@@ -329,9 +329,8 @@ class Listener(TorchFunctionMode):
         self, what: Function, place: tuple[int, int], reads: Sequence[Snapshot], call: Call
     ) -> None:
         """Append a call that has more to tell than the quick way can."""
-        if what.changes_identity:
-            for tensor in call.tensors[:1]:  # it may have another storage or place in the graph
-                self.who.refresh(tensor)
+        if what.changes_identity and call.tensors:
+            self.who.refresh(call.tensors[0])  # it may have another storage or place in the graph
         if what.special is not None:
             what.special(call)
         writes = self._written(what, reads, call)
@@ -345,7 +344,7 @@ class Listener(TorchFunctionMode):
             site = self.definition_or(site)
         index = self._log.add(
             (
-                what.number, site, GRAD_ON if _grad_enabled() else grad_mode(), self.span, inner,
+                what.number, site, grad_mode(), self.span, inner,
                 self.thread, flags_of(call), 0, self._log.number(call.detail), call.kind,
                 call.nodes, len(reads), len(results), len(writes),
             ),
@@ -353,6 +352,10 @@ class Listener(TorchFunctionMode):
         )  # fmt: skip
         if writes and self.arrays.watched:
             self.arrays.wrote(writes)
+        self._follow_arrays(what, index, call)
+
+    def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
+        """Follow memory that leaves for an array, or comes in from one."""
         if what.exits:
             self.arrays.exported(what.name, index, call.tensors, call.result)
         elif what.enters and call.args:

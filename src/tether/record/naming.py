@@ -12,7 +12,7 @@ import inspect
 import sys
 import time
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -75,21 +75,21 @@ class Naming:
             if issubclass(kind, _LEAVES) or id(value) in seen or depth > DEPTH:
                 continue
             seen.add(id(value))
+            users = _is_of_users(kind, users)
             module = issubclass(kind, torch.nn.Module)
-            if not str(kind.__module__).startswith(("torch.", "builtins", "collections")):
-                users = _is_user_class(kind)
             if module:
-                for part, tensor in value._parameters.items():
-                    if tensor is not None:
-                        self._found(f"{path}.{part}", tensor, value, path, users, listed)
-                for part, tensor in value._buffers.items():
-                    if tensor is not None:
-                        self._found(f"{path}.{part}", tensor, value, path, users, False)
-                for part_path, part in _modules(path, value):
-                    queue.append((part_path, part, depth + 1, users, listed))
-            for part_path, part in _parts(path, value):
-                queue.append((part_path, part, depth + 1, users, listed and not module))
+                self._tensors_of(path, value, users, listed)
+                queue.extend((p, one, depth + 1, users, listed) for p, one in _modules(path, value))
+            inside = listed and not module
+            queue.extend((p, one, depth + 1, users, inside) for p, one in _parts(path, value))
         self._spent += time.perf_counter() - began
+
+    def _tensors_of(self, path: str, module: torch.nn.Module, users: bool, listed: bool) -> None:
+        """Name a module's own parameters and buffers; no optimizer lists a buffer."""
+        for tensors, wanted in ((module._parameters, listed), (module._buffers, False)):
+            for part, tensor in tensors.items():
+                if tensor is not None:
+                    self._found(f"{path}.{part}", tensor, module, path, users, wanted)
 
     def _found(
         self,
@@ -143,23 +143,25 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         for key, item in list(dict.items(value))[:VISITS]:
             if type(key) is str or type(key) is int:
                 yield f"{path}[{key!r}]", item
-        return
-    if issubclass(kind, (list, tuple, collections.deque)):
-        fields = getattr(kind, "_fields", None)
+    elif issubclass(kind, (list, tuple, collections.deque)):
+        fields = getattr(kind, "_fields", None) or ()
         for number, item in enumerate(items_of(value)[:VISITS]):
-            if fields and number < len(fields):
-                yield f"{path}.{fields[number]}", item
-            elif issubclass(type(item), torch.nn.Module):
-                yield f"{path}.{number}", item  # as in named_parameters()
-            else:
-                yield f"{path}[{number}]", item
-        return
-    if issubclass(kind, types.ModuleType) and not is_user_file(
-        getattr(value, "__file__", None) or "<frozen>"
-    ):
-        return
-    for name, item in _attributes(value):
-        yield f"{path}.{name}", item
+            yield f"{path}{_place(number, item, fields)}", item
+    elif not issubclass(kind, types.ModuleType) or _is_users(value):
+        for name, item in _attributes(value):
+            yield f"{path}.{name}", item
+
+
+def _place(number: int, item: Any, fields: Sequence[str]) -> str:
+    """Return how a user would write an item of a sequence."""
+    if number < len(fields):
+        return f".{fields[number]}"
+    # As in named_parameters().
+    return f".{number}" if issubclass(type(item), torch.nn.Module) else f"[{number}]"
+
+
+def _is_users(module: types.ModuleType) -> bool:
+    return is_user_file(getattr(module, "__file__", None) or "<frozen>")
 
 
 def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -169,17 +171,19 @@ def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    hidden = issubclass(type(value), torch.nn.Module)
+    module = issubclass(type(value), torch.nn.Module)
+    hidden = ("_parameters", "_buffers", "_modules") if module else ()
     try:
         own = object.__getattribute__(value, "__dict__")
     except Exception:  # noqa: BLE001 -- an object without a dictionary, or one that guards it
         own = {}
-    if isinstance(own, dict):
-        for name, item in list(own.items()):
-            if isinstance(name, str) and not name.startswith("__"):
-                if hidden and name in ("_parameters", "_buffers", "_modules"):
-                    continue
-                yield name, item
+    for name, item in list(own.items()) if isinstance(own, dict) else ():
+        if isinstance(name, str) and not name.startswith("__") and name not in hidden:
+            yield name, item
+    yield from _slots_of(value)
+
+
+def _slots_of(value: Any) -> Iterator[tuple[str, Any]]:
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -189,6 +193,13 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
                     yield name, member.__get__(value, kind)
                 except AttributeError:
                     continue
+
+
+def _is_of_users(kind: type, around: bool) -> bool:
+    """Whether a class is the user's; of PyTorch's and Python's, what holds the object counts."""
+    if str(kind.__module__).startswith(("torch.", "builtins", "collections")):
+        return around
+    return _is_user_class(kind)
 
 
 def _is_user_class(kind: type) -> bool:

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from tether.analysis.dataflow import NO_VALUES
 from tether.analysis.history import History
 from tether.facts import Event, Operand, Site
+from tether.operations.table import operation, shown
 from tether.report.compose import Findings
-from tether.report.copies import LEAVING, OPERATIONS, SHOWN, nbytes
+from tether.report.copies import Copy, nbytes
 from tether.report.filters import Selection, shown_path
+from tether.source import syntax
 from tether.source.syntax import source_of
 
 MANY_STEPS = 12
@@ -47,7 +48,7 @@ class Mark:
     bytes: int = 0
 
 
-class Step(NamedTuple):
+class ChainPlace(NamedTuple):
     """One place of a chain: what happened to the memory there."""
 
     role: str
@@ -55,7 +56,7 @@ class Step(NamedTuple):
     here: bool  # it is the line whose chain this is
 
 
-class Span(NamedTuple):
+class NameSpan(NamedTuple):
     """A stretch of a line, characters from 0, that names memory."""
 
     start: int
@@ -64,11 +65,11 @@ class Span(NamedTuple):
 
 
 @dataclass
-class Line:
+class LineMarks:
     """What is known of one line."""
 
     marks: dict[Kind, Mark] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ChainPlace] = field(default_factory=list)
     more: int = 0  # steps left out
     groups: tuple[int, ...] = ()
     meant: list[tuple[int, int]] = field(default_factory=list)  # expressions of verdicts
@@ -82,8 +83,8 @@ class File:
     path: str
     shown: str
     text: str
-    lines: dict[int, Line]
-    names: dict[int, list[Span]]
+    lines: dict[int, LineMarks]
+    names: dict[int, list[NameSpan]]
 
 
 def annotated(about: Findings) -> list[File]:
@@ -97,7 +98,7 @@ class _Annotation:
         self.trace = about.trace
         self.history: History = about.history
         self.selection = about.selection or Selection(about.trace.folder)
-        self.lines: dict[Key, Line] = defaultdict(Line)
+        self.lines: dict[Key, LineMarks] = defaultdict(LineMarks)
         # What happened to each memory: (site, role) in the order in which it first did.
         self.told: dict[int, dict[tuple[int, str], None]] = defaultdict(dict)
         self.touched: dict[int, set[Key]] = defaultdict(set)
@@ -150,14 +151,14 @@ class _Annotation:
     def _tell(self, memory: int, event: Event, role: str) -> None:
         told = self.told[memory]
         if len(told) < 10 * MANY_STEPS:
-            told.setdefault((event.site, f"{role} {SHOWN.get(event.operation, event.operation)}"))
+            told.setdefault((event.site, f"{role} {shown(event.operation)}"))
 
     def _name(self, event: Event, site: Site) -> None:
         memory, scope = self.history.flow.memory, _scope_of(site)
         if site.target and event.inner in (-1, event.site):
             for one in event.results:
                 self.named[site.file, scope, site.target].add(memory(one))
-        if event.operation in NO_VALUES and event.operation != "backward":
+        if not operation(event.operation).carries and event.operation != "backward":
             return  # an optimizer's step reads all its tensors
         read = _operands(site.expression, event.operation)
         for name, one in zip(read, event.reads, strict=False):
@@ -172,7 +173,7 @@ class _Annotation:
         if event.writes:
             self._count(at, "written", event, sum(nbytes(one) for one in event.writes))
         views = [one for one in event.results if one.storage in before]
-        if views and not event.writes and event.operation not in OPERATIONS:
+        if views and not event.writes and not operation(event.operation).converts:
             self._count(at, "shares", event)
 
     def _count(self, at: Key, kind: Kind, event: Event, size: int = 0) -> None:
@@ -189,16 +190,12 @@ class _Annotation:
         """Add what the report's own table of copies says."""
         first: dict[Key, Event] = {}
         for event in self.trace.events:
-            if event.operation in OPERATIONS and event.site >= 0:
+            if event.site >= 0 and operation(event.operation).converts:
                 site = self.trace.sites[event.site]
                 first.setdefault((site.file, site.line), event)
         for row in self.about.copies:
             at = (row.site.file, row.site.line)
-            kinds: list[Kind] = ["shares"] if row.memory != "owns" else []
-            kinds += ["owns"] if row.memory != "shares" else []
-            if row.needed != "unknown":
-                kinds.append("needed" if row.needed == "yes" else "needless")
-            for kind in kinds:
+            for kind in _kinds(row):
                 mark = self.lines[at].marks.setdefault(kind, Mark(kind))
                 mark.count += row.count
                 mark.bytes += row.bytes if kind != "shares" else 0
@@ -222,7 +219,7 @@ class _Annotation:
             line = self.lines[at]
             told = dict.fromkeys(one for memory in memories for one in self.told[memory])
             steps = [
-                Step(role, sites[number], (sites[number].file, sites[number].line) == at)
+                ChainPlace(role, sites[number], (sites[number].file, sites[number].line) == at)
                 for number, role in _joined(told)
             ]
             line.steps, line.more = steps[:MANY_STEPS], max(0, len(steps) - MANY_STEPS)
@@ -246,14 +243,9 @@ class _Annotation:
 
     def _names(
         self, file: str, text: str, groups: dict[int, int]
-    ) -> Iterator[tuple[int, list[Span]]]:
+    ) -> Iterator[tuple[int, list[NameSpan]]]:
         """Yield the names of each line that lies in a scope where they name memory."""
-        by_scope: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
-        for (where, scope, name), memories in self.named.items():
-            if where == file:
-                found = sorted({groups[one] for one in memories if one in groups})
-                if found:
-                    by_scope[scope][name] = tuple(found[:MANY_GROUPS])
+        by_scope = self._by_scope(file, groups)
         if not by_scope:
             return
         source = source_of(file, text)
@@ -263,16 +255,31 @@ class _Annotation:
             if not known or len(content) > 2_000:
                 continue
             spans = [
-                Span(match.start(), match.end(), known[match[0]])
+                NameSpan(match.start(), match.start() + len(part), known[part])
                 for match in _DOTTED.finditer(content)
-                if match[0] in known
-            ] + [
-                Span(match.start(), match.start() + len(part), known[part])
-                for match in _DOTTED.finditer(content)
-                if match[0] not in known and (part := _longest(match[0], known))
+                if (part := _longest(match[0], known))
             ]
             if spans:
                 yield number, sorted(spans)
+
+    def _by_scope(self, file: str, groups: dict[int, int]) -> dict[int, _Known]:
+        """Return the names of a file that name memory, and its groups, by scope."""
+        by_scope: dict[int, _Known] = defaultdict(dict)
+        for (where, scope, name), memories in self.named.items():
+            found = sorted({groups[one] for one in memories if one in groups})
+            if where == file and found:
+                by_scope[scope][name] = tuple(found[:MANY_GROUPS])
+        return by_scope
+
+
+def _kinds(row: Copy) -> Iterator[Kind]:
+    """Yield the marks of a row of the report's table of copies."""
+    if row.memory != "owns":
+        yield "shares"
+    if row.memory != "shares":
+        yield "owns"
+    if row.needed != "unknown":
+        yield "needed" if row.needed == "yes" else "needless"
 
 
 def _joined(told: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -291,10 +298,13 @@ def _joined(told: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         yield last
 
 
-def _longest(dotted: str, known: dict[str, tuple[int, ...]]) -> str:
+_Known = dict[str, tuple[int, ...]]  # name -> groups
+
+
+def _longest(dotted: str, known: _Known) -> str:
     """Return the longest beginning of ``out.detach`` that is a known name, or ""."""
     parts = dotted.split(".")
-    for count in range(len(parts) - 1, 0, -1):
+    for count in range(len(parts), 0, -1):
         head = ".".join(parts[:count])
         if head in known:
             return head
@@ -326,11 +336,7 @@ def _operands(expression: str, operation: str) -> tuple[str, ...]:
 
     ``out.detach()`` that was a `detach` read `out`; ``a + b`` read `a` and `b`.
     """
-    try:
-        node = ast.parse(expression.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    match node:
+    match syntax.expression(expression):
         case ast.Call(func=ast.Attribute(value=value, attr=attr), args=[], keywords=[]):
             # With arguments it may as well be a function of a module: `functional.relu(x)`.
             return (_dotted(value),) if attr == operation else ()
@@ -355,7 +361,7 @@ def _cuts(event: Event) -> bool:
     """Whether gradients could have flowed back from the call and cannot."""
     if not any(one.requires_grad for one in event.reads):
         return False
-    if event.operation in LEAVING:
+    if operation(event.operation).exports:
         return True
     made = [one for one in event.results if _differentiable(one)]
     return bool(made) and not any(one.requires_grad for one in made) and not _gradient(event)
@@ -363,7 +369,7 @@ def _cuts(event: Event) -> bool:
 
 def _gradient(event: Event) -> bool:
     """Whether what a call returns are gradients, which no graph is asked of."""
-    return event.operation in ("grad.__get__", "autograd.grad", "backward", "step")
+    return operation(event.operation).gradients
 
 
 def _differentiable(operand: Operand) -> bool:

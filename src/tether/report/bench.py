@@ -80,39 +80,52 @@ def _table(
     bench: Bench, family: str, old: Bench | None, *, narrow: bool
 ) -> tuple[Table, list[str]]:
     """Return the table of one family, and the lines that belong below it."""
-    titles = {"tensor": "Copies of a tensor", "numpy": "A tensor to an independent array"}
     costs = sorted((c for c in bench.costs if c.family == family), key=lambda c: c.nbytes)
     measured = [cost for cost in costs if cost.seconds is not None]
-    ties = {name: [_ties(cost)[name] for cost in measured] for name in _TIES}
-    varying = [name for name, found in ties.items() if len(set(found)) > 1]
-    constant = [name for name in _TIES if measured and name not in varying]
-    said = ", ".join(f"{_TIES[name]}: {ties[name][0]}" for name in constant)
-    title = titles.get(family, "Cost of one call")
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.title_justify = "left"
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("way", overflow="fold", min_width=14)
+    ties = {name: list(dict.fromkeys(_ties(cost)[name] for cost in measured)) for name in _TIES}
+    varying = [name for name, found in ties.items() if len(found) > 1]
+    said = ", ".join(
+        f"{_TIES[name]}: {found[0]}" for name, found in ties.items() if len(found) == 1
+    )
     shown = [name for name in _FIGURES if not (narrow and name in _LEFT_OUT)]
-    for name in shown:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in varying:
-        table.add_column(name)
-    if old:
-        table.add_column("against old", justify="right")
-    last = -1
-    for cost in measured:
-        if last not in {-1, cost.nbytes}:
-            table.add_section()
-        size = amount(cost.nbytes) if cost.nbytes != last else ""
-        compared = [against(cost, old)] if old else []
-        figures = dict(zip(_FIGURES, _figures(bench, cost), strict=True)) | _ties(cost)
-        told = [figures[name] for name in (*shown, *varying)]
-        table.add_row(size, cost.way, *told, *compared)
-        last = cost.nbytes
+    columns = [*shown, *varying, *(["against old"] if old else [])]
+    table = _empty_table(family, columns)
+    _fill(table, columns, bench, measured, old)
     below = [f"In every row: {said}."] if said else []
     if narrow:
         below.append(f"Left out for want of room: {', '.join(_LEFT_OUT)}; --json has them.")
     return table, below + _refused(costs)
+
+
+def _empty_table(family: str, columns: Sequence[str]) -> Table:
+    title = _TITLES.get(family, "Cost of one call")
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.title_justify = "left"
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("way", overflow="fold", min_width=14)
+    for name in columns:
+        tie = name in _TIES
+        table.add_column(name, justify="left" if tie else "right", no_wrap=name in _FIGURES)
+    return table
+
+
+def _fill(
+    table: Table, columns: Sequence[str], bench: Bench, measured: list[Cost], old: Bench | None
+) -> None:
+    """Add a row for each cost; those of one size are a section, which names the size once."""
+    last = -1
+    for cost in measured:
+        if last not in {-1, cost.nbytes}:
+            table.add_section()
+        figures = dict(zip(_FIGURES, _figures(bench, cost), strict=True)) | _ties(cost)
+        if old:
+            figures["against old"] = against(cost, old)
+        size = amount(cost.nbytes) if cost.nbytes != last else ""
+        table.add_row(size, cost.way, *(figures[name] for name in columns))
+        last = cost.nbytes
+
+
+_TITLES = {"tensor": "Copies of a tensor", "numpy": "A tensor to an independent array"}
 
 
 def _figures(bench: Bench, cost: Cost) -> list[str]:

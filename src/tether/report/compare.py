@@ -17,8 +17,8 @@ from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import UNKNOWN, Event, Site
 from tether.finding import Finding
+from tether.operations.table import operation
 from tether.report.compose import Findings
-from tether.report.copies import OPERATIONS
 from tether.report.filters import Selection
 from tether.report.gradients import Status
 from tether.report.stable_places import Key, key, plain
@@ -30,7 +30,7 @@ Place = tuple[Key, str]  # where, and the operation
 
 
 @dataclass
-class Effect:
+class PlaceEffect:
     """What one operation did at one place, over all its runs."""
 
     site: Site
@@ -60,11 +60,11 @@ class Changed(NamedTuple):
 class Pair(NamedTuple):
     """One place before and after; None where it was not met."""
 
-    before: Effect | None
-    after: Effect | None
+    before: PlaceEffect | None
+    after: PlaceEffect | None
 
     @property
-    def one(self) -> Effect:
+    def one(self) -> PlaceEffect:
         """The later of the two that there is."""
         found = self.after or self.before
         assert found is not None
@@ -177,11 +177,11 @@ def _subjects(finding: Finding, about: Findings) -> list[tuple[Key, str, str]]:
     return [(place, finding.slug, plain(name)) for name in (finding.subject, *finding.also)]
 
 
-def _copies(about: Findings) -> dict[Place, Effect]:
-    found: dict[Place, Effect] = {}
+def _copies(about: Findings) -> dict[Place, PlaceEffect]:
+    found: dict[Place, PlaceEffect] = {}
     for row in about.copies:
         place = key(row.site, row.operation, about.trace.folder), row.operation
-        effect = found.setdefault(place, Effect(row.site, row.operation))
+        effect = found.setdefault(place, PlaceEffect(row.site, row.operation))
         effect.memory.add(row.memory)
         effect.gradient.add(row.gradient)
         effect.count += row.count
@@ -189,13 +189,18 @@ def _copies(about: Findings) -> dict[Place, Effect]:
     return found
 
 
-def _effects(about: Findings) -> dict[Place, Effect]:
+def _effects(about: Findings) -> dict[Place, PlaceEffect]:
     """Return what every call did to both ties: views and arithmetic, beside the copies."""
     trace, history = about.trace, about.history
     selection = about.selection or Selection(trace.folder)
     found = _copies(about)
     for event in trace.events:
-        if event.site < 0 or event.operation in OPERATIONS or not event.reads or not event.results:
+        if (
+            event.site < 0
+            or operation(event.operation).converts
+            or not event.reads
+            or not event.results
+        ):
             continue
         if event.inner not in (UNKNOWN, event.site) or history.inside(event, "backward") >= 0:
             continue  # what a library does between is its own affair
@@ -203,13 +208,13 @@ def _effects(about: Findings) -> dict[Place, Effect]:
         if not selection.wants(site):
             continue
         place = key(site, event.operation, trace.folder), event.operation
-        effect = found.setdefault(place, Effect(site, event.operation))
+        effect = found.setdefault(place, PlaceEffect(site, event.operation))
         effect.count += 1
         _add_ties(effect, event)
     return found
 
 
-def _add_ties(effect: Effect, event: Event) -> None:
+def _add_ties(effect: PlaceEffect, event: Event) -> None:
     before = {one.storage for one in event.reads} - {UNKNOWN}
     shared = {one.storage in before for one in event.results}
     effect.memory |= {"shares" if one else "owns" for one in shared}
@@ -218,13 +223,13 @@ def _add_ties(effect: Effect, event: Event) -> None:
         effect.gradient.add("keeps" if kept else "cuts")
 
 
-def _pairs(before: dict[Place, Effect], after: dict[Place, Effect]) -> list[Pair]:
+def _pairs(before: dict[Place, PlaceEffect], after: dict[Place, PlaceEffect]) -> list[Pair]:
     places = dict.fromkeys((*before, *after))
     pairs = [Pair(before.get(place), after.get(place)) for place in places]
     return sorted(pairs, key=lambda pair: (pair.one.site.file, pair.one.site.line))
 
 
-def _size(effect: Effect | None) -> tuple[int, int] | None:
+def _size(effect: PlaceEffect | None) -> tuple[int, int] | None:
     return (effect.count, effect.bytes) if effect else None
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import tether
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
-from tether.report.compare import Changed, Differences, Effect, Pair, Totals
+from tether.operations.table import shown
+from tether.report.compare import Changed, Differences, Pair, PlaceEffect, Totals
 from tether.report.compose import (
     Findings,
     by_line,
@@ -17,7 +18,6 @@ from tether.report.compose import (
     finding_block,
     place,
 )
-from tether.report.copies import SHOWN
 from tether.report.document import (
     Block,
     Column,
@@ -134,7 +134,7 @@ def _ties(found: Differences) -> list[Block]:
     return blocks
 
 
-def _tie_phrase(effect: Effect | None) -> Phrase:
+def _tie_phrase(effect: PlaceEffect | None) -> Phrase:
     words = [word for word in effect.ties if word] if effect else []
     return Phrase(", ".join(words), "strong" if "shares" in words or "cuts" in words else "plain")
 
@@ -166,9 +166,9 @@ def _where(pair: Pair, found: Differences) -> tuple[Site, tuple[Phrase, Phrase]]
     about = found.after if pair.after else found.before
     site = pair.one.site
     expression = Phrase(site.expression or site.target, "code")
-    operation = Phrase(SHOWN.get(pair.one.operation, pair.one.operation))
-    shown = shown_path(site.file, about.trace.folder)
-    return site._replace(file=shown), (expression, operation)
+    operation = Phrase(shown(pair.one.operation))
+    path = shown_path(site.file, about.trace.folder)
+    return site._replace(file=path), (expression, operation)
 
 
 def _copies(found: Differences) -> list[Block]:
@@ -289,7 +289,7 @@ def to_json(found: Differences) -> dict[str, Any]:
     }
 
 
-def _effect(effect: Effect, folder: str) -> dict[str, Any]:
+def _effect(effect: PlaceEffect, folder: str) -> dict[str, Any]:
     memory, gradient = effect.ties
     return {
         "site": site_values(effect.site, folder),

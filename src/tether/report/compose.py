@@ -12,8 +12,9 @@ from functools import cached_property, lru_cache
 from tether.analysis.history import History
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site, Trace
-from tether.finding import SEVERITIES, Edit, Finding
-from tether.report.copies import SHOWN, Copy
+from tether.finding import SEVERITIES, Edit, Evidence, Finding
+from tether.operations.table import shown
+from tether.report.copies import Copy
 from tether.report.document import (
     Block,
     Column,
@@ -169,14 +170,12 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
     """Return a verdict: its own site and the first evidence elsewhere as the two ends."""
     own = [one for one in finding.evidence if one.site[:5] == finding.site[:5]]
     others = [one for one in finding.evidence if one.site[:5] != finding.site[:5]]
-    role = own[0].role if own else ""
-    ends = [excerpt(finding.site, _role(role, own[0].text if own else ""), about)]
-    ends += (excerpt(one.site, _role(one.role, one.text), about) for one in others[:1])
+    at = own[0] if own else Evidence("", finding.site, "")
     tried = [one for one in own[1:] if one.role == "proof"]
-    more = [excerpt(one.site, _role(one.role, one.text), about) for one in (*others[1:], *tried)]
-    facts = [f"{finding.count} times"] if finding.count > 1 else []
-    facts += [bytes_text(finding.bytes)] if finding.bytes else []
-    facts += ["proven"] if finding.proven else []
+
+    def placed(*ends: Evidence) -> tuple[Excerpt, ...]:
+        return tuple(excerpt(one.site, _role(one.role, one.text), about) for one in ends)
+
     fix = finding.fix
     return FindingBlock(
         number=number,
@@ -185,13 +184,22 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
         subject=finding.subject,
         also=finding.also,
         message=finding.message,
-        ends=tuple(ends),
-        evidence=tuple(more),
+        ends=placed(at._replace(site=finding.site), *others[:1]),
+        evidence=placed(*others[1:], *tried),
         fix=fix.text if fix else "",
         edits=tuple(_edited(fix.edits, about)) if fix else (),
         assumes=finding.assumes,
-        facts=", ".join(facts),
+        facts=", ".join(_facts(finding)),
     )
+
+
+def _facts(finding: Finding) -> Iterator[str]:
+    if finding.count > 1:
+        yield f"{finding.count} times"
+    if finding.bytes:
+        yield bytes_text(finding.bytes)
+    if finding.proven:
+        yield "proven"
 
 
 def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
@@ -205,19 +213,23 @@ def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
         if not text:
             yield from (f"{shown(one.line)}: {one.text.strip()}" for one in edits)
             continue
-        mine = [one for one in edits if one.file == file]
-        skip = min(one.line for one in mine) - 1  # lines before the first edit stay as they are
-        window = "".join(_lines(text)[skip : max(one.end_line for one in mine)])
-        moved = [one._replace(line=one.line - skip, end_line=one.end_line - skip) for one in mine]
-        before, after = _lines(window), _lines(apply(window, moved))
-        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-        for what, first, last, start, end in matcher.get_opcodes():
-            if what == "delete":
-                yield f"{shown(skip + first + 1)}: (nothing: the line goes)"
-            elif what != "equal":
-                for number, line in enumerate(after[start:end]):
-                    at = min(first + number, max(last - 1, first)) + 1
-                    yield f"{shown(skip + at)}: {line.strip()}"
+        for number, line in _changed_lines(text, [one for one in edits if one.file == file]):
+            yield f"{shown(number)}: {line}"
+
+
+def _changed_lines(text: str, edits: Sequence[Edit]) -> Iterator[tuple[int, str]]:
+    """Yield the number and the new text of each line that edits of one file change."""
+    skip = min(one.line for one in edits) - 1  # lines before the first edit stay as they are
+    window = "".join(_lines(text)[skip : max(one.end_line for one in edits)])
+    moved = [one._replace(line=one.line - skip, end_line=one.end_line - skip) for one in edits]
+    before, after = _lines(window), _lines(apply(window, moved))
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for what, first, last, start, end in matcher.get_opcodes():
+        if what == "delete":
+            yield skip + first + 1, "(nothing: the line goes)"
+        elif what != "equal":
+            for number, line in enumerate(after[start:end]):
+                yield skip + min(first + number, max(last - 1, first)) + 1, line.strip()
 
 
 @lru_cache(maxsize=64)
@@ -377,7 +389,7 @@ def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
 def _copy_cells(row: Copy) -> tuple[Phrase, ...]:
     return (
         Phrase(row.site.expression or row.site.target, "code"),
-        Phrase(SHOWN.get(row.operation, row.operation)),
+        Phrase(shown(row.operation)),
         Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
         Phrase(row.gradient, "warning" if row.gradient == "cuts" else "plain"),
         Phrase(f"{row.count:,}"),
@@ -394,7 +406,7 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
     for site, made in by_site.items():
         names = Counter[str]()
         for row in made:
-            names[SHOWN.get(row.operation, row.operation)] += row.count
+            names[shown(row.operation)] += row.count
         said = (
             Phrase(site.expression, "code"),
             Phrase(", ".join(f"{count:,} {name}" for name, count in names.most_common(4))),
@@ -403,7 +415,7 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
         cells.append((site, said))
     columns = (
         Column("expression", give=True),
-        Column("inside the libraries it calls", give=True, wrap=True),
+        Column("copies made inside libraries", give=True, wrap=True),
         Column("copied", "right"),
     )
     return [by_line(columns, cells, about)]

@@ -8,48 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tether.facts import GRAD_ON, Event, Operand, Site, Trace
+from tether.operations.table import operation
 from tether.regions import element_size
 
 Memory = Literal["owns", "shares", "varies"]
 Gradient = Literal["keeps", "cuts"]
 Needed = Literal["yes", "no", "unknown"]
-
-CASTS = frozenset(
-    {"float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool"}
-    | {"cfloat", "cdouble", "chalf", "type", "type_as"}
-)
-COPYING = frozenset(
-    {"clone", "deepcopy", "__deepcopy__", "copy_", "to", "cpu", "cuda", "contiguous"}
-)
-SHARING = frozenset({"detach", "detach_", "data.__get__", "data.__set__", "set_", "Parameter"})
-LEAVING = frozenset(
-    {"item", "tolist", "numpy", "__array__", "__dlpack__"}
-    | {"__float__", "__int__", "__bool__", "__complex__", "__index__"}
-)
-ENTERING = frozenset(
-    {"tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "new_tensor"}
-)
-TREES = frozenset({"state_dict", "load_state_dict"})
-
-OPERATIONS = CASTS | COPYING | SHARING | LEAVING | ENTERING | TREES
-"""The operations that are a copy or a conversion. Views and arithmetic are neither."""
-
-CUTTING = LEAVING | ENTERING | {"detach", "detach_", "data.__get__", "data.__set__", "Parameter"}
-"""Operations whose result has no way back to their source, whatever it requires."""
-
-SHOWN = {
-    "data.__get__": ".data",
-    "data.__set__": ".data =",
-    "__deepcopy__": "deepcopy",
-    "__array__": "numpy",
-    "__dlpack__": "dlpack",
-    "__float__": "float()",
-    "__int__": "int()",
-    "__bool__": "bool()",
-    "__complex__": "complex()",
-    "__index__": "index",
-}
-"""How the report writes an operation whose recorded name nobody types."""
 
 
 @dataclass
@@ -91,7 +55,7 @@ def copies(
     sums: dict[_Key, _Sum] = {}
     known: set[int] = set()  # storages that were seen before the event
     for event in trace.events:
-        if event.operation in OPERATIONS and event.site >= 0:
+        if event.site >= 0 and operation(event.operation).converts:
             memory = _memory(event, known)
             library = event.inner not in (-1, event.site)
             key = _Key(event.site, event.operation, _gradient(event), library)
@@ -130,23 +94,15 @@ def _need(
 
 def _memory(event: Event, known: set[int]) -> Memory:
     """Say whether what came out uses memory that was there before the call."""
-    match event.operation:
-        case "item" | "tolist" | "copy_" | "tensor" | "new_tensor" | "load_state_dict":
-            return "owns"
-        case "data.__set__" | "set_" | "from_numpy" | "frombuffer" | "from_dlpack" | "state_dict":
-            return "shares"
-        case "numpy" | "__array__" | "__dlpack__":
-            return "shares"
-        case name if name in LEAVING:
-            return "owns"
-    before = {operand.storage for operand in event.reads} | (
-        known if event.operation in ENTERING else set()
-    )
+    row = operation(event.operation)
+    if row.memory:
+        return row.memory
+    before = {operand.storage for operand in event.reads} | (known if row.enters else set())
     before.discard(-1)
-    if not event.results:
-        return "varies"
     shared = [operand.storage in before for operand in event.results]
-    if event.operation in ENTERING and not event.reads and not any(shared):
+    if not shared:
+        return "varies"
+    if row.enters and not event.reads and not any(shared):
         return "varies"  # as_tensor of a list owns, of an array seen for the first time shares
     return "shares" if all(shared) else "varies" if any(shared) else "owns"
 
@@ -156,11 +112,12 @@ def _gradient(event: Event) -> Gradient:
 
     Seen where something read requires grad; by the nature of the operation elsewhere.
     """
-    if event.operation in CUTTING:
+    row = operation(event.operation)
+    if row.cuts or row.exports or row.enters:
         return "cuts"
-    out = event.writes if event.operation == "copy_" else event.results
-    sources = event.reads[1:] if event.operation == "copy_" else event.reads
-    if any(operand.requires_grad for operand in sources):
+    filled = event.operation == "copy_"
+    out = event.writes if filled else event.results
+    if any(operand.requires_grad for operand in event.reads[filled:]):
         return "keeps" if any(operand.requires_grad for operand in out) else "cuts"
     if event.grad_mode != GRAD_ON or any(not _differentiable(operand) for operand in out):
         return "cuts"

@@ -14,8 +14,8 @@ from tether.analysis.dataflow import Edge
 from tether.analysis.gradient_paths import follow
 from tether.analysis.history import History
 from tether.facts import Site
+from tether.operations.table import shown
 from tether.report.compose import Findings
-from tether.report.copies import SHOWN
 from tether.report.gradients import Gradient
 
 MANY_STOPS = 60
@@ -25,7 +25,7 @@ MANY_LOSSES = 4
 """Backward passes, each from a line of its own, that are followed."""
 
 
-class Stop(NamedTuple):
+class RouteCall(NamedTuple):
     """One call on the way."""
 
     operation: str
@@ -40,7 +40,7 @@ class Route:
 
     module: str
     rows: list[Gradient] = field(default_factory=list)
-    stops: list[Stop] = field(default_factory=list)  # from the loss on
+    stops: list[RouteCall] = field(default_factory=list)  # from the loss on
     omitted: int = 0  # stops left out in the middle
     joined: str = ""  # the module whose way this one shares before its own stops begin
     reached: bool = False  # a way was found
@@ -52,11 +52,11 @@ def routes(about: Findings) -> list[Route]:
     for row in about.gradients:
         made.setdefault(row.module or row.name, Route(row.module or row.name)).rows.append(row)
     if made:
-        _Walk(about).fill(list(made.values()))
+        _RouteWalk(about).fill(list(made.values()))
     return list(made.values())
 
 
-class _Walk:
+class _RouteWalk:
     def __init__(self, about: Findings) -> None:
         self.history: History = about.history
         trace = about.trace
@@ -131,17 +131,17 @@ class _Walk:
         if missing:
             paths = follow(self.history, [tensor], backward)
             cutting = {*paths.cuts, *paths.steps}
-        stops: list[Stop] = []
+        stops: list[RouteCall] = []
         for position in way:
             event = self.history.events[position]
             site = self.history.site_of(event)
-            operation = SHOWN.get(event.operation, event.operation)
+            operation = shown(event.operation)
             last = stops[-1] if stops else None
             cut = position in cutting
             if last and (last.operation, last.site, last.cut) == (operation, site, cut):
                 stops[-1] = last._replace(times=last.times + 1)
             else:
-                stops.append(Stop(operation, site, cut))
+                stops.append(RouteCall(operation, site, cut))
         route.stops, route.reached = stops, True
 
 
@@ -150,7 +150,7 @@ def _join(routes: list[Route]) -> None:
 
     A route keeps the whole of its way when a cut lies on it.
     """
-    shown: dict[tuple[Stop, ...], str] = {}
+    shown: dict[tuple[RouteCall, ...], str] = {}
     for route in routes:
         stops = tuple(route.stops)
         if not any(stop.cut for stop in stops):

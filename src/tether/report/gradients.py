@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import Trace
+from tether.facts import Gradients, Trace
 from tether.finding import Finding
 
 Status = Literal["reached", "zero", "none"]
@@ -31,16 +31,8 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
     where nothing stepped, after each backward pass, and for parameters no optimizer holds too.
     """
-    moments = [one for one in trace.gradients if one.moment == "step"]
-    moments = moments or [one for one in trace.gradients if one.moment == "backward"]
-    moments = moments or trace.gradients
-    held = {tensor for one in trace.optimizers for tensor in one.tensors}
     names = shortest_names(trace)
-    seen: dict[int, set[str]] = {tensor: set() for tensor in held}
-    for moment in moments:
-        for tensor, status in moment.status.items():
-            if tensor in held or (not held and tensor in names):
-                seen.setdefault(tensor, set()).add(status)
+    seen = _statuses(trace, names)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
     rows = [
@@ -51,11 +43,33 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
             names.get(tensor, "").rpartition(".")[0],
         )
         for tensor, statuses in seen.items()
-        if moments
     ]
     first = {name: place for place, name in enumerate(names.values())}
     rows.sort(key=lambda row: first.get(row.name, len(first)))
     return rows
+
+
+def _statuses(trace: Trace, names: Mapping[int, str]) -> dict[int, set[str]]:
+    """Return what the gradient of each parameter was seen to be."""
+    if not trace.gradients:
+        return {}
+    held = {tensor for one in trace.optimizers for tensor in one.tensors}
+    judged = held or names.keys()
+    seen: dict[int, set[str]] = {tensor: set() for tensor in held}
+    for moment in _judged_at(trace):
+        for tensor, status in moment.status.items():
+            if tensor in judged:
+                seen.setdefault(tensor, set()).add(status)
+    return seen
+
+
+def _judged_at(trace: Trace) -> list[Gradients]:
+    """Return the looks at gradients that count: before a step, else after a backward pass."""
+    for moment in ("step", "backward"):
+        found = [one for one in trace.gradients if one.moment == moment]
+        if found:
+            return found
+    return trace.gradients
 
 
 def _status(seen: set[str]) -> Status:

@@ -213,7 +213,7 @@ def _not_seen(memory: Memory, device: str) -> str:
 
 
 def _place(site: Site, folder: str) -> str:
-    return shown_line(site.file, site.line, folder) if site.line else "not heard"
+    return shown_line(site.file, site.line, folder) if site.line else "not recorded"
 
 
 def _say(text: str, kind: Any = "plain") -> Paragraph:

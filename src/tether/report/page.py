@@ -23,11 +23,11 @@ from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.finding import Finding
 from tether.report import html
-from tether.report.annotated import KINDS, File, Line, Mark, Span, annotated, mark_text
+from tether.report.annotated import KINDS, File, LineMarks, Mark, NameSpan, annotated, mark_text
 from tether.report.compose import Findings, build, finding_block
 from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading
 from tether.report.filters import shown_line, shown_path
-from tether.report.gradient_routes import Route, Stop, routes
+from tether.report.gradient_routes import Route, RouteCall, routes
 from tether.report.memory_drawing import drawings
 from tether.report.redact import without_source
 from tether.report.text import visible
@@ -208,7 +208,7 @@ class _Page:
         kinds = {"none": "bad", "zero": "warning", "reached": "good"}
         counts = Counter[str](row.status for row in route.rows)
 
-        def placed(stops: Sequence[Stop]) -> list[tuple[Stop, str]]:
+        def placed(stops: Sequence[RouteCall]) -> list[tuple[RouteCall, str]]:
             return [(stop, self._target(stop.site)) for stop in stops]
 
         return {
@@ -243,7 +243,7 @@ class _Page:
                 yield self._line(file, f"s{number}-{at}", at, line, "".join(pieces))
             yield "</div>"
 
-    def _line(self, file: File, name: str, at: int, line: Line | None, code: str) -> str:
+    def _line(self, file: File, name: str, at: int, line: LineMarks | None, code: str) -> str:
         groups = kind = ""
         if line is not None and line.groups:
             groups = f' data-g="{" ".join(map(str, line.groups))}"'
@@ -255,7 +255,7 @@ class _Page:
             f"{margin}<code>{code}</code></div>\n"
         )
 
-    def _marks(self, line: Line, file: File) -> str:
+    def _marks(self, line: LineMarks, file: File) -> str:
         marks = [line.marks[kind] for kind in KINDS if kind in line.marks]
         shown = "".join(map(_mark, marks))
         title = "; ".join(mark_text(mark) for mark in marks)
@@ -321,26 +321,22 @@ def _coloured(lines: Sequence[str]) -> dict[int, list[Token]]:
 
 
 def _pieces(
-    text: str, tokens: Sequence[Token], line: Line | None, file: File, at: int
+    text: str, tokens: Sequence[Token], line: LineMarks | None, file: File, at: int
 ) -> Iterator[str]:
     """Yield a line's stretches, each with what it is: a colour, part of a verdict, a name."""
     shown = text[:LONGEST_LINE]
+    quoted = [(a, b) for a, b, kind in tokens if kind in "sc"]
     names = [
-        span
-        for span in file.names.get(at, ())
-        if not any(a <= span.start < b and kind in "sc" for a, b, kind in tokens)
+        span for span in file.names.get(at, ()) if not any(a <= span.start < b for a, b in quoted)
     ]
     meant = line.meant if line is not None else []
-    if not tokens and not names and not meant:
-        yield _safe(shown)
-    else:
-        edges = {0, len(shown)}
-        bounds = [*((a, b) for a, b, _ in tokens), *((a, b) for a, b, _ in names), *meant]
-        for bound in itertools.chain.from_iterable(bounds):
-            edges.add(min(max(bound, 0), len(shown)))
-        cuts = sorted(edges)
-        for start, end in itertools.pairwise(cuts):
+    bounds = [*(one[:2] for one in tokens), *(one[:2] for one in names), *meant]
+    edges = {min(max(one, 0), len(shown)) for one in itertools.chain.from_iterable(bounds)}
+    if bounds:
+        for start, end in itertools.pairwise(sorted({0, len(shown), *edges})):
             yield _piece(shown, start, end, tokens, names, meant)
+    else:
+        yield _safe(shown)
     if len(text) > LONGEST_LINE:
         yield f'<i class="c"> ... {len(text) - LONGEST_LINE:,} more characters</i>'
 
@@ -350,7 +346,7 @@ def _piece(
     start: int,
     end: int,
     tokens: Sequence[Token],
-    names: Sequence[Span],
+    names: Sequence[NameSpan],
     meant: Sequence[tuple[int, int]],
 ) -> str:
     kinds = [kind for a, b, kind in tokens if a <= start and end <= b][:1]

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import tether
 from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
+from tether.operations.table import shown
 from tether.report.compose import Findings
-from tether.report.copies import SHOWN
 from tether.report.filters import shown_path
 from tether.report.gaps import gap_rows
 from tether.report.stable_places import fingerprint, key
@@ -126,44 +126,47 @@ class _Results:
             "occurrenceCount": max(1, finding.count),
             "partialFingerprints": {"site/v1": self._fingerprint(finding)},
         }
-        ends = self._ends(finding)
-        if len(ends) > 1:
-            flow = [
-                {
-                    "location": self._location(end.site, end.text or end.role),
-                    "executionOrder": number,
-                    "importance": "essential",
-                }
-                for number, end in enumerate(ends, 1)
-            ]
-            made["codeFlows"] = [{"threadFlows": [{"locations": flow}]}]
-            made["relatedLocations"] = [
-                {"id": number, **self._location(end.site, end.text or end.role)}
-                for number, end in enumerate(ends, 1)
-                if end.site[:5] != finding.site[:5]
-            ]
-            if not made["relatedLocations"]:
-                del made["relatedLocations"]
-        if finding.fix and finding.fix.edits:
-            made["fixes"] = [self._fix(finding.fix.text, finding.fix.edits)]
+        made |= self._flow(finding)
+        fix = finding.fix
+        edited = fix is not None and bool(fix.edits)
+        if fix is not None and edited:
+            made["fixes"] = [self._fix(fix.text, fix.edits)]
         bag = {
             "subject": finding.subject,
             "also": list(finding.also),
             "assumes": list(finding.assumes),
             "bytes": finding.bytes,
-            "fix": finding.fix.text if finding.fix else None,
-            "safe": finding.fix.safe if finding.fix and finding.fix.edits else None,
+            "fix": fix.text if fix is not None else None,
+            "safe": fix.safe if fix is not None and edited else None,
             "proven": finding.proven,
         }
         made["properties"] = {name: value for name, value in bag.items() if value not in (None, [])}
         return made
 
+    def _flow(self, finding: Finding) -> dict[str, Any]:
+        """Return the ends of a finding as a flow, and those elsewhere as related places."""
+        ends = self._ends(finding)
+        if len(ends) < 2:
+            return {}
+        places = [self._location(end.site, end.text or end.role) for end in ends]
+        flow = [
+            {"location": place, "executionOrder": number, "importance": "essential"}
+            for number, place in enumerate(places, 1)
+        ]
+        related = [
+            {"id": number, **place}
+            for number, (end, place) in enumerate(zip(ends, places, strict=True), 1)
+            if end.site[:5] != finding.site[:5]
+        ]
+        made: dict[str, Any] = {"codeFlows": [{"threadFlows": [{"locations": flow}]}]}
+        return made | {"relatedLocations": related} if related else made
+
     def _ends(self, finding: Finding) -> list[Evidence]:
         """Return the places of the story; the finding's own is always one of them."""
         ends = list(finding.evidence)
         if not any(one.site[:5] == finding.site[:5] for one in ends):
-            shown = SHOWN.get(finding.operation, finding.operation)
-            ends.insert(0, Evidence("", finding.site, f"{shown} here" if shown else finding.slug))
+            called = shown(finding.operation)
+            ends.insert(0, Evidence("", finding.site, f"{called} here" if called else finding.slug))
         return ends
 
     def _fingerprint(self, finding: Finding) -> str:

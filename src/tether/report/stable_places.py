@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tether.facts import Site
 from tether.report.filters import shown_path
+from tether.source import syntax
 
 
 class Key(NamedTuple):
@@ -27,9 +28,10 @@ def key(site: Site, operation: str, folder: str) -> Key:
 @lru_cache(maxsize=8192)
 def plain(expression: str) -> str:
     """Return an expression without the layout, quotes and brackets that change nothing."""
+    tree = syntax.expression(expression)
     try:
-        return ast.unparse(ast.parse(expression.strip(), mode="eval"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.unparse(tree) if tree is not None else " ".join(expression.split())
+    except RecursionError:  # a sum of a thousand terms
         return " ".join(expression.split())
 
 

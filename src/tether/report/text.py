@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tether.report.document import (
+    Block,
     Chain,
     Document,
     Excerpt,
@@ -88,28 +89,35 @@ def render(document: Document, width: int = 80, *, colour: bool = False) -> str:
 
 
 def _lines(document: Document, width: int) -> Iterator[Text]:
-    before: object = None
+    before: Block | None = None
     for block in document.blocks:
-        together = isinstance(before, Heading) or (
-            isinstance(before, Paragraph) and isinstance(block, Paragraph)
-        )
-        if before is not None and not together:
+        if before is not None and not _together(before, block):
             yield Text()
-        match block:
-            case Heading():
-                yield Text(
-                    visible(block.text)[:width], "bold underline" if block.level > 1 else "bold"
-                )
-            case Paragraph():
-                yield from _wrapped(_text(block.phrases), width)
-            case FindingBlock():
-                yield from _finding(block, width)
-            case Table():
-                yield from _table(block, width)
-            case Chain():
-                for link in block.links:
-                    yield from _excerpt(link, width)
+        yield from _block(block, width)
         before = block
+
+
+def _together(before: Block, block: Block) -> bool:
+    """Whether no empty line parts two blocks."""
+    if isinstance(before, Paragraph):
+        return isinstance(block, Paragraph)
+    return isinstance(before, Heading)
+
+
+def _block(block: Block, width: int) -> Iterator[Text]:
+    match block:
+        case Heading():
+            style = "bold underline" if block.level > 1 else "bold"
+            yield Text(visible(block.text)[:width], style)
+        case Paragraph():
+            yield from _wrapped(_text(block.phrases), width)
+        case FindingBlock():
+            yield from _finding(block, width)
+        case Table():
+            yield from _table(block, width)
+        case Chain():
+            for link in block.links:
+                yield from _excerpt(link, width)
 
 
 # ---------------------------------------------------------------------------------------- words

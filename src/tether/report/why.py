@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from tether.facts import Event, Operand
+from tether.facts import Event, Operand, Trace
 from tether.operations import rule_for, say
+from tether.operations.table import shown
 from tether.report.compose import Findings, counted, excerpt, finding_block
-from tether.report.copies import SHOWN
 from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
 from tether.report.gradients import shortest_names
 from tether.report.text import render
@@ -65,13 +66,23 @@ def _named(name: str, about: Findings) -> tuple[str, set[int]]:
     inside = [known for known in by_name if known.startswith((f"{name}.", f"{name}["))]
     if inside:
         return name, set().union(*(by_name[known] for known in inside))
+    return _by_its_end(name, by_name) or _by_target(name, by_name, trace)
+
+
+def _by_its_end(name: str, by_name: Mapping[str, set[int]]) -> tuple[str, set[int]] | None:
+    """Return the tensors whose name ends so, where all that do are the same ones."""
     fitting = [known for known in by_name if known.endswith("." + name)]
+    if not fitting:
+        return None
     if len({frozenset(by_name[known]) for known in fitting}) == 1:
         full = min(fitting, key=len)
         return full, by_name[full]
-    if fitting:
-        some = ", ".join(sorted(fitting)[:5])
-        raise LookupError(f"{name!r} fits {len(fitting)} names; give more of one: {some}")
+    some = ", ".join(sorted(fitting)[:5])
+    raise LookupError(f"{name!r} fits {len(fitting)} names; give more of one: {some}")
+
+
+def _by_target(name: str, by_name: Mapping[str, set[int]], trace: Trace) -> tuple[str, set[int]]:
+    """Return the tensors that were assigned to a variable, or say that none was."""
     sites = {number for number, site in enumerate(trace.sites) if site.target == name}
     made = {
         operand.tensor for event in trace.events if event.site in sites for operand in event.results
@@ -97,35 +108,35 @@ def _gradient(name: str, about: Findings) -> Iterator[Block]:
 
 def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
     trace = about.trace
-    names = shortest_names(trace)
-    storages = {
-        operand.storage
-        for event in trace.events
-        for operand in (*event.reads, *event.results)
-        if operand.tensor in tensors
-    } - {-1}
-    links: dict[tuple[int, str], list[int]] = {}
-    met = False  # what was written before there was such a tensor is another's history
-    for number, event in enumerate(trace.events):
-        met = met or any(
-            _any(operands, tensors) for operands in (event.reads, event.results, event.writes)
-        )
-        for role in _roles(event, tensors, storages) if met else ():
-            links.setdefault((event.site, role), []).append(number)
-    shown = list(links)[:MANY_LINKS]
-    if not links:
+    operands = [one for event in trace.events for one in (*event.reads, *event.results)]
+    storages = {one.storage for one in operands if one.tensor in tensors} - {-1}
+    times = _times(trace, tensors, storages)
+    if not times:
         return
+    first = list(times)[:MANY_LINKS]
     yield Heading("what happened to it")
-    yield Chain(tuple(_link(site, role, len(links[site, role]), about) for site, role in shown))
-    if len(links) > len(shown):
-        text = f"... and at {counted(len(links) - len(shown), 'more place')}"
+    yield Chain(tuple(_link(site, role, times[site, role], about) for site, role in first))
+    if len(times) > len(first):
+        text = f"... and at {counted(len(times) - len(first), 'more place')}"
         yield Paragraph((Phrase(text, "dim"),))
-    sharers = {
-        operand.tensor
-        for event in trace.events
-        for operand in (*event.reads, *event.results)
-        if operand.storage in storages
-    } - tensors
+    sharers = {one.tensor for one in operands if one.storage in storages} - tensors
+    yield from _sharers(sharers, shortest_names(trace))
+
+
+def _times(
+    trace: Trace, tensors: AbstractSet[int], storages: AbstractSet[int]
+) -> Counter[tuple[int, str]]:
+    """Count what was done to the tensors, by site and words, in the order in which it began."""
+    times: Counter[tuple[int, str]] = Counter()
+    met = False  # what was written before there was such a tensor is another's history
+    for event in trace.events:
+        met = met or _any((*event.reads, *event.results, *event.writes), tensors)
+        if met:
+            times.update((event.site, role) for role in _roles(event, tensors, storages))
+    return times
+
+
+def _sharers(sharers: AbstractSet[int], names: Mapping[int, str]) -> Iterator[Block]:
     called = sorted({names[one] for one in sharers if one in names})
     if called:
         text = f"Its memory is also used by {', '.join(called[:6])}"
@@ -135,24 +146,29 @@ def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
 
 def _roles(event: Event, tensors: AbstractSet[int], storages: AbstractSet[int]) -> Iterator[str]:
     """Yield what an event did to the tensors, in words."""
-    operation = SHOWN.get(event.operation, event.operation)
-    read = any(operand.tensor in tensors for operand in event.reads)
+    operation = shown(event.operation)
     if _any(event.writes, tensors):
         yield f"written by {operation}"
     elif any(operand.storage in storages for operand in event.writes):
         yield f"its memory written by {operation}, through another tensor"
-    elif _any(event.results, tensors) and not read:
+    elif _any(event.reads, tensors):
+        yield _read_role(event, operation, tensors, storages)
+    elif _any(event.results, tensors):
         # The rulebook's words; "" where the call took no tensor, or nothing is known of it.
         said = say(event) if rule_for(event.operation) is not None else ""
         yield f"made by {operation}" + (f", {said}" if said else "")
-    elif read:
-        if any(operand.storage in storages for operand in event.results):
-            yield f"shared by {operation}" if not _any(event.results, tensors) else f"{operation}"
-        elif event.results and any(operand.requires_grad for operand in event.reads):
-            kept = any(operand.requires_grad for operand in event.results)
-            yield f"used by {operation}, gradient {'kept' if kept else 'cut'}"
-        else:
-            yield f"read by {operation}"
+
+
+def _read_role(
+    event: Event, operation: str, tensors: AbstractSet[int], storages: AbstractSet[int]
+) -> str:
+    """Say what a call made of tensors that it read."""
+    if any(operand.storage in storages for operand in event.results):
+        return operation if _any(event.results, tensors) else f"shared by {operation}"
+    if event.results and any(operand.requires_grad for operand in event.reads):
+        kept = any(operand.requires_grad for operand in event.results)
+        return f"used by {operation}, gradient {'kept' if kept else 'cut'}"
+    return f"read by {operation}"
 
 
 def _any(operands: tuple[Operand, ...], tensors: AbstractSet[int]) -> bool:

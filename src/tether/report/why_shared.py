@@ -15,17 +15,14 @@ from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations import rule_for, say
+from tether.operations.table import operation, shown
 from tether.regions import overlaps
 from tether.report.compose import Findings, counted, excerpt
-from tether.report.copies import SHOWN
 from tether.report.document import Block, Chain, Excerpt, Heading, Paragraph, Phrase
 
 MANY_CHAINS = 4
 MANY_PLACES = 4
 """Places of writes, and of reads, that one chain shows."""
-
-_MOVES = frozenset({"data.__set__", "set_", "swap_tensors"})
-"""Calls that put another tensor's memory under one that is there already."""
 
 
 class Tie(NamedTuple):
@@ -66,7 +63,11 @@ def _moved(history: History, tensor: int) -> Tie | None:
     memory = history.flow.memory
     for at in reversed(history.on_storage(now)):
         event = history.events[at]
-        if event.operation in _MOVES and len(event.reads) == 2 and event.reads[0].tensor == tensor:
+        if (
+            operation(event.operation).rebinds
+            and len(event.reads) == 2
+            and event.reads[0].tensor == tensor
+        ):
             source = event.reads[1]
             if source.tensor != tensor and memory(source) == memory(now):
                 return Tie(at, tensor, source.tensor)
@@ -171,44 +172,54 @@ def _told(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Iterat
 
 def _way(event: Event, source: str) -> str:
     """Say how a call put one tensor on the memory of another."""
-    operation = _operation(event)
-    if event.operation in _MOVES:
-        return f"put on the memory of {source} by {operation}"
+    call = _operation(event)
+    if operation(event.operation).rebinds:
+        return f"put on the memory of {source} by {call}"
     said = say(event) if event.results and rule_for(event.operation) is not None else ""
-    return f"made of {source} by {operation} ({said or 'shares its memory'})"
+    return f"made of {source} by {call} ({said or 'shares its memory'})"
+
+
+_Places = dict[tuple[int, str], list[int]]  # site and words -> tensors
 
 
 def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Iterator[Excerpt]:
     """Yield the writes through other names since the memory is shared, and the reads after them."""
     history, found = about.history, about.history.get(Sharing)
     memory = history.flow.memory
-    writes: dict[tuple[int, str], list[int]] = defaultdict(list)
-    reads: dict[tuple[int, str], list[int]] = defaultdict(list)
+    writes: _Places = defaultdict(list)
+    reads: _Places = defaultdict(list)
     for chain in chains:
         last = history.operand_of(chain[0].tensor)
         if last is None:
             continue
-        first = UNKNOWN
-        for at, operand in found.writes.get(memory(last), ()):
-            if at > chain[0].at and found.family(operand.tensor) not in tensors:
-                if not _seen(operand, last):
-                    continue
-                first = at if first == UNKNOWN else first
-                event = history.events[at]
-                writes[event.site, _by(event)].append(operand.tensor)
-        for at, operand in found.reads.get(memory(last), ()) if first != UNKNOWN else ():
-            if at > first and found.family(operand.tensor) == found.family(chain[0].tensor):
+        through = [
+            (at, operand)
+            for at, operand in found.writes.get(memory(last), ())
+            if at > chain[0].at
+            and found.family(operand.tensor) not in tensors
+            and _seen(operand, last)
+        ]
+        for at, operand in through:
+            event = history.events[at]
+            writes[event.site, _by(event)].append(operand.tensor)
+        family = found.family(chain[0].tensor)
+        for at, operand in found.reads.get(memory(last), ()):
+            if through and at > through[0][0] and found.family(operand.tensor) == family:
                 event = history.events[at]
                 reads[event.site, _operation(event)].append(operand.tensor)
+    yield from _done(history, writes, reads, about)
+
+
+def _done(history: History, writes: _Places, reads: _Places, about: Findings) -> Iterator[Excerpt]:
     for places, done in ((writes, "written"), (reads, "read")):
-        for (site, operation), touched in list(places.items())[:MANY_PLACES]:
+        for (site, call), touched in list(places.items())[:MANY_PLACES]:
             times = len(touched) // max(1, len(set(touched)))
-            said = f"{_called(history, touched)} {done} by {operation}"
+            said = f"{_called(history, touched)} {done} by {call}"
             yield _excerpt(site, said + (f", {times:,} times" if times > 1 else ""), about)
 
 
-def _seen(written: Operand, shown: Operand) -> bool:
-    return written.storage != shown.storage or overlaps(written, shown)
+def _seen(written: Operand, read: Operand) -> bool:
+    return written.storage != read.storage or overlaps(written, read)
 
 
 def _by(event: Event) -> str:
@@ -218,7 +229,7 @@ def _by(event: Event) -> str:
 
 
 def _operation(event: Event) -> str:
-    return SHOWN.get(event.operation, event.operation)
+    return shown(event.operation)
 
 
 def _called(history: History, tensors: Iterable[int]) -> str:

@@ -6,18 +6,11 @@ import ast
 import re
 
 from tether.facts import Site, Trace
+from tether.operations.table import operation
 from tether.source.syntax import Source, read, source_of
 
 LONGEST = 2000
 """Characters of an expression that are kept. Nobody reads a longer one; the site has its place."""
-
-SAME_VALUE = frozenset(
-    {"detach", "clone", "data", "numpy", "contiguous", "pin_memory", "share_memory_"}
-    | {"to", "cpu", "cuda", "float", "double", "half", "bfloat16", "type", "type_as"}
-)
-"""Methods and attributes whose result is the same values: in ``y = x.clone().to(d)`` both calls
-make y. Any other method makes something else: the product in ``loss = (a * b).sum()`` is no loss.
-"""
 
 WRAPPERS = frozenset({"Parameter", "Buffer", "Variable"})
 """Calls that give a tensor a role: in ``self.h0 = nn.Parameter(torch.zeros(3))`` both make h0."""
@@ -77,60 +70,59 @@ def _column(line: str, offset: int) -> int:
 _SWITCH = re.compile(r"grad|inference_mode")
 
 
-def name_at(site: Site) -> str:
-    """Return what a reader would call the value made at a site: its variable, or the expression.
-
-    The place (``train.py:14``) where the source is not known.
-    """
-    if site.target and "," not in site.target:
-        return site.target
-    if site.expression:
-        return site.expression if len(site.expression) <= 60 else site.expression[:57] + "..."
-    return f"{site.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{site.line}"
-
-
 def target_of(node: ast.AST, source: Source) -> str:
     """Return the text of what the value of `node` is assigned to, "" when to nothing.
 
     Only where the value itself arrives there: through parentheses, a conditional, an await, a
-    method of `SAME_VALUE`, an in-place method (it returns the tensor it wrote) or a wrapper.
+    method that keeps the value, an in-place method (it returns the tensor it wrote) or a wrapper.
     """
     if isinstance(node, ast.AugAssign):
         return source.text_of(node.target)
     if isinstance(getattr(node, "ctx", None), ast.Store):
         return source.text_of(node)
     while (parent := source.parent(node)) is not None:
-        match parent:
-            case ast.Attribute(attr=name) if _keeps_value(name):
-                pass
-            case ast.Call(func=func) if func is node:  # the method looked up on the line before
-                if not isinstance(node, ast.Attribute) or not _keeps_value(node.attr):
-                    return ""
-            case ast.Call(func=func, args=[first, *_]) if first is node:
-                if getattr(func, "attr", getattr(func, "id", "")) not in WRAPPERS:
-                    return ""
-            case ast.IfExp(test=test) if test is not node:
-                pass
-            case ast.Await():
-                pass
-            case ast.NamedExpr(target=target):
-                return target.id
-            case ast.Assign(targets=targets, value=value) if value is node:
-                return source.text_of(targets[0])
-            case ast.AnnAssign(target=target, value=value) if value is node:
-                return source.text_of(target)
-            case ast.Tuple(elts=values):
-                place = next(i for i, value in enumerate(values) if value is node)
-                return _matching_target(parent, place, source)
-            case _:
-                return ""
+        if not _passes_on(parent, node):
+            return _assigned_by(parent, node, source)
         node = parent
     return ""
 
 
+def _passes_on(parent: ast.AST, node: ast.AST) -> bool:
+    """Whether the value of an expression is that of one inside it."""
+    match parent:
+        case ast.Attribute(attr=name):
+            return _keeps_value(name)
+        case ast.Call(func=func) if func is node:  # the method looked up on the line before
+            return isinstance(node, ast.Attribute) and _keeps_value(node.attr)
+        case ast.Call(func=func, args=[first, *_]) if first is node:
+            return getattr(func, "attr", getattr(func, "id", "")) in WRAPPERS
+        case ast.IfExp(test=test):
+            return test is not node
+    return isinstance(parent, ast.Await)
+
+
+def _assigned_by(parent: ast.AST, node: ast.AST, source: Source) -> str:
+    """Return the text of what a statement or ``:=`` binds to the value of `node`, or ""."""
+    match parent:
+        case ast.NamedExpr(target=target):
+            return target.id
+        case ast.Assign(targets=[first, *_], value=value) if value is node:
+            return source.text_of(first)
+        case ast.AnnAssign(target=target, value=value) if value is node:
+            return source.text_of(target)
+        case ast.Tuple(elts=values):
+            place = next(i for i, value in enumerate(values) if value is node)
+            return _matching_target(parent, place, source)
+    return ""
+
+
 def _keeps_value(method: str) -> bool:
+    """Whether a method or attribute gives the same values: in ``y = x.clone().to(d)`` both make y.
+
+    Any other makes something else: the product in ``loss = (a * b).sum()`` is no loss.
+    """
     in_place = method.endswith("_") and not method.endswith("__")
-    return in_place or method in SAME_VALUE
+    return in_place or operation(method).same or operation(f"{method}.__get__").same
 
 
 def _matching_target(values: ast.Tuple, place: int, source: Source) -> str:

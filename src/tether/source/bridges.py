@@ -12,30 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tether.facts import Bridge, Event, EventId, Trace
+from tether.operations.table import operation
 from tether.source.flow import Flow
 from tether.source.syntax import read, source_of
-
-EXITS = frozenset(
-    {"item", "tolist", "numpy", "__array__", "__dlpack__", "to_dlpack"}
-    | {"__float__", "__int__", "__bool__", "__complex__", "__index__"}
-)
-"""Operations that hand the values of a tensor to something that is no tensor."""
-
-ENTRIES = frozenset(
-    {"tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_dlpack", "scalar_tensor"}
-    | {"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "BoolTensor"}
-    | {"LongTensor", "IntTensor", "ShortTensor", "CharTensor", "ByteTensor"}
-)
-"""Operations that make a tensor of data; with a tensor as the data nothing came back."""
-
-MIXING = frozenset(
-    {"new_tensor", "full", "full_like", "new_full", "fill_", "fill", "masked_fill", "masked_fill_"}
-    | {"__setitem__", "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide"}
-    | {"true_divide", "pow", "float_power", "add_", "sub_", "mul_", "div_", "pow_", "lerp"}
-    | {f"__{mark}{name}__" for mark in ("", "r", "i") for name in ("add", "sub", "mul", "pow")}
-    | {"__truediv__", "__rtruediv__", "__itruediv__", "__div__", "__rdiv__", "__idiv__"}
-)
-"""Operations that take a number beside a tensor: ``loss + 0.1 * penalty.item()``."""
 
 WINDOW = 1024
 """Executions of one exit that one entry is joined to: of a longer sum the last terms."""
@@ -80,22 +59,28 @@ def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
 
 
 def _in_words(exit_: int, via: str, trace: Trace) -> str:
-    operation = trace.events[trace.position(exit_)].operation
     if via:
         return f"`{via}`"
-    return "the NumPy array" if operation in ("numpy", "__array__") else "the Python value"
+    left = operation(trace.events[trace.position(exit_)].operation).leaves
+    return "the NumPy array" if left == "array" else "the Python value"
 
 
 def _is_exit(event: Event) -> bool:
-    return event.operation in EXITS and bool(event.reads)
+    """Whether a call handed the values of a tensor to something that is no tensor."""
+    return bool(event.reads) and operation(event.operation).exports
 
 
 def _is_entry(event: Event) -> bool:
+    """Whether a call can have made a tensor of data, or taken a number beside a tensor.
+
+    With a tensor as the data nothing came back; ``loss + 0.1 * penalty.item()`` takes a number.
+    """
     if not event.results and not event.writes:
         return False
-    if event.operation in ENTRIES:
-        return not event.reads
-    return event.operation in MIXING and len({one.tensor for one in event.reads}) <= 1
+    row = operation(event.operation)
+    if row.mixes:
+        return len({one.tensor for one in event.reads}) <= 1
+    return row.enters and not event.reads
 
 
 _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.For, ast.AsyncFor)
@@ -108,6 +93,27 @@ def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
     if not exit_sites or not entry_sites:
         return {}
     made = {event.site for event in trace.events if event.results} - exit_sites - {-1}
+    trees, nodes = _placed(trace, elsewhere=elsewhere)
+    exits = _numbered(exit_sites, nodes)
+    entries = _numbered(entry_sites, nodes)
+    # At a comprehension or a loop stands the call that iterates over a tensor: what they give is
+    # made of the values inside, not that call's tensors.
+    tensors = [one for one in _numbered(made, nodes) if not isinstance(one, _LOOPS)]
+    flow = Flow(trees, exits, entries, tensors).run()
+    back = _sites_of(nodes)
+    return {
+        twin: {number: via for one, via in held.items() for number in back[one] & exit_sites}
+        for entry, held in flow.items()
+        for twin in back[entry] & entry_sites
+    }
+
+
+def _numbered(numbers: Iterable[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
+    return {nodes[number]: number for number in sorted(numbers) if number in nodes}
+
+
+def _placed(trace: Trace, *, elsewhere: bool) -> tuple[dict[str, ast.Module], dict[int, ast.AST]]:
+    """Return the trees of the user's files, and the expression at each of the user's sites."""
     trees: dict[str, ast.Module] = {}
     nodes: dict[int, ast.AST] = {}
     for number, site in enumerate(trace.sites):
@@ -121,29 +127,10 @@ def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
         node = source.node_at(site)
         if node is not None:
             nodes[number] = node
-    exits = _numbered(exit_sites, nodes)
-    entries = _numbered(entry_sites, nodes)
-    # At a comprehension or a loop stands the call that iterates over a tensor: what they give is
-    # made of the values inside, not that call's tensors.
-    tensors = [
-        nodes[number]
-        for number in made
-        if number in nodes and not isinstance(nodes[number], _LOOPS)
-    ]
-    flow = Flow(trees, exits, entries, tensors).run()
-    back = _sharing(nodes)
-    return {
-        twin: {number: via for one, via in held.items() for number in back[one] & exit_sites}
-        for entry, held in flow.items()
-        for twin in back[entry] & entry_sites
-    }
+    return trees, nodes
 
 
-def _numbered(numbers: Iterable[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
-    return {nodes[number]: number for number in sorted(numbers) if number in nodes}
-
-
-def _sharing(nodes: dict[int, ast.AST]) -> dict[int, set[int]]:
+def _sites_of(nodes: dict[int, ast.AST]) -> dict[int, set[int]]:
     """Return for each site all sites of its expression (one runs in several code objects)."""
     by_node: dict[ast.AST, set[int]] = defaultdict(set)
     for number, node in nodes.items():

@@ -16,26 +16,18 @@ from dataclasses import replace
 
 from tether.facts import Site
 from tether.finding import Edit, Finding
-from tether.source.syntax import Source, key_of
+from tether.operations.table import operation
+from tether.source.syntax import Source, key_of, parsed
 
-_NAMES = {"__deepcopy__": "deepcopy", "data.__get__": "data", "__array__": "numpy"}
 _MODULES = frozenset({"torch", "copy", "np", "numpy", "F"})
 
-_LEAVE = {
-    "gradient-cut": frozenset({"detach", "data.__get__", "item", "tensor", "deepcopy"}),
-    "needless-copy": frozenset(
-        {"clone", "contiguous", "to", "cpu", "cuda", "tensor", "new_tensor", "__deepcopy__"}
-        | {"copy_", "float", "double", "half", "bfloat16", "long", "int", "type", "type_as"}
-    ),
-}
-"""Operations that a finding asks to leave out, by its slug."""
 
-_SHARING = frozenset(
-    {"detach", "data.__get__", "from_numpy", "as_tensor", "asarray", "expand", "expand_as"}
-    | {"unfold", "as_strided", "__getitem__", "contiguous", "to", "cpu", "float", "view"}
-    | {"reshape", "select", "narrow", "broadcast_to", "frombuffer", "from_dlpack"}
-)
-"""Operations after which ``.clone()`` gives the result memory of its own."""
+def _may_leave_out(slug: str, name: str) -> bool:
+    """Whether a finding of this kind asks to leave out such a call."""
+    row = operation(name)
+    if slug == "gradient-cut":
+        return row.outside or row.leaves == "number" or (row.enters and bool(row.copies))
+    return slug != "needless-copy" or bool(row.copies)
 
 
 def mended(finding: Finding, source: Source) -> Finding:
@@ -45,9 +37,7 @@ def mended(finding: Finding, source: Source) -> Finding:
     edits = _edits(finding, source)
     if not edits:
         return finding
-    try:
-        ast.parse(apply(source.text, edits))
-    except (SyntaxError, ValueError, RecursionError):
+    if parsed(apply(source.text, edits)) is None:
         return finding
     return replace(finding, fix=replace(finding.fix, edits=edits))
 
@@ -55,12 +45,12 @@ def mended(finding: Finding, source: Source) -> Finding:
 def _edits(finding: Finding, source: Source) -> tuple[Edit, ...]:
     fix = finding.fix
     assert fix is not None
-    site, operation = fix.site or finding.site, finding.operation
+    site, name = fix.site or finding.site, finding.operation
     match fix.action or _ACTIONS.get(finding.slug, ""):
-        case "leave out" if operation in _LEAVE.get(finding.slug, (operation,)):
-            return _left_out(site, operation, source)
+        case "leave out" if _may_leave_out(finding.slug, name):
+            return _left_out(site, name, source, cut=finding.slug != "gradient-cut")
         case "copy":
-            return _copied(site, operation, source)
+            return _copied(site, name, source)
         case "clone":
             return _after(site, ".clone()", source)
         case "out of place":
@@ -86,33 +76,42 @@ _ACTIONS = {
 # -- leaving a call out ----------------------------------------------------------------------------
 
 
-def _left_out(site: Site, operation: str, source: Source) -> tuple[Edit, ...]:
-    """Replace a call by what it was given: ``x.clone()`` and ``torch.clone(x)`` by ``x``."""
+def _left_out(site: Site, name: str, source: Source, *, cut: bool) -> tuple[Edit, ...]:
+    """Replace a call by what it was given: ``x.clone()`` and ``torch.clone(x)`` by ``x``.
+
+    With `cut`, what was out of the graph stays so.
+    """
     node = source.node_at(site)
-    name = _NAMES.get(operation, operation)
-    if isinstance(node, ast.Attribute) and node.attr == name:
+    row = operation(name)
+    typed = row.typed or name
+    if isinstance(node, ast.Attribute) and node.attr == typed:
         return _replaced(site, node, node.value, source)
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or _called(node.func) != typed:
         return ()
-    func = node.func
-    called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-    if called != name:
-        return ()
-    if operation == "to" and isinstance(func, ast.Attribute):
+    if name == "to" and isinstance(node.func, ast.Attribute):
         return _without_keyword(site, "copy", source)
-    of_module = isinstance(func, ast.Name) or (
-        isinstance(func, ast.Attribute)
-        and isinstance(func.value, ast.Name)
-        and func.value.id in _MODULES
-    )
-    given = node.args[0] if of_module or name in ("new_tensor", "copy_") else None
-    if given is None and isinstance(func, ast.Attribute):
-        given = func.value
-    if given is None or isinstance(given, ast.Starred):
+    given = _given(node, by_argument=bool(row.writes) or 0 in row.template)
+    if given is None:
         return ()
-    # torch.tensor(x) is out of the graph, its argument need not be.
-    after = ".detach()" if operation in ("tensor", "new_tensor") else ""
+    after = ".detach()" if cut and row.enters else ""  # unlike torch.tensor(x), x may have a graph
     return _replaced(site, node, given, source, after)
+
+
+def _called(function: ast.expr) -> str:
+    """Return the name by which a call names its function."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _given(call: ast.Call, *, by_argument: bool) -> ast.expr | None:
+    """Return what a call copies: its first argument, or what its method belongs to."""
+    function = call.func
+    first = call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else None
+    if not isinstance(function, ast.Attribute):
+        return first
+    of_module = isinstance(function.value, ast.Name) and function.value.id in _MODULES
+    return first if of_module or by_argument else function.value
 
 
 def _replaced(
@@ -157,7 +156,7 @@ def _closing(text: str, depth: int) -> int:
 # -- putting a copy in, and other repairs ----------------------------------------------------------
 
 
-def _copied(site: Site, operation: str, source: Source) -> tuple[Edit, ...]:
+def _copied(site: Site, name: str, source: Source) -> tuple[Edit, ...]:
     """Give what a call returns memory of its own."""
     node = source.node_at(site)
     text = source.text_of(node) if node is not None else ""
@@ -167,9 +166,11 @@ def _copied(site: Site, operation: str, source: Source) -> tuple[Edit, ...]:
             return ()
         whole = _edit(site.file, key, f"copy.deepcopy({_verbatim(key, source)})", source)
         return (*_import_of("copy", site.file, source), whole)
-    if operation in ("numpy", "__array__"):
+    row = operation(name)
+    if row.leaves == "array":
         return _after(site, ".copy()", source) if isinstance(node, ast.Call) else ()
-    return _after(site, ".clone()", source) if operation in _SHARING else ()
+    may_share = row.view or row.own_counter or row.copies
+    return _after(site, ".clone()", source) if may_share else ()
 
 
 def _after(site: Site, text: str, source: Source) -> tuple[Edit, ...]:
@@ -191,24 +192,27 @@ def _out_of_place(site: Site, source: Source) -> tuple[Edit, ...]:
     if any(one.arg == "inplace" for one in node.keywords):
         return _without_keyword(site, "inplace", source)
     func = node.func
-    if not isinstance(func, ast.Attribute) or not func.attr.endswith("_"):
+    if isinstance(func, ast.Attribute) and func.attr.endswith("_") and func.attr[-2:] != "__":
+        return _without_underscore(site, node, func, source)
+    return ()
+
+
+def _without_underscore(
+    site: Site, node: ast.Call, method: ast.Attribute, source: Source
+) -> tuple[Edit, ...]:
+    """Turn ``x.add_(y)`` into ``x.add(y)``; as a statement, into ``x = x.add(y)``."""
+    name, target = key_of(method), key_of(method.value)
+    if name is None or target is None:
         return ()
-    dot = key_of(func)
-    if dot is None or func.attr.endswith("__"):
-        return ()
-    end = (dot[2], dot[3] - 1, dot[2], dot[3])  # the underscore
-    edits = [_edit(site.file, end, "", source)]
+    renamed = _edit(site.file, (name[2], name[3] - 1, name[2], name[3]), "", source)
     statement = source.parent(node)
-    target_key = key_of(func.value)
-    if isinstance(statement, ast.Expr) and target_key is not None:
-        if not isinstance(func.value, (ast.Name, ast.Attribute)):
-            return ()
-        key = key_of(statement)
-        if key is None:
-            return ()
-        edits.insert(0, _edit(site.file, (*key[:2], *key[:2]),
-                              f"{_verbatim(target_key, source)} = ", source))  # fmt: skip
-    return tuple(edits)
+    key = key_of(statement) if isinstance(statement, ast.Expr) else None
+    if key is None:
+        return (renamed,)
+    if not isinstance(method.value, (ast.Name, ast.Attribute)):
+        return ()
+    assigned = f"{_verbatim(target, source)} = "
+    return (_edit(site.file, (*key[:2], *key[:2]), assigned, source), renamed)
 
 
 def _assigned(site: Site, node: ast.AugAssign, source: Source) -> tuple[Edit, ...]:

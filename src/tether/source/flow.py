@@ -87,7 +87,7 @@ class Flow:
         for _ in range(ROUNDS):
             self.grown = set()
             for scope in waiting:
-                _Walk(self, scope).walk()
+                _FunctionWalk(self, scope).walk()
             waiting = [scope for scope in self.scopes if scope.mentions & self.grown]
             if not waiting:
                 break
@@ -185,7 +185,7 @@ def _named(held: Held, name: str) -> Held:
     return dict.fromkeys(held, name)
 
 
-class _Walk:
+class _FunctionWalk:
     """One walk through one function with what its local names hold."""
 
     def __init__(self, flow: Flow, scope: Scope) -> None:
@@ -207,6 +207,25 @@ class _Walk:
 
     def statement(self, node: ast.stmt) -> None:
         match node:
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                self.assignment(node)
+            case ast.Return(value=ast.expr() as value):
+                key = (id(self.scope), "return")
+                self.flow.add(key, self.value(value), "")
+                self.note_return(key)
+            case ast.ClassDef(body=body):
+                self.block(body)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                pass
+            case _ if hasattr(node, "body") or hasattr(node, "cases"):
+                self.compound(node)
+            case _:
+                for child in ast.iter_child_nodes(node):
+                    if isinstance(child, ast.expr):
+                        self.value(child)
+
+    def assignment(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+        match node:
             case ast.Assign(targets=targets, value=value):
                 held = self.value(value)
                 for target in targets:
@@ -215,10 +234,10 @@ class _Walk:
                 self.assign(target, self.value(value), value)
             case ast.AugAssign(target=target, value=value):
                 self.augmented(node, target, value)
-            case ast.Return(value=ast.expr() as value):
-                key = (id(self.scope), "return")
-                self.flow.add(key, self.value(value), "")
-                self.note_return(key)
+
+    def compound(self, node: ast.stmt) -> None:
+        """Walk a statement with blocks in it."""
+        match node:
             case ast.If(test=test, body=body, orelse=orelse):
                 self.value(test)
                 self.branches(body, orelse)
@@ -241,14 +260,6 @@ class _Walk:
             case ast.Match(subject=subject, cases=cases):
                 self.value(subject)
                 self.branches(*[case.body for case in cases], [])
-            case ast.ClassDef(body=body):
-                self.block(body)
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                pass
-            case _:
-                for child in ast.iter_child_nodes(node):
-                    if isinstance(child, ast.expr):
-                        self.value(child)
 
     def note_return(self, key: tuple[object, ...]) -> None:
         """Have the callers of this function walked again when it returns something new."""
@@ -351,36 +362,17 @@ class _Walk:
                 return _named(self.name(name), name)
             case ast.Constant():
                 return {}
-            case ast.Attribute(value=base, attr=name):
-                held = self.value(base)
-                known = self.flow.get(("attribute", name))
-                own = isinstance(base, ast.Name)
-                if name in SHAPES:
-                    return {}
-                via = f"{base.id}.{name}" if isinstance(base, ast.Name) else name
-                return _named(_joined(held if not (own and known) else {}, known), via)
+            case ast.Attribute():
+                return self.attribute(node)
             case ast.Subscript(value=base, slice=index):
                 self.value(index)
                 return self.value(base)
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                self.value(test)
-                return _joined(self.value(body), self.value(orelse))
-            case ast.NamedExpr(target=target, value=value):
-                held = self.value(value)
-                self.assign(target, held, value)
-                return held
+            case ast.IfExp() | ast.NamedExpr() | ast.Lambda() | ast.JoinedStr():
+                return self.walked(node)
             case ast.Call():
                 return self.call(node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self.comprehension(node)
-            case ast.Lambda(body=body):
-                self.value(body)
-                return {}
-            case ast.JoinedStr():
-                for part in ast.walk(node):
-                    if isinstance(part, ast.FormattedValue):
-                        self.value(part.value)
-                return {}
             case ast.Dict(values=values):
                 return _joined(*map(self.value, values))
             case ast.BinOp() | ast.UnaryOp() | ast.Compare():
@@ -389,6 +381,33 @@ class _Walk:
                 return held
             case _:
                 return self.parts(node)
+
+    def walked(self, node: ast.IfExp | ast.NamedExpr | ast.Lambda | ast.JoinedStr) -> Held:
+        """Return what an expression gives of which not every part does."""
+        match node:
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.value(test)
+                return _joined(self.value(body), self.value(orelse))
+            case ast.NamedExpr(target=target, value=value):
+                held = self.value(value)
+                self.assign(target, held, value)
+                return held
+            case ast.Lambda(body=body):
+                self.value(body)
+            case ast.JoinedStr():
+                for part in ast.walk(node):
+                    if isinstance(part, ast.FormattedValue):
+                        self.value(part.value)
+        return {}
+
+    def attribute(self, node: ast.Attribute) -> Held:
+        held, name = self.value(node.value), node.attr
+        if name in SHAPES:
+            return {}
+        known = self.flow.get(("attribute", name))
+        if isinstance(node.value, ast.Name):
+            return _named(known or held, f"{node.value.id}.{name}")
+        return _named(_joined(held, known), name)
 
     def parts(self, node: ast.expr) -> Held:
         children = ast.iter_child_nodes(node)

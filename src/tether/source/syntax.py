@@ -7,6 +7,7 @@ UTF-8 bytes from 0. `Source` translates on each question rather than for every n
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import linecache
 import os
@@ -45,12 +46,7 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module | None:
         """The syntax tree; None when the text is not Python, or too deep for its parser."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the program's own invalid escapes were warned about
-            try:
-                return ast.parse(self.text)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                return None
+        return parsed(self.text)
 
     @cached_property
     def _index(self) -> tuple[dict[Key, ast.AST], dict[tuple[int, int], list[ast.AST]]]:
@@ -126,6 +122,29 @@ class Source:
             _cut(self.line(end_line), 0, end_column),
         ]
         return one_line("\n".join(parts))
+
+
+def parsed(text: str) -> ast.Module | None:
+    """Return the syntax tree of a text; None when it is not Python, or too deep for its parser."""
+    tree = _parsed(text, "exec")
+    return tree if isinstance(tree, ast.Module) else None
+
+
+@functools.lru_cache(maxsize=8192)
+def expression(text: str) -> ast.expr | None:
+    """Return the tree of an expression, one for all who ask: it is not to be changed."""
+    tree = _parsed(text.strip(), "eval")
+    return tree.body if isinstance(tree, ast.Expression) else None
+
+
+def _parsed(text: str, mode: str) -> ast.AST | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the program's own invalid escapes were warned about
+        try:
+            tree: ast.AST = ast.parse(text, mode=mode)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+    return tree
 
 
 def key_of(node: ast.AST) -> Key | None:

@@ -152,11 +152,10 @@ def _run_backward(
         listener = listen() if heard is None else heard
         asks = not kwargs.get("accumulate_grad", True)
         one = _Pass(recorder, listener, asks)
-        # args: gradients, keep_graph, create_graph, inputs
-        one.flags |= RETAIN_GRAPH if len(args) > 1 and args[1] else 0
-        one.flags |= CREATE_GRAPH if len(args) > 2 and args[2] else 0
+        _, keeps, creates, inputs = (*args, None, None, None, None)[:4]
+        one.flags |= (RETAIN_GRAPH if keeps else 0) | (CREATE_GRAPH if creates else 0)
         frame = here(2)
-        one.begins(t_outputs, args[3] if asks and len(args) > 3 else (), frame)
+        one.begins(t_outputs, inputs if asks and len(args) > 3 else (), frame)
         if heard is None:
             push(listener)
         recorder.gradients.trains()

@@ -1,0 +1,18 @@
+"""How long a law runs: a sample by default, all with ``pytest --long``, which CI runs as well.
+
+``TETHER_PROGRAMS`` sets how many programs each law of random programs tries, at night a million.
+"""
+
+import os
+
+LONG = bool(os.environ.get("TETHER_LONG"))
+
+
+def programs(short: int, long: int) -> int:
+    """Return how many random programs to try."""
+    return int(os.environ.get("TETHER_PROGRAMS", long if LONG else short))
+
+
+def sampled(cases: list, short: int) -> list:
+    """Return cases spread over a list: about so many of them, or all."""
+    return cases if LONG else cases[:: max(1, len(cases) // short)]
