@@ -230,10 +230,11 @@ class Name(NamedTuple):
     tensor: TensorId
     name: str
     at: Moment
-    owner: str = ""  # class of the module or object that holds it: "Linear", "ListScorer"
+    owner: str = ""  # class of the nearest object around it: "Linear", "ListScorer"
     owner_user: bool = True  # the nearest class around it that is not PyTorch's is the user's own
     module: str = ""  # name of the module whose direct parameter or buffer it is
     listed: bool = True  # parameters() of the module that the name goes through lists it
+    holder: int = UNKNOWN  # number of that module: one object, whatever it is called
 
 
 class OptimizerFact(NamedTuple):

@@ -9,7 +9,8 @@ from tether.facts import Gap, GapCode, Trace
 
 SENTENCES: dict[GapCode, str] = {
     "killed": "The recording stops before the program ended: the program was killed or is still"
-    " running, or the disk was full. The last second of calls is missing.",
+    " running, or the disk was full. The calls of the last second, and up to 256 more, are"
+    " missing.",
     "forgotten": "The first {detail} calls were forgotten (--limit), but for those that made"
     " tensors still alive. Findings that rest on the others are missing.",
     "steps": "Only the optimizer steps {detail} were recorded.",

@@ -25,6 +25,9 @@ _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storag
 """Findings that say what something costs, and never why a gradient is missing."""
 
 
+_PASSES = ("backward", "autograd.grad", "step")
+
+
 def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     """Return a row for each parameter that an optimizer holds, by name.
 
@@ -33,6 +36,8 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     """
     moments = [one for one in trace.gradients if one.moment == "step"]
     moments = moments or [one for one in trace.gradients if one.moment == "backward"]
+    if not moments and not any(one.operation in _PASSES for one in trace.events):
+        return []  # nothing here trains: it may be done elsewhere, in another process
     moments = moments or trace.gradients
     held = {tensor for one in trace.optimizers for tensor in one.tensors}
     names = shortest_names(trace)
@@ -59,9 +64,11 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
 
 
 def _status(seen: set[str]) -> Status:
-    if seen & {"some", "unchecked"}:
+    if "some" in seen:
         return "reached"
-    return "zero" if "zero" in seen else "none"
+    if "zero" in seen:
+        return "zero"  # whenever it was looked into
+    return "reached" if "unchecked" in seen else "none"
 
 
 def shortest_names(trace: Trace) -> dict[int, str]:
