@@ -403,6 +403,10 @@ GapCode = Literal[
 ]  # fmt: skip
 
 
+LOADER = "data loader's worker"
+"""Detail of a ``child`` gap: a process that only loads data."""
+
+
 class Gap(NamedTuple):
     """Something that could not be seen. `report.gaps` says what a code means, in words."""
 
@@ -460,6 +464,20 @@ class Trace:
     def ended(self) -> Moment:
         """The time when the recording ended."""
         return Moment(self.dropped + len(self.events) - len(self.kept))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the work was done where it was not recorded, as far as can be told.
+
+        No call was recorded, or none that trains while other processes ran, which may have.
+        """
+        if not self.ended:
+            return True
+        if not any(gap.code == "child" and gap.detail != LOADER for gap in self.gaps):
+            return False
+        return not any(
+            one.operation in ("backward", "autograd.grad", "step") for one in self.events
+        )
 
     def position(self, at: int) -> int:
         """Return where in `events` an event is, or the first after a moment.

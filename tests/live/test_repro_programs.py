@@ -1,14 +1,20 @@
 """What programs of other people showed: each fault once, as small as it gets.
 
 A program is run under the recorder and must give the findings that its comments name
-(`tests.live.programs`), and no other warning. What is to be said of it, or must not be said, stands
+(`programs`), and no other warning. What is to be said of it, or must not be said, stands
 beside it.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
-from tests.live.programs import check_program, record_program
+
+from programs import check_program, record_program
+from tether.verdicts import VERDICTS
 
 WRITES = {
     "a value is thresholded element by element in its copy": """
@@ -696,3 +702,149 @@ def test_tensors_change_places_under_the_recorder(tmp_path) -> None:
     recording = record_program(text, tmp_path)
     assert recording.error is None
     assert [one.slug for one in recording.findings if one.severity != "note"] == []
+
+
+# -- what is shared without its source -------------------------------------------------------------
+
+LEAKS = """
+import torch
+
+
+def recipe(alpha):
+    return torch.zeros(3) + alpha
+
+
+rows = [recipe(alpha=0.1234)] * 4
+rows[0].add_(1)
+print(torch.stack(rows).sum())
+model = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+best = model.state_dict(prefix="our_"   +   "own.")
+for _ in range(2):
+    opt.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    opt.step()
+print(best["our_own.weight"].sum().item())
+
+
+def g(x, acc=torch.zeros(len("a secret text"))):
+    acc += 1
+    return acc
+
+
+for _ in range(3):
+    g(1)
+"""
+QUOTES = ["alpha=0.1234", "0.1234", 'prefix="our_"', "prefix='our_'", "a secret text"]
+
+
+def test_a_shared_report_holds_no_piece_of_an_expression(tmp_path) -> None:
+    recording = record_program(LEAKS.lstrip(), tmp_path)
+    assert len(recording.findings) == 3
+    whole = recording.json()
+    assert all(quote in whole for quote in ("alpha=0.1234", "a secret text"))
+    for form in (recording.json, recording.html, recording.sarif):
+        shared = form(source=False)
+        assert [quote for quote in QUOTES if quote in shared] == []
+
+
+_CALL = re.compile(r"\w+\([^()]*[\d'\"][^()]*\)")  # one with a number or a text in it
+
+
+@pytest.mark.parametrize("verdict", VERDICTS, ids=[one.slug for one in VERDICTS])
+def test_no_call_of_an_example_is_in_its_shared_report(verdict, tmp_path) -> None:
+    example = next(one for one in verdict.examples if one.expected)
+    if example.needs:
+        pytest.skip(f"needs a {example.needs} device")
+    recording = record_program(example.program, tmp_path)
+    calls = set(_CALL.findall(example.program))
+    shared = recording.json(source=False)
+    assert [call for call in calls if call in shared or call.replace('"', '\\"') in shared] == []
+
+
+# -- what was not recorded -------------------------------------------------------------------------
+
+BEST = """
+import sys
+
+import torch
+
+model = torch.nn.Linear(4, 4)
+best = model.state_dict()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 4)).sum().backward()
+opt.step()
+x = torch.ones(4)
+for _ in range(3000):
+    x.mul_(1)
+model.load_state_dict(best)
+"""
+
+CHILD = """
+import torch
+import torch.multiprocessing as mp
+
+
+def train(model):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 3)).pow(2).mean().backward()
+    opt.step()
+
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(3, 1)
+    model.share_memory()
+    process = mp.get_context("spawn").Process(target=train, args=(model,))
+    process.start()
+    process.join()
+"""
+
+LOADED = """
+import torch
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.full((3,), float(index))
+
+
+model = torch.nn.Linear(3, 1)
+with torch.no_grad():
+    for batch in torch.utils.data.DataLoader(Numbers(), 2, num_workers=1):
+        model(batch)
+"""
+
+
+def _run(folder, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(text.lstrip())
+    command = [sys.executable, "-m", "tether", "run", *options, "program.py"]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_what_living_memory_hangs_on_is_kept_whatever_its_age(tmp_path) -> None:
+    done = _run(tmp_path, BEST, "--limit", "500", "--fail-on", "warning")
+    assert done.returncode == 3, done.stderr
+    assert "alias-write  best" in done.stderr
+    words = " ".join(done.stderr.split())
+    assert "calls were forgotten (--limit)" in words
+    assert "needless-copy is off" in words
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "first"),
+    [
+        pytest.param("print('no tensor')", 4, "no PyTorch call was recorded", id="nothing"),
+        pytest.param(CHILD, 4, "1 child process ran and was not recorded", id="in a child"),
+        pytest.param(LOADED, 0, "1 child process ran and was not recorded", id="data loader"),
+    ],
+)
+def test_a_gate_does_not_pass_what_was_not_recorded(program, code, first, tmp_path) -> None:
+    done = _run(tmp_path, program, "--fail-on", "warning")
+    assert done.returncode == code, done.stderr
+    assert first in " ".join(done.stderr.split()[:30])
+    assert "got a gradient" not in done.stderr, "nothing trained here, so no table says none did"

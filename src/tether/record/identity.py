@@ -431,6 +431,11 @@ class Identities:
         self.bury()
         return {ref.serial for ref in list(self.tensors.values())}
 
+    def living_storages(self) -> set[int]:
+        """Return the serial numbers of the storages that are alive."""
+        self.bury()
+        return {ref.serial for ref in list(self.storages.values())}
+
     def storages_dead(self) -> int:
         """Count the storages buried so far."""
         return len(self.dead_storages) // _STORAGE_SIZE

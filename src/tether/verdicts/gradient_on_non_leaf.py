@@ -116,6 +116,7 @@ VERDICT = Verdict(
     summary="`.grad` of a computed tensor was read; its leaf is this one",
     page=PAGE,
     check=check,
+    past="some",
     damage="lost training",
     examples=(
         Example(

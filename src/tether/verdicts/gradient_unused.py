@@ -82,7 +82,7 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
     facts = [Evidence("made", made, "it is made here")] if made.line else []
     facts.append(Evidence("held", site, text))
     where = f"`{module}`" if len(tensors) > 1 else f"`{names[0]}`"
-    how = "its values were used, but not for the loss" if used else "nothing ever used it"
+    how = "its values were used, but not for the loss" if used else _nothing(history)
     backward = history.events[history.backwards[-1]]
     facts.append(Evidence("loss", history.site_of(backward), "this loss does not depend on it"))
     return Finding(
@@ -99,6 +99,11 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
         ),
         tensors=tuple(tensors),
     )
+
+
+def _nothing(history: History) -> str:
+    kept = "in the calls that were kept" if history.trace.dropped else "ever"
+    return f"nothing {kept} used it"
 
 
 def _used(history: History) -> set[int]:

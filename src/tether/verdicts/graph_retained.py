@@ -432,6 +432,7 @@ VERDICT = Verdict(
     summary="this container or attribute keeps old graphs alive; it grows here",
     page=PAGE,
     check=check,
+    past="some",
     damage="leak",
     examples=(
         Example(

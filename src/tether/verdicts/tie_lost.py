@@ -176,6 +176,7 @@ VERDICT = Verdict(
     summary="two tensors that shared memory there are separate since here (tied weights)",
     page=PAGE,
     check=check,
+    past="some",
     examples=(
         Example(
             "Tied weights, and a Parameter made anew",

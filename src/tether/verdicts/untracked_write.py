@@ -241,6 +241,7 @@ VERDICT = Verdict(
     summary="a write that autograd cannot see changed a saved value before backward used it",
     page=PAGE,
     check=check,
+    past="some",
     damage="wrong result",
     examples=(
         Example(
