@@ -158,7 +158,7 @@ class History:
         """Variables of the program that nothing but loops assign to."""
         texts = [source_of(file, text) for file, text in self.trace.sources.items()]
         looped = {name for text in texts for name in text.loop_variables}
-        return looped - {name for text in texts for name in text.assigned}
+        return looped - {name for text in texts for name in text.variables}
 
     def names_of(self, tensor: int) -> list[str]:
         """Return what the program calls a tensor, the best name first."""

@@ -82,7 +82,7 @@ class Source:
         return frozenset(_stored(targets))
 
     @cached_property
-    def assigned(self) -> frozenset[str]:
+    def variables(self) -> frozenset[str]:
         """The names that assignments of this file assign to."""
         found: list[ast.expr] = []
         for node in self._nodes:
@@ -137,7 +137,7 @@ class Source:
         """
         scopes = [
             node
-            for node in self._nodes()
+            for node in self._nodes
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))
             and (isinstance(node, ast.Module) or node.lineno <= line <= (node.end_lineno or 0))
         ]
@@ -158,7 +158,7 @@ class Source:
         """
         return sorted(
             (node.lineno, self._condition(node))
-            for node in self._nodes()
+            for node in self._nodes
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == method
@@ -171,9 +171,6 @@ class Source:
                 return above.test.lineno
             above = self.parent(above)
         return 0
-
-    def _nodes(self) -> Iterator[ast.AST]:
-        return ast.walk(self.tree) if self.tree else iter(())
 
     def text_of(self, node: ast.AST) -> str:
         """Return the text of a node on one line, without comments; "" when it cannot be told."""
