@@ -19,7 +19,7 @@ METHODS = sorted(
     if name.endswith("_") and not name.startswith("_") and not name.endswith("__")
 )
 OF_SHAPE = {  # nothing is written: the tensor is shown otherwise, or has another size
-    "as_strided_", "detach_", "requires_grad_", "resize_", "resize_as_", "resize_as_sparse_",
+    "as_strided_", "detach_", "rename_", "requires_grad_", "resize_", "resize_as_", "resize_as_sparse_",
     "set_", "share_memory_", "sparse_resize_", "sparse_resize_and_clear_", "squeeze_", "swapaxes_",
     "swapdims_", "t_", "transpose_", "unsqueeze_",
 }  # fmt: skip
