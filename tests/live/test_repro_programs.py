@@ -7,6 +7,7 @@ beside it.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -818,11 +819,17 @@ with torch.no_grad():
 """
 
 
-def _run(folder, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+def _run(folder, text: str, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(text.lstrip())
     command = [sys.executable, "-m", "tether", "run", *options, "program.py"]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, **settings},
     )
 
 
@@ -848,3 +855,30 @@ def test_a_gate_does_not_pass_what_was_not_recorded(program, code, first, tmp_pa
     assert done.returncode == code, done.stderr
     assert first in " ".join(done.stderr.split()[:30])
     assert "got a gradient" not in done.stderr, "nothing trained here, so no table says none did"
+
+
+# -- what a library does ---------------------------------------------------------------------------
+
+
+def test_what_a_library_does_is_one_line_with_a_count(tmp_path) -> None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = tmp_path / "base" / "lib" / version / "site-packages"
+    (packages / "heavy").mkdir(parents=True)
+    (packages / "heavy" / "__init__.py").write_text(
+        "def prepare(x):\n    y = x.clone()\n    return (y * 2).sum()\n"
+    )
+    program = """
+import torch
+from heavy import prepare
+
+for size in (200, 300):
+    x = torch.ones(size, size)
+    prepare(x)
+x = torch.ones(200, 200)
+prepare(x)
+"""
+    path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
+    done = _run(tmp_path, program, PYTHONPATH=path, PYTHONUSERBASE=str(tmp_path / "base"))
+    words = " ".join(done.stderr.split())
+    assert "2 notes on the code of heavy (2 needless-copy); --json has all" in words
+    assert "#1" not in words
