@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import UNKNOWN, Moment, Name, TensorId
+from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
@@ -163,13 +164,15 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
         found += [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
         if one.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
             variables.clear()  # this copy would keep the function's tensors alive
-    return found
+    return of_the_user(found)
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the things inside `value`, with the names a user would write for them."""
     kind = type(value)
     if issubclass(kind, dict):  # a subclass may load or compute its items: they are not asked for
+        if dict.__contains__(value, "__builtins__"):
+            return  # the variables of a module, which are looked for by themselves
         for key, item in list(dict.items(value))[:VISITS]:
             if type(key) is str or type(key) is int:
                 yield f"{path}[{key!r}]", item
