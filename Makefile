@@ -31,7 +31,7 @@ docs:  ## make the generated pages again
 	python docs/make_verdict_pages.py
 
 versions:  ## the smoke suite on every release of PyTorch that the README names
-	.ci/versions 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+	.ci/versions 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.13.0,numpy==1.26.4 2.14.1 2.15.0
 
 ci:  ## what CI runs, from a clean checkout
 	bash .ci/run

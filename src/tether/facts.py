@@ -237,10 +237,11 @@ class Name(NamedTuple):
     tensor: TensorId
     name: str
     at: Moment
-    owner: str = ""  # class of the module or object that holds it: "Linear", "ListScorer"
+    owner: str = ""  # class of the nearest object around it: "Linear", "ListScorer"
     owner_user: bool = True  # the nearest class around it that is not PyTorch's is the user's own
     module: str = ""  # name of the module whose direct parameter or buffer it is
     listed: bool = True  # parameters() of the module that the name goes through lists it
+    holder: int = UNKNOWN  # number of that module: one object, whatever it is called
 
 
 class OptimizerFact(NamedTuple):
@@ -410,6 +411,10 @@ GapCode = Literal[
 ]  # fmt: skip
 
 
+LOADER = "data loader's worker"
+"""Detail of a ``child`` gap: a process that only loads data."""
+
+
 class Gap(NamedTuple):
     """Something that could not be seen. `report.gaps` says what a code means, in words."""
 
@@ -468,6 +473,20 @@ class Trace:
     def ended(self) -> Moment:
         """The time when the recording ended."""
         return Moment(self.dropped + len(self.events) - len(self.kept))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the work was done where it was not recorded, as far as can be told.
+
+        No call was recorded, or none that trains while other processes ran, which may have.
+        """
+        if not self.ended:
+            return True
+        if not any(gap.code == "child" and gap.detail != LOADER for gap in self.gaps):
+            return False
+        return not any(
+            one.operation in ("backward", "autograd.grad", "step") for one in self.events
+        )
 
     def position(self, at: int) -> int:
         """Return where in `events` an event is, or the first after a moment.

@@ -210,3 +210,4 @@ class Finding:
     bytes: int | None = None
     tensors: tuple[int, ...] = field(default=(), compare=False)  # serials of the subject and also
     proven: bool | None = None  # by running the program again; None: that was not tried
+    library: str = ""  # the package whose own lines do it; the program's line only led there

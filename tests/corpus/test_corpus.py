@@ -7,10 +7,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tether.facts import Site
+from tether.finding import Finding
 from tether.record.running import Program, run
 from tether.record.session import Session
 from tether.report.recording import Recording
@@ -140,13 +143,24 @@ def test_the_corrected_program_is_quiet_about_what_was_corrected(case, tmp_path)
     assert not left, told(recording)
 
 
-def test_a_wrong_answer_does_not_count():
-    """The judgement itself can fail: another line, another slug, another file."""
-    key = KEYS["c062"]
+def recorded(slug, line, file="main.py"):
+    """A recording with one finding, made by hand."""
+    site = Site(f"/somewhere/{file}", line)
+    finding = Finding(slug, "warning", "x", site, "detach", "x is cut")
+    return SimpleNamespace(findings=[finding])
 
-    class Nothing:
-        findings = ()
 
-    assert not answers(Nothing, key)
-    moved = {**key, "cause": {**key["cause"], "line": 999}, "other_lines": []}
-    assert moved["cause"]["line"] not in range(200)
+@pytest.mark.parametrize("case", sorted(case for case, key in KEYS.items() if key["cause"]))
+def test_a_wrong_answer_does_not_count(case):
+    """The judgement itself can fail: another line, another slug, another file, none at all."""
+    key = KEYS[case]
+    if key["category"] not in SLUGS:
+        pytest.skip("nothing is to be found in it")
+    line, file = key["cause"]["line"], key["cause"]["file"]
+    right = sorted(SLUGS[key["category"]])[0]
+    wrong = next(slug for slug in ("needless-copy", "alias-write") if slug != right)
+    assert answers(recorded(right, line, file), key)
+    assert not answers(SimpleNamespace(findings=[]), key)
+    assert not answers(recorded(right, 999, file), key)
+    assert not answers(recorded(wrong, line, file), key)
+    assert not answers(recorded(right, line, "other.py"), key)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -258,4 +259,4 @@ def test_every_example_has_a_test():
 def test_an_example_says_what_to_look_for(file):
     text = file.read_text()
     assert text.startswith('"""')
-    assert f"tether run examples/{file.name}" in text or "tether run" in text
+    assert re.search(rf"tether (run|memory) (\S+ )*examples/{re.escape(file.name)}", text)

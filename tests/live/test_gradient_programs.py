@@ -248,7 +248,7 @@ def forward():
 """,
     "frozen by assignment": """
 net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1))
-net[0].weight.requires_grad = False  #! parameter-frozen net.0.weight
+net[0].weight.requires_grad = False  #! parameter-frozen net.0.weight (note)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 def forward():
     return net(torch.ones(2, 3)).sum()

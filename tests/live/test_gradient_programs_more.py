@@ -482,7 +482,7 @@ opt = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
 x = torch.randn(5, 3)
 y = torch.randint(0, 2, (5,))
 
-net.requires_grad_(False)  #! parameter-frozen net.0.weight
+net.requires_grad_(False)  #! parameter-frozen net.0.weight (note)
 
 
 def forward():

@@ -37,6 +37,17 @@ opt.step()
 loss.item()
 """,
     "asked": "print(again.findings[0].subject, again.findings[0].site.file)",
+    "kept": """\
+with tether.record() as kept:
+    losses = []
+    for _ in range(4):
+        opt.zero_grad()
+        loss = model(torch.ones(2, 3)).sum()
+        loss.backward()
+        opt.step()
+        losses.append(loss)
+""",
+    "names": "print(sorted({one.name.partition('[')[0] for one in kept.trace.names}))",
     "running": "with tether.record() as q: print(q._repr_mimebundle_())",
 }
 
@@ -87,6 +98,12 @@ def test_the_magic_records_its_cell_and_counts_lines_as_a_reader_does(outputs):
     assert re.search(r"^cell 5\n +6  loss\.item\(\)", text, re.M), "the magic is line 1"
     assert "cell 1, line 5 in features" in text
     assert outputs["asked"][0].text == "model.0.weight cell 1\n"
+
+
+def test_a_name_goes_through_what_the_cell_wrote(outputs):
+    """IPython's `exit` leads to the shell, and that to all variables again."""
+    assert "exit" not in outputs["names"][0]["text"]
+    assert "losses" in outputs["names"][0]["text"]
 
 
 def test_a_recording_that_has_not_ended_says_so(outputs):

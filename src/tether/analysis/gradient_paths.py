@@ -67,6 +67,12 @@ class _Walk:
         self.flow = history.flow
         self.paths = Paths(tensors, backward)
         self.bits = {tensor: 1 << n for n, tensor in enumerate(tensors)}
+        kinds = {one: history.trace.tensors.get(one) for one in tensors}
+        self.sharded = sum(  # of a class that shows another tensor's values
+            self.bits[one]
+            for one, fact in kinds.items()
+            if fact is not None and fact.kind not in ("Tensor", "Parameter")
+        )
         self.by_storage: dict[int, list[Operand]] = defaultdict(list)
         for tensor in tensors:
             operand = history.operand_of(tensor)
@@ -159,6 +165,8 @@ class _Walk:
             operand, source = edge.operand, edge.source
             if operand is not None:
                 reaches |= self._own_bits(operand)
+                live |= self._stands_for(operand)
+                smooth |= self._stands_for(operand)
                 if operand.requires_grad:
                     direct = self.bits.get(operand.tensor, 0)
                     live |= direct
@@ -199,6 +207,19 @@ class _Walk:
                 bits |= self.bits[one.tensor]
         return bits
 
+    def _stands_for(self, operand: Operand) -> int:
+        """Return the sharded tensors that a library made a parameter from, to be used for them.
+
+        A sharded parameter is gathered into one that forward uses; its gradient is handed back.
+        """
+        if not operand.leaf or not operand.requires_grad or operand.tensor in self.bits:
+            return 0
+        made = self.history.made_at(operand.tensor)
+        if made < 0 or self.history.events[made].operation != "Parameter":
+            return 0
+        inner = self.history.events[made].inner
+        return self.reaches[made] & self.sharded if not self.history.site(inner).user else 0
+
     def _function_around(self, position: int) -> int:
         return self.history.inside(self.history.events[position], "function")
 
@@ -207,7 +228,4 @@ def is_step(history: History, event: Event) -> bool:
     """Whether the call is a step function, by its name or by the rounding mode it was given."""
     if event.operation in STEP_FUNCTIONS:
         return True
-    if event.operation not in ("div", "div_", "divide", "divide_"):
-        return False
-    text = "".join(history.site_of(event).expression.split())
-    return "rounding_mode=" in text and "rounding_mode=None" not in text
+    return event.kind >= 0 and history.trace.kinds[event.kind].rounds

@@ -16,8 +16,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tether.analysis.dataflow import Dataflow
+from tether.analysis.names import root_of
 from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
 from tether.regions import overlaps
+from tether.source.syntax import source_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")
@@ -141,10 +143,22 @@ class History:
         for name in self.trace.names:
             names[name.tensor].append(name)
             bearers[name.name].add(name.tensor)
+        loops = self._loop_variables
         for found in names.values():
             # A loop variable names many tensors in turn: any other name is better.
-            found.sort(key=lambda name: (len(bearers[name.name]) > 1, *_name_rank(name)))
+            found.sort(
+                key=lambda name: (
+                    root_of(name.name) in loops, len(bearers[name.name]) > 1, *_name_rank(name)
+                )
+            )  # fmt: skip
         return names
+
+    @cached_property
+    def _loop_variables(self) -> set[str]:
+        """Variables of the program that nothing but loops assign to."""
+        texts = [source_of(file, text) for file, text in self.trace.sources.items()]
+        looped = {name for text in texts for name in text.loop_variables}
+        return looped - {name for text in texts for name in text.variables}
 
     def names_of(self, tensor: int) -> list[str]:
         """Return what the program calls a tensor, the best name first."""

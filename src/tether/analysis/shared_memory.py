@@ -6,13 +6,13 @@ tensors made from it by views belong to it.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.dataflow import NO_VALUES, OVERWRITES
 from tether.analysis.history import History
+from tether.analysis.names import paths_to
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.regions import extent
 
@@ -26,8 +26,6 @@ OWN_COUNTER = frozenset(
     {"data.__get__", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
 )
 """Calls whose result counts its writes apart, so that autograd does not see them."""
-
-_ENDS = re.compile(r"[.\[][^.\[]*$")
 
 
 class Link(NamedTuple):
@@ -56,15 +54,24 @@ class Sharing:
         for at, event in enumerate(history.events):
             for made in event.results:
                 for read in event.reads:
-                    if read.tensor == made.tensor or made.tensor in self.links:
-                        continue
                     if memory(read) == memory(made) and made.storage != UNKNOWN:
-                        self.links[made.tensor] = Link(at, read.tensor)
+                        self._join(at, event, read.tensor, made.tensor)
             for one in () if _onto_itself(event) else _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
             if event.operation not in NO_VALUES or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
                     self.reads[memory(one)].append(Touch(at, one))
+
+    def _join(self, at: int, event: Event, read: int, made: int) -> None:
+        """Note that a call made one tensor on the memory of another that it read."""
+        if event.operation == "apply":  # what its forward made came of what it was given
+            while made in self.links:
+                made = self.links[made].source
+        if made == read or made in self.links:
+            return
+        if any(made == link.source for link in self.chain(read)):
+            return
+        self.links[made] = Link(at, read)
 
     @cached_property
     def records(self) -> dict[int, list[int]]:
@@ -185,14 +192,8 @@ def same_place(a: Operand, b: Operand) -> bool:
 
 def container(names: list[str]) -> str:
     """Return the longest path that all names lie in: ``best`` of ``best['w']``, ``best['b']``."""
-    paths = []
-    for name in names:
-        path = [name]
-        while (found := _ENDS.search(path[-1])) is not None and found.start() > 0:
-            path.append(path[-1][: found.start()])
-        paths.append(path[::-1])
     common = ""
-    for level in zip(*paths, strict=False):
+    for level in zip(*map(paths_to, names), strict=False):
         if len(set(level)) > 1:
             break
         common = level[0]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXIT_FINDINGS = 3  # --fail-on
 EXIT_USAGE = 2
-EXIT_NOTHING = 4  # --fail-on, and no call was recorded
+EXIT_NOTHING = 4  # --fail-on, and the work was done where it was not recorded
 
 _LAZY = {
     "rulebook": ("tether.cli.rulebook", "rulebook_command"),
@@ -137,7 +137,9 @@ def _report_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--fail-on",
                 type=click.Choice(["error", "warning", "note"]),
-                help=f"Exit {EXIT_FINDINGS} if there is a finding of this severity or higher.",
+                help=f"Exit {EXIT_FINDINGS} when there is such a finding, or a graver one;"
+                f" {EXIT_NOTHING} when there is none and the work was done in processes that were"
+                " not recorded, or without PyTorch.",
             ),
             click.option("--include", multiple=True, metavar="GLOB", help="Report these files."),
             click.option("--omit", multiple=True, metavar="GLOB", help="Do not report these."),
@@ -403,10 +405,10 @@ def _verdict(recording: Recording, fail_on: str | None) -> int:
 
     if fail_on is None:
         return 0
-    if not recording.trace.ended:
-        return EXIT_NOTHING
     grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    return EXIT_FINDINGS if any(f.severity in grave for f in recording.findings) else 0
+    if any(f.severity in grave for f in recording.findings):
+        return EXIT_FINDINGS
+    return EXIT_NOTHING if recording.trace.elsewhere else 0
 
 
 def _load(files: tuple[str, ...], **options: Any) -> Recording:

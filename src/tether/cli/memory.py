@@ -1,4 +1,4 @@
-"""The command ``tether memory``: which lines allocate and hold tensor memory, and what the peak holds."""
+"""The command ``tether memory``: which lines hold tensor memory, and what the peak consists of."""
 
 from __future__ import annotations
 

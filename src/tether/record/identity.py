@@ -221,7 +221,7 @@ class Identities:
                 snapshot = self._read(tensor, ref)
             else:  # a user's subclass must not hear the recorder look
                 with _without_subclasses():
-                    snapshot = self._read(tensor, ref)
+                    snapshot = self._read(tensor, ref, _wrapped(tensor), counted=tensor)
         except Exception as error:  # noqa: BLE001 -- any wrapper may refuse any question
             ref.wrapped = True
             snapshot = self._read_wrapper(tensor, ref, error)
@@ -230,8 +230,13 @@ class Identities:
             self.on_leaf(ref)
         return snapshot
 
-    def _read(self, tensor: torch.Tensor, ref: TensorRef, base: Any = None) -> Snapshot:
-        """Take a row of `tensor`; its memory is that of `base`, where it has none of its own."""
+    def _read(
+        self, tensor: torch.Tensor, ref: TensorRef, base: Any = None, counted: Any = None
+    ) -> Snapshot:
+        """Take a row of `tensor`; its memory is that of `base`, where it has none of its own.
+
+        Its version is then that of `base` too, or of `counted`.
+        """
         leaf = True
         if requires_grad := tensor.requires_grad:
             leaf = is_leaf(tensor)
@@ -263,7 +268,7 @@ class Identities:
         if c is None:
             c = self._number(dtype, str(dtype).removeprefix("torch."))
         try:
-            version = tensor._version
+            version = (tensor if counted is None else counted)._version
         except RuntimeError:  # an inference tensor
             version = UNKNOWN
         serial, row = ref.serial, self._next_row()
@@ -426,6 +431,11 @@ class Identities:
         self.bury()
         return {ref.serial for ref in list(self.tensors.values())}
 
+    def living_storages(self) -> set[int]:
+        """Return the serial numbers of the storages that are alive."""
+        self.bury()
+        return {ref.serial for ref in list(self.storages.values())}
+
     def storages_dead(self) -> int:
         """Count the storages buried so far."""
         return len(self.dead_storages) // _STORAGE_SIZE
@@ -493,6 +503,19 @@ def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
             return None
         tensor = inner
     return inner
+
+
+def _wrapped(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the one tensor that PyTorch's own wrapper shows the values of; None for other tensors.
+
+    A `DTensor` has a storage that nothing is ever written to: its values are in its local tensor.
+    A program's own wrapper is not asked: that would run the program's code.
+    """
+    kind = type(tensor)
+    if kind is _Tensor or not kind.__module__.startswith("torch."):
+        return None
+    inner = getattr(tensor, "_local_tensor", None)
+    return inner if type(inner) is _Tensor else None
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:

@@ -9,29 +9,46 @@ from __future__ import annotations
 
 import collections
 import inspect
+import itertools
 import sys
 import time
 import types
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from tether.facts import Moment, Name, TensorId
+from tether.facts import UNKNOWN, Moment, Name, TensorId
+from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
 VISITS = 50_000  # objects that one search looks at
+AT_ONCE = 64  # of the things in one container; the others wait until all else was looked at
 DEPTH = 12  # steps from the variable
 SHARE = 0.01  # of the run's time that searching may take
 _PER_TENSOR = 6  # names kept of one tensor
+_PATHS = 3  # ways by which one search comes to a module: a loop variable must not hide its place
 
 _LEAVES = (
     str, bytes, bytearray, int, float, complex, bool, type(None), type, types.FunctionType,
     types.BuiltinFunctionType, types.MethodType, types.CodeType, types.FrameType, range, slice,
     torch.dtype, torch.device, torch.Size, torch.Generator, torch.optim.Optimizer,
 )  # fmt: skip
+_CONTAINERS = (dict, list, tuple, collections.deque)
+
+
+class Place(NamedTuple):
+    """A thing that a search has come to, and how it got there."""
+
+    path: str
+    value: Any
+    depth: int
+    users: bool  # the class around it is the user's
+    listed: bool  # the module around it would list it
+    owner: str  # class of the object around it
 
 
 class Naming:
@@ -41,6 +58,8 @@ class Naming:
         self._tape = tape
         self.facts: dict[tuple[int, str], Name] = {}
         self._count: dict[int, int] = {}
+        self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
+        self._next_module = itertools.count().__next__
         self._asked = 0
         self._next = 1
         self._began = time.perf_counter()
@@ -58,59 +77,71 @@ class Naming:
     def search(self, roots: Iterable[tuple[str, Any]]) -> None:
         """Name every known tensor that can be reached from the variables in `roots`."""
         began = time.perf_counter()
-        seen: set[int] = set()
-        budget = VISITS
-        # Beside the path and the object: is the class around it the user's, and is it what the
-        # module around it would list?
-        queue: collections.deque[tuple[str, Any, int, bool, bool]] = collections.deque()
-        for name, value in roots:
-            queue.append((name, value, 0, True, True))
-        while queue and budget > 0:
-            budget -= 1
-            path, value, depth, users, listed = queue.popleft()
-            kind = type(value)  # `isinstance` would ask the object itself for its class
+        seen: dict[int, int] = {}
+        queue = collections.deque(Place(name, value, 0, True, True, "") for name, value in roots)
+        later: collections.deque[Place] = collections.deque()
+        for _ in range(VISITS):
+            if not queue and not later:
+                break
+            place = queue.popleft() if queue else later.popleft()
+            kind = type(place.value)  # `isinstance` would ask the object itself for its class
             if issubclass(kind, torch.Tensor):
-                self._found(path, value, None, "", users, listed)
-                continue
-            if issubclass(kind, _LEAVES) or id(value) in seen or depth > DEPTH:
-                continue
-            seen.add(id(value))
-            users = _is_of_users(kind, users)
-            module = issubclass(kind, torch.nn.Module)
-            if module:
-                self._tensors_of(path, value, users, listed)
-                queue.extend((p, one, depth + 1, users, listed) for p, one in _modules(path, value))
-            inside = listed and not module
-            queue.extend((p, one, depth + 1, users, inside) for p, one in _parts(path, value))
+                self._found(place)
+            elif not issubclass(kind, _LEAVES) and place.depth <= DEPTH:
+                times = seen[id(place.value)] = seen.get(id(place.value), 0) + 1
+                module = issubclass(kind, torch.nn.Module)
+                if times > (_PATHS if module else 1):
+                    continue
+                inside = self._inside(place, kind, again=times > 1)
+                queue.extend(itertools.islice(inside, AT_ONCE))
+                # A replay buffer of a million numbers must not hide the model behind it.
+                (later if issubclass(kind, _CONTAINERS) else queue).extend(inside)
         self._spent += time.perf_counter() - began
 
-    def _tensors_of(self, path: str, module: torch.nn.Module, users: bool, listed: bool) -> None:
-        """Name a module's own parameters and buffers; no optimizer lists a buffer."""
-        for tensors, wanted in ((module._parameters, listed), (module._buffers, False)):
-            for part, tensor in tensors.items():
-                if tensor is not None:
-                    self._found(f"{path}.{part}", tensor, module, path, users, wanted)
+    def _inside(self, place: Place, kind: type, *, again: bool) -> Iterator[Place]:
+        """Yield the things inside one; the parameters and buffers of a module are named at once.
 
-    def _found(
-        self,
-        path: str,
-        tensor: torch.Tensor,
-        owner: Any,
-        module: str,
-        users: bool,
-        listed: bool,
-    ) -> None:
-        ref = self._tape.who.find(tensor)
+        A module that was come to before has other names by this path, and so have its parts.
+        """
+        path, value, depth, users, listed, owner = place
+        module = issubclass(kind, torch.nn.Module)
+        if not str(kind.__module__).startswith(("torch.", "builtins", "collections")):
+            users = _is_user_class(kind)
+        if not issubclass(kind, (*_CONTAINERS, types.ModuleType)):
+            owner = kind.__name__
+        if module:
+            number = self._number(value)
+            for table, lists in ((value._parameters, listed), (value._buffers, False)):
+                for part, tensor in table.items():
+                    if tensor is not None:
+                        at = Place(f"{path}.{part}", tensor, depth, users, lists, owner)
+                        self._found(at, path, number)
+            for part_path, part in _modules(path, value):
+                yield Place(part_path, part, depth + 1, users, listed, owner)
+        for part_path, part in () if again else _parts(path, value):
+            yield Place(part_path, part, depth + 1, users, listed and not module, owner)
+
+    def _number(self, module: torch.nn.Module) -> int:
+        """Return the number of a module object: an address alone may come back."""
+        known = self._modules.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        number = self._next_module()
+        self._modules[id(module)] = weakref.ref(module), number
+        return number
+
+    def _found(self, place: Place, module: str = "", holder: int = UNKNOWN) -> None:
+        ref = self._tape.who.find(place.value)
         if ref is None:
             return  # never part of a call: nothing will be said of it
-        key = (ref.serial, path)
+        key = (ref.serial, place.path)
         if key in self.facts or self._count.get(ref.serial, 0) >= _PER_TENSOR:
             return
         self._count[ref.serial] = self._count.get(ref.serial, 0) + 1
-        owner_class = type(owner).__name__ if owner is not None else ""
         self.facts[key] = Name(
-            TensorId(ref.serial), path, Moment(self._tape.now()), owner_class, users, module, listed
-        )
+            TensorId(ref.serial), place.path, Moment(self._tape.now()), place.owner, place.users,
+            module, place.listed, holder,
+        )  # fmt: skip
 
 
 def variables_of(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -133,13 +164,15 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
         found += [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
         if one.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
             variables.clear()  # this copy would keep the function's tensors alive
-    return found
+    return of_the_user(found)
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the things inside `value`, with the names a user would write for them."""
     kind = type(value)
     if issubclass(kind, dict):  # a subclass may load or compute its items: they are not asked for
+        if dict.__contains__(value, "__builtins__"):
+            return  # the variables of a module, which are looked for by themselves
         for key, item in list(dict.items(value))[:VISITS]:
             if type(key) is str or type(key) is int:
                 yield f"{path}[{key!r}]", item

@@ -30,7 +30,20 @@ from tether.store.columns import (
     TensorLives,
 )
 
-_READS, _RESULTS = HEAD.index("reads"), HEAD.index("results")
+_READS = HEAD.index("reads")
+
+
+def _column(
+    operands: Operands, rows: Numbers, firsts: Numbers, counts: Numbers, field: int
+) -> tuple[Numbers, Numbers]:
+    """Return for some operands of each event which event it is, and a field of the operand.
+
+    Those of event ``i`` are ``counts[i]`` rows, from ``rows[firsts[i]]`` on.
+    """
+    events = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    at = operands.positions(rows[np.repeat(firsts, counts) + within])
+    return events, operands.table[at, field]
 
 
 class Recorder:
@@ -52,7 +65,7 @@ class Recorder:
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
         self.tape.log.on_forget = self._forget
-        self.tape.log.worth_keeping = self._makers
+        self.tape.log.worth_keeping = self._living
 
     def save_as_it_grows(self, path: str, program: list[str], folder: str) -> None:
         """Save what is recorded at the absolute `path`, about once a second, from now on."""
@@ -63,24 +76,24 @@ class Recorder:
 
     # -- forgetting ----------------------------------------------------------------------------
 
-    def _makers(self, heads: Numbers, rows: Numbers) -> Numbers:
-        """Return which of some old events to keep: those that made tensors which are alive.
+    def _living(self, heads: Numbers, rows: Numbers) -> Numbers:
+        """Return which of some old events to keep: those that living memory hangs on.
 
-        What is tied from long ago (a copy of the best weights that was none) acts today.
+        The first that returned each tensor that is alive, and the last that wrote each storage
+        that is. What is tied from long ago (a copy of the best weights that was none) acts today.
         """
         counts = heads[:, _READS:]
         ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))
-        firsts = ends - counts[:, 1] - counts[:, 2]  # of the results
-        results = counts[:, 1]
-        owners = np.repeat(np.arange(len(heads)), results)
-        within = np.arange(results.sum()) - np.repeat(np.cumsum(results) - results, results)
-        table = self.tape.who.operand_table()
-        operands = Operands(table, Names())
-        at = operands.positions(rows[np.repeat(firsts, results) + within])
-        tensors = operands.table[at, 1]
-        alive = np.isin(tensors, np.fromiter(self.tape.who.living(), np.int64))
+        who = self.tape.who
+        operands = Operands(who.operand_table(), Names())
+        made, tensors = _column(operands, rows, ends - counts[:, 1:].sum(axis=1), counts[:, 1], 1)
+        alive = np.isin(tensors, np.fromiter(who.living(), np.int64))
         _, first = np.unique(tensors[alive], return_index=True)
-        chosen: Numbers = np.unique(owners[alive][first])
+        wrote, storages = _column(operands, rows, ends - counts[:, 2], counts[:, 2], 2)
+        there = np.isin(storages, np.fromiter(who.living_storages(), np.int64))
+        # The last of each is the first from behind.
+        _, last = np.unique(storages[there][::-1], return_index=True)
+        chosen: Numbers = np.unique(np.concatenate([made[alive][first], wrote[there][::-1][last]]))
         return chosen
 
     def _forget(self) -> None:

@@ -151,7 +151,7 @@ def _after_fork_in_child() -> None:
 
 def _before_fork() -> None:
     for session in _forked:
-        session.recorder.tape.gap("child", "forked")
+        session.recorder.tape.gap("child", session.recorder.tape.forks)
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

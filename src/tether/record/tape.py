@@ -77,6 +77,7 @@ class Tape:
         self.raised: list[Raised] = []
         self.gaps: dict[tuple[GapCode, str, int], int] = {}
         self.bridges: list[Bridge] = []
+        self.forks = "forked"  # what a child process is called that is about to be forked
         self.bridges_cut = 0  # how many of them were forgotten
         self.optimizers: list[OptimizerFact] = []
         self.rates: list[Rate] = []

@@ -153,16 +153,22 @@ def _summary(about: Findings) -> list[Block]:
 
 
 def _verdicts(about: Findings) -> list[Block]:
-    shown = about.findings[:MANY_FINDINGS]
-    blocks: list[Block] = [
-        finding_block(number, one, about) for number, one in enumerate(shown, start=1)
-    ]
-    left = about.findings[MANY_FINDINGS:]
+    numbered = list(enumerate(about.findings, start=1))
+    own = [(number, one) for number, one in numbered if not one.library]
+    blocks: list[Block] = [finding_block(number, one, about) for number, one in own[:MANY_FINDINGS]]
+    left = [one for _, one in own[MANY_FINDINGS:]]
     if left:
         kinds = Counter(one.slug for one in left)
         kinds_text = ", ".join(f"{count} {slug}" for slug, count in kinds.most_common())
         text = f"... and {counted(len(left), 'more finding')} ({kinds_text}); --json has all"
         blocks.append(Paragraph((Phrase(text, "dim"),)))
+    libraries = [one for one in about.findings if one.library]
+    if libraries:
+        packages = ", ".join(dict.fromkeys(one.library for one in libraries))
+        kinds = Counter(one.slug for one in libraries)
+        kinds_text = ", ".join(f"{count} {slug}" for slug, count in kinds.most_common())
+        text = f"{counted(len(libraries), 'note')} on the code of {packages} ({kinds_text});"
+        blocks.append(Paragraph((Phrase(f"{text} --json has all", "dim"),)))
     return blocks
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from tether.analysis.wording import listed
 from tether.facts import Gap, GapCode, Trace
+from tether.verdicts import VERDICTS
 
 SENTENCES: dict[GapCode, str] = {
     "killed": "The recording stops before the program ended: the program was killed or is still"
-    " running, or the disk was full. The last second of calls is missing.",
-    "forgotten": "The first {detail} calls were forgotten (--limit), but for those that made"
-    " tensors still alive. Findings that rest on the others are missing.",
+    " running, or the disk was full. The calls of the last second, and up to 256 more, are"
+    " missing.",
+    "forgotten": "{detail} of the first calls were forgotten (--limit); those that made tensors"
+    " still alive or wrote their memory last are kept. {off} off, and {some} may miss what only the"
+    " forgotten calls show.",
     "steps": "Only the optimizer steps {detail} were recorded.",
     "failed": "tether could not look at a call ({detail}).",
     "pytorch": "This PyTorch has no {detail} as tether knows it: calls of it are not recorded.",
@@ -41,7 +45,13 @@ class GapRow(NamedTuple):
 
 def sentence(gap: Gap) -> str:
     """Say what a gap means."""
-    return SENTENCES[gap.code].format(detail=gap.detail)
+    off = [one.slug for one in VERDICTS if one.past == "all"]
+    some = [one.slug for one in VERDICTS if one.past == "some"]
+    return SENTENCES[gap.code].format(
+        detail=gap.detail,
+        off=f"{listed(off)} {'is' if len(off) == 1 else 'are'}",
+        some=listed(some, len(some)),
+    )
 
 
 def gap_rows(trace: Trace) -> list[GapRow]:

@@ -25,12 +25,18 @@ _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storag
 """Findings that say what something costs, and never why a gradient is missing."""
 
 
+_PASSES = ("backward", "autograd.grad", "step")
+
+
 def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     """Return a row for each parameter that an optimizer holds, by name.
 
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
     where nothing stepped, after each backward pass, and for parameters no optimizer holds too.
     """
+    trained = any(one.moment in ("step", "backward") for one in trace.gradients)
+    if not trained and not any(one.operation in _PASSES for one in trace.events):
+        return []  # nothing here trains: it may be done elsewhere, in another process
     names = shortest_names(trace)
     seen = _statuses(trace, names)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
@@ -73,9 +79,11 @@ def _judged_at(trace: Trace) -> list[Gradients]:
 
 
 def _status(seen: set[str]) -> Status:
-    if seen & {"some", "unchecked"}:
+    if "some" in seen:
         return "reached"
-    return "zero" if "zero" in seen else "none"
+    if "zero" in seen:
+        return "zero"  # whenever it was looked into
+    return "reached" if "unchecked" in seen else "none"
 
 
 def shortest_names(trace: Trace) -> dict[int, str]:

@@ -97,6 +97,7 @@ def finding_values(finding: Finding, folder: str) -> dict[str, Any]:
         "count": finding.count,
         "bytes": finding.bytes,
         "proven": finding.proven,
+        "library": finding.library,
     }
 
 

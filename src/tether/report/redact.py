@@ -7,6 +7,7 @@ verdicts say in their own words. What goes: every line and every expression, whe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tether.facts import Site
@@ -23,14 +24,15 @@ _QUOTED = re.compile(r"`[^`]*`")
 def without_source(about: Findings) -> Findings:
     """Return the same report with no line of the program's text in it, and no expression."""
     trace = replace(about.trace, sources={}, sites=[bare(site) for site in about.trace.sites])
+    text = ProgramText(about.trace.sources.values())
     return Findings(
         trace,
-        [_bare_finding(one) for one in about.findings],
+        [_bare_finding(one, text) for one in about.findings],
         about.gradients,
         [_bare_copy(row) for row in about.copies],
         {},
         about.selection,
-        [_bare_finding(one) for one in about.defects],
+        [_bare_finding(one, text) for one in about.defects],
     )
 
 
@@ -43,7 +45,62 @@ def _bare_copy(row: Copy) -> Copy:
     return replace(row, site=bare(row.site), reason=_QUOTED.sub(_unquoted, row.reason))
 
 
-def _bare_finding(finding: Finding) -> Finding:
+class ProgramText:
+    """The text of a program as runs of three tokens, to know it again however it is spaced.
+
+    A verdict may quote a part of an expression, or write one anew: no comparison with whole
+    expressions finds those.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._runs: set[tuple[str, ...]] = set()
+        self._strings: set[str] = set()
+        for text in texts:
+            tokens = [_plain(one[0]) for one in _TOKEN.finditer(text)]
+            self._runs.update(zip(tokens, tokens[1:], tokens[2:], strict=False))
+            self._strings.update(one for one in tokens if one[0] == "'" and len(one) > 3)
+
+    def hidden(self, text: str) -> str:
+        """Return a sentence with all that stands in the program replaced, but for its names."""
+        found = list(_TOKEN.finditer(text))
+        tokens = [_plain(one[0]) for one in found]
+        shown = [one.span() for one in _QUOTED.finditer(text) if _is_name(one[0].strip("`"))]
+        marked: set[int] = set()
+        for place, token in enumerate(tokens):
+            run = tuple(tokens[place : place + 3])
+            if token in self._strings:
+                marked.add(place)
+            if run in self._runs and not _SIGNS.isdisjoint(run) and any(map(_is_literal, run)):
+                marked.update(range(place, place + 3))
+        marked = {
+            place
+            for place in marked
+            if not any(first <= found[place].start() < last for first, last in shown)
+        }
+        for place in sorted(marked, reverse=True):
+            start, end = found[place].span()
+            follows = place + 1 in marked
+            stop = found[place + 1].start() if follows else end
+            text = text[:start] + ("" if place - 1 in marked else HIDDEN) + text[stop:]
+        return text
+
+
+_TOKEN = re.compile(
+    r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|[^\W\d]\w*|\d[\w.]*|[^\w\s]", re.UNICODE
+)
+_SIGNS = frozenset("()[]{}=+-*/@%<>,:")
+
+
+def _plain(token: str) -> str:
+    """Return a token with one kind of quotes."""
+    return "'" + token[1:-1] + "'" if len(token) > 1 and token[0] in "'\"" else token
+
+
+def _is_literal(token: str) -> bool:
+    return token[0] == "'" or token[0].isdigit()
+
+
+def _bare_finding(finding: Finding, program: ProgramText) -> Finding:
     quoted = {site.expression for site in (finding.site, *(one.site for one in finding.evidence))}
     quoted |= {edit.text for edit in finding.fix.edits} if finding.fix else set()
     quoted |= {finding.subject, *finding.also}
@@ -52,7 +109,7 @@ def _bare_finding(finding: Finding) -> Finding:
     def clean(text: str) -> str:
         for one in code:
             text = text.replace(one, HIDDEN)
-        return _QUOTED.sub(_unquoted, text)
+        return _QUOTED.sub(_unquoted, program.hidden(text))
 
     fix = finding.fix
     return replace(

@@ -15,7 +15,7 @@ import sys
 import tokenize
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from tether.facts import Site
@@ -69,6 +69,28 @@ class Source:
             if isinstance(node, ast.expr):
                 ends.setdefault(key[2:], []).append(node)
         return whole, ends
+
+    @cached_property
+    def loop_variables(self) -> frozenset[str]:
+        """The names that loops and comprehensions of this file assign to."""
+        loops = (ast.For, ast.AsyncFor, ast.comprehension)
+        targets = (node.target for node in self._nodes if isinstance(node, loops))
+        return frozenset(_stored(targets))
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names that assignments of this file assign to."""
+        found: list[ast.expr] = []
+        for node in self._nodes:
+            if isinstance(node, ast.Assign):
+                found += node.targets
+            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+                found.append(node.target)
+        return frozenset(_stored(found))
+
+    @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree)) if self.tree else []
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """Return the node around `node`."""
@@ -145,6 +167,14 @@ def _parsed(text: str, mode: str) -> ast.AST | None:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
     return tree
+
+
+def _stored(targets: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the variables among some targets: a and b of ``(a, b)``, none of ``x.y``."""
+    for target in targets:
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
 
 
 def key_of(node: ast.AST) -> Key | None:
@@ -228,8 +258,8 @@ def _globals_of(file: str) -> dict[str, object] | None:
     return None
 
 
-def site_of_node(file: str, node: ast.expr, lines: Sequence[str]) -> Site:
-    """Return where an expression stands in a file of these lines, columns in characters."""
+def site_of_node(file: str, node: ast.expr | ast.stmt, lines: Sequence[str]) -> Site:
+    """Return where a node stands in a file of these lines, columns in characters."""
 
     def column(line: int, offset: int) -> int:
         raw = lines[line - 1].encode("utf-8", "replace") if line <= len(lines) else b""

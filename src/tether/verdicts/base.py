@@ -42,4 +42,5 @@ class Verdict:
     check: Callable[[History], Iterator[Claim | Finding]]
     examples: tuple[Example, ...] = ()
     damage: Damage = "wrong result"
+    past: Literal["", "some", "all"] = ""  # how much it needs of calls that may be forgotten
     after: tuple[str, ...] = ()  # of tensors that one of these speaks of, it says nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.wording import listed
+from tether.analysis.wording import listed, place
 from tether.finding import Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -65,7 +65,7 @@ def _finding(history: History, position: int, tensor: int, name: str) -> Finding
     event = history.events[position]
     site = history.site_of(event)
     leaves = _leaves(history, position)
-    named = [f"`{history.name_of(leaf).strip('`')}`" for leaf in leaves]
+    named = [_called(history, leaf, name) for leaf in leaves]
     made = history.made_at(tensor)
     facts = [Evidence("read", site, ".grad is read here and is None")]
     if made >= 0:
@@ -89,6 +89,15 @@ def _finding(history: History, position: int, tensor: int, name: str) -> Finding
     )
 
 
+def _called(history: History, leaf: int, name: str) -> str:
+    """Return what a leaf is called; by its line where the computed tensor took its name over."""
+    own = history.name_of(leaf).strip("`")
+    made = history.made_at(leaf)
+    if own != name or made < 0:
+        return f"`{own}`"
+    return f"the leaf that {place(history.site_of(history.events[made]))} makes"
+
+
 def _leaves(history: History, position: int) -> list[int]:
     """Return the leaves that require grad from which the operand of an event was computed."""
     flow = history.flow
@@ -107,6 +116,7 @@ VERDICT = Verdict(
     summary="`.grad` of a computed tensor was read; its leaf is this one",
     page=PAGE,
     check=check,
+    past="some",
     damage="lost training",
     examples=(
         Example(

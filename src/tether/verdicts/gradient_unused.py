@@ -11,6 +11,7 @@ from tether.analysis.ungraded import in_how_many, missing, steps_of, without_bac
 from tether.analysis.wording import place
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding, Fix
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.parameter_stale import stale
 
@@ -75,15 +76,14 @@ def _had_a_chance(history: History, tensor: int) -> bool:
 def _finding(history: History, module: str, tensors: list[int]) -> Finding:
     names = [history.name_of(tensor) for tensor in tensors]
     fact = history.facts_of_name(tensors[0])
-    read = {one.tensor for event in history.events for one in event.reads}
-    used = any(tensor in read for tensor in tensors)
+    used = any(tensor in _used(history) for tensor in tensors)
     by_design = fact is not None and not fact.owner_user
     site, made = _places(history, tensors[0])
     text = "the optimizer is made here and holds it"
     facts = [Evidence("made", made, "it is made here")] if made.line else []
     facts.append(Evidence("held", site, text))
     where = f"`{module}`" if len(tensors) > 1 else f"`{names[0]}`"
-    how = "its values were used, but not for the loss" if used else "nothing ever used it"
+    how = "its values were used, but not for the loss" if used else _nothing(history)
     backward = history.events[history.backwards[-1]]
     facts.append(Evidence("loss", history.site_of(backward), "this loss does not depend on it"))
     around = history.get(Surroundings)
@@ -117,6 +117,30 @@ def _uses(history: History, tensors: list[int]) -> list[Site]:
         and any(one.tensor in wanted for one in event.reads)
     )
     return [history.site(number) for number in numbers if number >= 0][:2]
+
+
+def _nothing(history: History) -> str:
+    kept = "in the calls that were kept" if history.trace.dropped else "ever"
+    return f"nothing {kept} used it"
+
+
+def _used(history: History) -> set[int]:
+    """Return the tensors whose values went into something else, once an optimizer held them.
+
+    To be initialised, or sent to the other ranks as it is, is no use.
+    """
+    if "used values" not in history.memo:
+        first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
+        history.memo["used values"] = {
+            one.tensor
+            for at, event in enumerate(history.events)
+            if at >= first and history.flow.carries[at]
+            if event.results or operation(event.operation).leaves
+            for one in event.reads
+            if all(one.tensor != made.tensor for made in (*event.results, *event.writes))
+        }
+    found: set[int] = history.memo["used values"]
+    return found
 
 
 def _places(history: History, tensor: int) -> tuple[Site, Site]:

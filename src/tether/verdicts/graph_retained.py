@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from tether.analysis.graph import graph_of
-from tether.analysis.history import History
+from tether.analysis.fillings import growth_of
+from tether.analysis.graph import Graph, graph_of
+from tether.analysis.history import History, losses_of
 from tether.analysis.wording import and_more, evidence, place
-from tether.facts import UNKNOWN, Operand, Site
+from tether.facts import UNKNOWN, Operand
 from tether.finding import Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -63,22 +63,43 @@ def check(history: History) -> Iterator[Finding]:
     yield from _gradients(history)
 
 
-def _steps(history: History, calls: Iterable[int]) -> int:
+def _steps(history: History, calls: Iterable[int], passes: Iterable[int] | None = None) -> int:
     """Count the steps in which these calls were made; 0 where the program has no step.
 
     Backward passes part them, those of one line at a time: a step may hold passes of several lines
     (two networks' losses). After `autograd.grad` with ``create_graph`` the graph is to go on.
     """
-    if "passes by line" not in history.memo:
-        lines: dict[int, list[int]] = defaultdict(list)
-        for at in history.backwards:
-            event = history.events[at]
-            if event.operation == "backward" or not event.create_graph:
-                lines[event.site].append(at)
-        history.memo["passes by line"] = list(lines.values())
+    lines: dict[int, list[int]] = defaultdict(list)
+    for at in history.backwards if passes is None else passes:
+        event = history.events[at]
+        if event.operation == "backward" or not event.create_graph:
+            lines[event.site].append(at)
     found = list(calls)
-    passes: list[list[int]] = history.memo["passes by line"]
-    return max((len({bisect_left(one, at) for at in found}) for one in passes), default=0)
+    return max((len({bisect_left(one, at) for at in found}) for one in lines.values()), default=0)
+
+
+def _passes(history: History, calls: set[int], used: Callable[[frozenset[int]], bool]) -> list[int]:
+    """Return the backward passes that part steps for the graphs of some calls.
+
+    Where a pass is to use them (by `used`, asked of its graph), those are the ones that went
+    through a part of them: passes of other things may run while a loss is summed up, as those of
+    the inner loop of meta-learning do. What no pass ever uses is kept over all of them.
+    """
+    passes = history.backwards
+    if not any(used(graph_of(history, one)) for one in passes):
+        return passes
+    whole = calls.union(*(graph_of(history, one) for one in calls))
+    return [one for one in passes if whole & _ran(history, one)]
+
+
+def _ran(history: History, backward: int) -> frozenset[int]:
+    """Return the calls that a backward pass went through: not those behind what it stopped at."""
+    event = history.events[backward]
+    found = graph_of(history, backward)
+    for operand in event.reads[len(losses_of(event)) :]:
+        for maker in history.get(Graph).makers_of(operand, backward):
+            found -= graph_of(history, maker) | {maker}
+    return found
 
 
 def _kept(history: History) -> dict[int, Operand]:
@@ -108,26 +129,34 @@ def _containers(history: History, kept: dict[int, Operand]) -> dict[str, list[in
 
 
 def _container(history: History, name: str, tensors: list[int]) -> Finding | None:
-    made = {one: history.made_at(one) for one in tensors}
+    known = {one: history.made_at(one) for one in tensors}
     # Only what lives at one time is held at one time: the latest moment at which most do.
-    latest = max(made.values())
-    together = [one for one in tensors if made[one] >= 0 and _death(history, one) > latest]
+    latest = max(known.values())
+    together = [one for one in tensors if known[one] >= 0 and _death(history, one) > latest]
     if not together:
         return None
-    graphs = _steps(history, (made[one] for one in together))
-    if not history.backwards:
-        graphs = _apart(history, [made[one] for one in together])
+    together = _with_siblings(history, together)
+    calls = [history.made_at(one) for one in together]
+    graphs = _steps(history, calls) if history.backwards else _apart(history, calls)
+    if graphs >= LEAST and history.backwards:
+        made = set(calls)
+        graphs = _steps(history, calls, _passes(history, made, lambda graph: bool(graph & made)))
     if graphs < LEAST:
         return None
-    first = history.events[made[together[0]]]
-    grows = _growth(history, name, [history.events[made[one]].site for one in together])
-    site = grows or history.site_of(first)
-    nbytes = _bytes(history, [made[one] for one in together])
+    first = history.events[calls[0]]
+    grows = growth_of(history, name, together)
     called = history.site_of(first)
+    site = grows or called
+    nbytes = _bytes(history, together, calls)
     facts = [
-        Evidence("grows", site, f"`{name}` takes another tensor with its graph here"),
         evidence(history, "made", first, f"`{called.expression or first.operation}` has a graph"),
     ]
+    where = "where it grows"
+    if grows is not None:
+        where = f"at {place(grows)}"
+        facts.insert(
+            0, Evidence("grows", site, f"`{name}` takes another tensor with its graph here")
+        )
     if history.backwards:
         last = history.events[history.backwards[-1]]
         facts.append(evidence(history, "loss", last, "the steps are told apart by backward here"))
@@ -139,17 +168,43 @@ def _container(history: History, name: str, tensors: list[int]) -> Finding | Non
         operation="append",
         message=(
             f"`{name}` holds {len(together)} tensors with the graphs of {graphs} steps,"
-            f" {_size(nbytes)} that nothing else needs; it grows at {place(site)}."
+            f" {_size(nbytes)} that nothing else needs"
+            + (f"; it grows {where}." if grows is not None else ".")
         ),
         evidence=tuple(facts),
         fix=Fix(
-            f"Keep values without their graph at {place(site)}: .detach() (or .item() for a"
+            f"Keep values without their graph {where}: .detach() (or .item() for a"
             " number), or compute them under torch.no_grad()."
         ),
         count=graphs,
         bytes=nbytes,
         tensors=tuple(together),
     )
+
+
+def _with_siblings(history: History, named: list[int]) -> list[int]:
+    """Add what the same calls made and that died together with what bears the container's name.
+
+    Names are looked for now and then, so the last things put there may bear none.
+    """
+    deaths = {history.trace.tensors[one].died for one in named}
+    last = max(deaths)
+    if UNKNOWN in deaths:
+        return named  # the container was there at the end, when all was named
+    keys = {_key(history, one) for one in named}
+    found = dict.fromkeys(named)
+    for tensor, life in history.trace.tensors.items():
+        if life.died == last and life.kind == "Tensor" and _key(history, tensor) in keys:
+            operand = history.operand_of(tensor)
+            if operand is not None and operand.requires_grad and not operand.leaf:
+                found[tensor] = None
+    return sorted(found, key=history.made_at)
+
+
+def _key(history: History, tensor: int) -> tuple[str, int, int] | None:
+    at = history.made_at(tensor)
+    event = history.events[at] if at >= 0 else None
+    return (event.operation, event.site, event.inner) if event is not None else None
 
 
 def _apart(history: History, made: list[int]) -> int:
@@ -164,8 +219,9 @@ def _apart(history: History, made: list[int]) -> int:
     return count
 
 
-def _bytes(history: History, made: list[int]) -> int:
-    """Bytes of the storages alive at the end that these graphs made, parameters left out."""
+def _bytes(history: History, tensors: list[int], made: list[int]) -> int:
+    """Bytes that these graphs made and that live as long as the tensors, parameters left out."""
+    moment = min(_death(history, one) for one in tensors)
     held = {
         operand.storage
         for tensor in history.held
@@ -178,7 +234,7 @@ def _bytes(history: History, made: list[int]) -> int:
     alive = 0
     for serial in storages - held:
         fact = history.trace.storages.get(serial)
-        if fact is not None and fact.freed == UNKNOWN:
+        if fact is not None and (fact.freed == UNKNOWN or history.position(fact.freed) >= moment):
             alive += fact.nbytes
     return alive
 
@@ -187,48 +243,6 @@ def _size(nbytes: int) -> str:
     if nbytes >= 1 << 20:
         return f"{nbytes / (1 << 20):.1f} MiB"
     return f"{nbytes / 1024:.1f} KiB" if nbytes >= 1024 else f"{nbytes} bytes"
-
-
-def _growth(history: History, name: str, sites: list[int]) -> Site | None:
-    """Find the line that puts tensors into a container: ``memory.append(...)``, ``h[k] = ...``."""
-    last = name.rpartition(".")[2]
-    files = {history.site(number).file for number in sites if number >= 0}
-    files |= set(history.trace.sources)
-    for file in sorted(files):
-        text = history.trace.sources.get(file)
-        if text is None:
-            continue
-        try:
-            tree = ast.parse(text)
-        except SyntaxError:
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Call, ast.stmt)) and _puts(node, last):
-                return Site(
-                    file, node.lineno, node.col_offset + 1, node.end_lineno or node.lineno,
-                    (node.end_col_offset or 0) + 1, expression=ast.unparse(node),
-                )  # fmt: skip
-    return None
-
-
-def _puts(node: ast.AST, name: str) -> bool:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in (
-            "append", "appendleft", "extend", "insert", "add", "setdefault", "update"
-        ) and _called(node.func.value) == name  # fmt: skip
-    if isinstance(node, ast.Assign):
-        return any(
-            isinstance(one, ast.Subscript) and _called(one.value) == name for one in node.targets
-        )
-    return isinstance(node, ast.AugAssign) and _called(node.target) == name
-
-
-def _called(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript):
-        return _called(node.value)
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 # -- a running total, a state carried on -------------------------------------------------------
@@ -243,7 +257,10 @@ def _chains(history: History, kept: dict[int, Operand], told: set[int]) -> Itera
             continue
         writes = list(history.writes_to(operand, made))
         at = writes[-1] if writes else made
-        steps = _steps(history, {at, *graph_of(history, at)})
+        reached = {at, *graph_of(history, at)}
+        steps = _steps(history, reached)
+        if steps >= LEAST:
+            steps = _steps(history, reached, _summed(history, at))
         if steps >= LEAST:
             number = history.events[at].site
             if number not in places or steps > places[number][2]:
@@ -257,11 +274,21 @@ def _chains(history: History, kept: dict[int, Operand], told: set[int]) -> Itera
         yield _chain(history, tensor, at, steps)
 
 
+def _summed(history: History, at: int) -> list[int]:
+    """Return the passes that part steps for a graph that grows at the line of a call."""
+    site = history.events[at].site
+
+    def used(graph: frozenset[int]) -> bool:
+        return len([one for one in graph if history.events[one].site == site]) > 1
+
+    return _passes(history, {at}, used)
+
+
 def _chain(history: History, tensor: int, at: int, steps: int) -> Finding:
     event = history.events[at]
     name = history.name_of(tensor)
     site = history.site_of(event)
-    nbytes = _bytes(history, [at])
+    nbytes = _bytes(history, [tensor], [at])
     return Finding(
         slug="graph-retained",
         severity="warning",
@@ -326,7 +353,7 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
     event = history.events[places[0]]
     site = history.site_of(event)
     name = site.target or history.name_of(tensors[0]).strip("`")
-    nbytes = _bytes(history, places)
+    nbytes = _bytes(history, tensors, places)
     return Finding(
         slug="graph-retained",
         severity="warning",
@@ -405,6 +432,7 @@ VERDICT = Verdict(
     summary="this container or attribute keeps old graphs alive; it grows here",
     page=PAGE,
     check=check,
+    past="some",
     damage="leak",
     examples=(
         Example(

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from tether.analysis.history import History
+from tether.analysis.libraries import Libraries
 from tether.analysis.speaking import Speaker
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Site
@@ -28,7 +29,7 @@ def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
     told: dict[str, set[int]] = {}
     findings: list[Finding] = []
     for verdict in in_turn(known):
-        found = _of_verdict(history, verdict, told)
+        found = [_of_library(history, verdict, one) for one in _of_verdict(history, verdict, told)]
         told[verdict.slug] = {tensor for one in found for tensor in one.tensors}
         findings += [_with_callers(history, one, verdict) for one in found]
     return sorted(findings, key=lambda one: _rank(one, known[one.slug]))
@@ -45,6 +46,20 @@ def _with_callers(history: History, finding: Finding, verdict: Verdict) -> Findi
         if (one.site.file, one.site.line) not in told
     ]
     return replace(finding, evidence=(*finding.evidence, *callers))
+
+
+def _of_library(history: History, verdict: Verdict, finding: Finding) -> Finding:
+    """Return a finding as a note on a library, where that library's own lines do what it tells.
+
+    What costs time or memory there is not the program's to change. What loses a gradient or makes
+    a result wrong is told of the program's line all the same.
+    """
+    if verdict.damage not in ("cost", "leak"):
+        return finding
+    packages = history.get(Libraries).at(finding.site, finding.operation)
+    if len(packages) != 1 or not packages[0]:
+        return finding
+    return replace(finding, severity="note", library=packages[0])
 
 
 def in_turn(verdicts: dict[str, Verdict]) -> list[Verdict]:

@@ -164,6 +164,7 @@ VERDICT = Verdict(
     summary="a copy that could have been its source: nothing was written while both lived",
     page=PAGE,
     check=check,
+    past="all",
     damage="cost",
     examples=(
         Example(

@@ -16,9 +16,10 @@ PAGE = """
 # parameter-frozen
 
 ## What it says
-As a warning: an optimizer holds this parameter, but it does not require grad, since the line named.
-As a note: parameters of a model that trains were frozen at this line and no optimizer holds them;
-the modules are listed, so that you see whether the line froze what you meant.
+As a warning: an optimizer holds this tensor, but it never required grad, and no line says that it
+should not. As a note: parameters were frozen at this line, or made frozen, and an optimizer holds
+them all the same; or nothing trains them. The modules are listed, so that you see whether the line
+froze what you meant.
 
 ## Why it matters
 A frozen parameter never changes, and neither backward nor the optimizer says so. A name prefix such
@@ -79,21 +80,31 @@ def _warning(history: History, site_number: int, tensors: list[int]) -> Finding:
     if site_number != UNKNOWN:
         facts.insert(0, Evidence("frozen", site, "requires_grad is switched off here"))
     since = f" since {place(site)}" if site_number != UNKNOWN else " and never did"
+    meant = site_number != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return Finding(
         slug="parameter-frozen",
-        severity="warning",
+        severity="note" if meant else "warning",
         subject=names[0],
         site=site,
         operation="requires_grad_",
-        message=f"{holder.kind} holds `{names[0]}`, which does not require grad{since}.",
+        message=f"{holder.kind} holds `{names[0]}`{more}, which does not require grad{since}.",
         also=tuple(names[1:]),
         evidence=tuple(facts),
         fix=Fix(
-            "Let it train with requires_grad_(True), or leave it out of the optimizer at"
+            f"Nothing, if it is meant to stay as it is: {holder.kind} passes over it."
+            if meant
+            else "Let it train with requires_grad_(True), or leave it out of the optimizer at"
             f" {place(optimizer)}."
         ),
         tensors=tuple(tensors),
     )
+
+
+def _made_frozen(history: History, tensor: int) -> bool:
+    """Whether a parameter was made so: a Parameter requires grad unless its call says otherwise."""
+    life = history.trace.tensors.get(tensor)
+    return life is not None and life.kind == "Parameter"
 
 
 def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:

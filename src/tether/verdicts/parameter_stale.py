@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.history import History
+from tether.analysis.history import History, shortened
 from tether.analysis.ungraded import in_how_many, missing
 from tether.analysis.wording import and_more, place
 from tether.facts import UNKNOWN, OptimizerFact, TensorId
@@ -19,7 +20,8 @@ PAGE = """
 The optimizer and the model hold different tensors. Either the optimizer steps a tensor that the
 model has replaced, or it steps one model while the loss is computed with its twin (a deepcopy), or
 a parameter of the model gets gradients and no optimizer holds it, since it was made after the
-optimizer, stands where `parameters()` does not look (a plain Python list) or is a plain tensor.
+optimizer, stands where `parameters()` does not look (a plain Python list), is a plain tensor, or is
+made anew at each call.
 
 ## Why it matters
 Everything runs without an error, and the part concerned never trains.
@@ -46,6 +48,7 @@ def check(history: History) -> Iterator[Finding]:
     """Give the replaced tensors, and those that no optimizer ever got."""
     yield from stale(history)
     yield from unheld(history)
+    yield from _made_anew(history)
 
 
 def stale(history: History) -> list[Finding]:
@@ -185,12 +188,7 @@ def _unheld(history: History) -> Iterator[Finding]:
     """Find parameters with a gradient that no optimizer holds, though it holds their model's."""
     if not history.steps:
         return
-    roots: dict[str, OptimizerFact] = {}
-    for optimizer in history.trace.optimizers:
-        for tensor in optimizer.tensors:
-            fact = history.facts_of_name(tensor)
-            if fact is not None and fact.module:
-                roots.setdefault(fact.name.split(".")[0], optimizer)
+    roots = _roots(history)
     explained = {name for one in stale(history) for name in (one.subject, *one.also)}
     groups: dict[tuple[str, int], list[int]] = {}
     for number in sorted(history.had_gradient - history.held):
@@ -205,6 +203,8 @@ def _unheld(history: History) -> Iterator[Finding]:
             continue
         if fact.listed and not _made_after(history, tensor, holder):
             continue
+        if not _is_parameter(history, tensor) and _asked_later(history, tensor, holder):
+            continue  # switched on while the program runs: it is differentiated by, not trained
         position = history.made_at(tensor)
         if position != UNKNOWN and any(one.requires_grad for one in history.events[position].reads):
             continue  # made of a trained value, each time anew: that is a cut, and told as one
@@ -212,6 +212,17 @@ def _unheld(history: History) -> Iterator[Finding]:
         groups.setdefault((holder.kind, site), []).append(tensor)
     for (kind, number), tensors in groups.items():
         yield _left_out(history, kind, number, tensors)
+
+
+def _roots(history: History) -> dict[str, OptimizerFact]:
+    """Return the models that optimizers hold parameters of, by name, with the first optimizer."""
+    roots: dict[str, OptimizerFact] = {}
+    for optimizer in history.trace.optimizers:
+        for tensor in optimizer.tensors:
+            fact = history.facts_of_name(tensor)
+            if fact is not None and fact.module:
+                roots.setdefault(fact.name.split(".")[0], optimizer)
+    return roots
 
 
 def _is_parameter(history: History, tensor: int) -> bool:
@@ -231,6 +242,97 @@ def _looks_trained(history: History, tensor: int) -> bool:
 def _made_after(history: History, tensor: int, holder: OptimizerFact) -> bool:
     fact = history.trace.tensors.get(tensor)
     return fact is not None and fact.born >= holder.at
+
+
+def _asked_later(history: History, tensor: int, holder: OptimizerFact) -> bool:
+    """Whether a tensor was first asked to require grad when its model's optimizer was there."""
+    at = history.position(holder.at)
+    return not any(
+        one.tensor == tensor and one.requires_grad
+        for event in history.events[: max(at, 0)]
+        for one in (*event.reads, *event.results, *event.writes)
+    )
+
+
+# -- made anew at each call ------------------------------------------------------------------------
+
+
+def _made_anew(history: History) -> Iterator[Finding]:
+    """Find parameters that each call makes anew: they get a gradient, and then they are gone."""
+    if not history.steps:
+        return
+    by_site: dict[int, list[int]] = defaultdict(list)
+    for tensor in sorted(history.had_gradient - history.held):
+        if not _is_parameter(history, tensor) or history.names_of(tensor):
+            continue
+        at = history.made_at(tensor)
+        if at < 0 or tensor in history.asked or _goes_on(history, tensor):
+            continue
+        event = history.events[at]
+        if event.operation == "Parameter" and not _of_trained_values(history, at):
+            by_site[event.site].append(tensor)
+    for number, tensors in by_site.items():
+        if number >= 0 and len(_passes(history, tensors)) > 1:
+            yield _anew(history, number, tensors, len(_passes(history, _made_on(history, number))))
+
+
+def _of_trained_values(history: History, at: int) -> bool:
+    """Whether a parameter was made of the values of another: a copy, told as a cut if it is one."""
+    return any(
+        edge.operand is not None and edge.operand.requires_grad
+        for one in (*history.flow.behind(at, most=1000), at)
+        for edge in history.flow.edges[one]
+    )
+
+
+def _made_on(history: History, number: int) -> list[int]:
+    """Return the parameters made on a line that got a gradient and that no optimizer holds."""
+    free = history.had_gradient - history.held
+    made = {one: history.made_at(one) for one in free if _is_parameter(history, one)}
+    return [one for one, at in made.items() if at >= 0 and history.events[at].site == number]
+
+
+def _passes(history: History, tensors: list[int]) -> set[int]:
+    """Return before which backward passes some tensors were made."""
+    return {bisect_left(history.backwards, history.made_at(one)) for one in tensors}
+
+
+def _goes_on(history: History, tensor: int) -> bool:
+    """Whether anything but the next making of such a tensor came after its backward pass."""
+    operand, made = history.operand_of(tensor), history.made_at(tensor)
+    if operand is None or history.trace.tensors[tensor].died == UNKNOWN:
+        return True
+    after = next((at for at in history.backwards if at > made), len(history.events))
+    return any(
+        at > after and any(one.tensor == tensor for one in history.events[at].reads)
+        for at in history.on_storage(operand)
+    )
+
+
+def _anew(history: History, number: int, tensors: list[int], passes: int) -> Finding:
+    site, step = history.site(number), history.site(history.steps[0].site)
+    subject = shortened(site.expression) or history.name_of(tensors[0])
+    return Finding(
+        slug="parameter-stale",
+        severity="warning",
+        subject=subject,
+        site=site,
+        operation="Parameter",
+        message=(
+            f"`{subject}` makes new parameters before each of {passes} backward passes. They get"
+            " gradients, no optimizer holds them, and the next call starts from new ones."
+        ),
+        evidence=(
+            Evidence("made", site, "made anew each time"),
+            Evidence("held", step, "the optimizer steps without them"),
+        ),
+        fix=Fix(
+            f"Make it once, before the optimizer: move it from {place(site)} to __init__, as"
+            " self.name = ..."
+        ),
+        count=passes,
+        tensors=tuple(tensors),
+    )
 
 
 def _left_out(history: History, kind: str, number: int, tensors: list[int]) -> Finding:

@@ -221,6 +221,7 @@ VERDICT = Verdict(
     summary="the same unchanged bytes are moved to the same device again",
     page=PAGE,
     check=check,
+    past="some",
     damage="cost",
     examples=(
         Example(

@@ -167,6 +167,7 @@ VERDICT = Verdict(
     summary="a small view keeps a large storage alive, or is saved with all of it",
     page=PAGE,
     check=check,
+    past="some",
     damage="leak",
     examples=(
         Example(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.names import root_of, steps_in
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Name, Operand
 from tether.finding import Evidence, Finding, Fix
@@ -52,12 +53,23 @@ def check(history: History) -> Iterator[Finding]:
 
 
 def _lives(history: History) -> dict[str, list[Name]]:
-    """Return for each parameter's or buffer's name the tensors that bore it, in order."""
-    found: dict[str, list[Name]] = defaultdict(list)
+    """Return for each place of a module, by its best name, the tensors that stood there, in order.
+
+    A place is an attribute of one object: ``self.weight`` is another one in each object's method.
+    """
+    places: dict[tuple[object, str], list[Name]] = defaultdict(list)
     for fact in sorted(history.trace.names, key=lambda one: one.at):
         if fact.module:
-            found[fact.name].append(fact)
-    return found
+            whose: object = fact.module if fact.holder == UNKNOWN else fact.holder
+            places[whose, steps_in(fact.name)[-1]].append(fact)
+    return {_best(history, facts): facts for facts in places.values()}
+
+
+def _best(history: History, facts: list[Name]) -> str:
+    """Return the best of the names of a place."""
+    own = {fact.name for fact in facts}
+    ranked = history.names_of(facts[-1].tensor)
+    return next((name for name in ranked if name in own), facts[-1].name)
 
 
 def _parted(history: History) -> Iterator[tuple[str, str, int, Operand]]:
@@ -72,7 +84,7 @@ def _parted(history: History) -> Iterator[tuple[str, str, int, Operand]]:
     for names in together.values():
         for name in names[1:]:
             one, other = names[0], name
-            if one.split(".")[0] != other.split(".")[0]:
+            if root_of(one) != root_of(other):
                 continue
             last = [_last_seen(history, lives[each][-1].tensor) for each in (one, other)]
             if last[0] is None or last[1] is None:
@@ -86,7 +98,11 @@ def _parted(history: History) -> Iterator[tuple[str, str, int, Operand]]:
             ]
             new = max((now for _, now in moved), key=lambda now: history.made_at(now.tensor))
             since = history.made_at(new.tensor)
-            if since != UNKNOWN and all(_read_after(history, each, since) for each in last):
+            if (
+                since != UNKNOWN
+                and all(_lives_on(history, each) for each in last)
+                and all(_read_after(history, each, since) for each in last)
+            ):
                 yield one, other, since, new
 
 
@@ -100,6 +116,14 @@ def _first_seen(history: History, tensor: int) -> Operand | None:
 
 def _last_seen(history: History, tensor: int) -> Operand | None:
     return history.operand_of(tensor)
+
+
+def _lives_on(history: History, operand: Operand | None) -> bool:
+    """Whether a tensor was there to the end: one put in a place for a while unties nothing."""
+    if operand is None:
+        return False
+    died = history.trace.tensors[operand.tensor].died
+    return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
 def _read_after(history: History, operand: Operand | None, since: int) -> bool:
@@ -119,9 +143,7 @@ def _finding(history: History, made: int, members: list[tuple[str, str, int, Ope
     event = history.events[made]
     site = history.site_of(event)
     facts = [evidence(history, "parted", event, f"{event.operation} makes a tensor of its own")]
-    tied = min(
-        (fact for fact in history.trace.names if fact.name == other), key=lambda fact: fact.at
-    )
+    tied = _lives(history)[other][0]
     before = history.made_at(tied.tensor)
     if before != UNKNOWN:
         was = history.site_of(history.events[before])
@@ -154,6 +176,7 @@ VERDICT = Verdict(
     summary="two tensors that shared memory there are separate since here (tied weights)",
     page=PAGE,
     check=check,
+    past="some",
     examples=(
         Example(
             "Tied weights, and a Parameter made anew",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, unheard
-from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Operand
+from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation, shown
 from tether.regions import extent, may_overlap
@@ -85,17 +85,35 @@ def check(history: History) -> Iterator[Claim]:
 
 
 def _through_aliases(history: History) -> Iterator[_Write]:
-    """Yield the recorded writes through a tensor that has a version counter of its own."""
+    """Yield the recorded writes that autograd does not count.
+
+    Through a tensor that has a version counter of its own, or by a call that moves none (`apply_`).
+    """
     found = history.get(Sharing)
     for memory, touches in found.writes.items():
         for at, operand in touches:
             event = history.events[at]
+            if _moved_no_version(event, operand):
+                yield _Write(at - 1, at, operand, memory, event.site, event.operation, UNKNOWN)
+                continue
             made = history.made_at(found.counter(operand.tensor))
             if event.operation == "step" or made == UNKNOWN:
                 continue
             how = history.events[made].operation
             if operation(how).own_counter:
                 yield _Write(at - 1, at, operand, memory, event.site, how, made)
+
+
+def _moved_no_version(event: Event, operand: Operand) -> bool:
+    """Whether a call wrote its first argument and left the version as it was."""
+    first = event.reads[0] if event.reads else None
+    return (
+        first is not None
+        and first.tensor == operand.tensor
+        and first.version == operand.version != UNKNOWN
+        and operation(event.operation).writes == "values"
+        and not operation(event.operation).retypes
+    )
 
 
 def _unheard(history: History) -> Iterator[_Write]:
@@ -129,7 +147,8 @@ def _reaches(history: History, operand: Operand, write: _Write) -> bool:
     if write.operand is None:
         return True
     found = history.get(Sharing)
-    if found.counter(operand.tensor) == found.counter(write.operand.tensor):
+    own_counter = operation(write.how).own_counter
+    if own_counter and found.counter(operand.tensor) == found.counter(write.operand.tensor):
         return False
     written = write.operand._replace(storage=operand.storage)
     part = operation(history.events[write.before].operation).part
@@ -188,11 +207,12 @@ def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wro
     steps = [Step("saved", saver.site, say("{call} saves {x} for backward", call=CallOf(value.at),
                   x=name))]  # fmt: skip
     how = shown(write.how)
+    through = f"through {how}" if operation(write.how).writes != "values" else f"by {how}"
     if write.export >= 0 and history.events[write.export].site != write.site:
         site = history.events[write.export].site
         steps.append(Step("shared", site, say("{how} shares its memory", how=how)))
-    steps.append(Step("written", write.site, say("written through {how}: no version counter moves",
-                      how=how)))  # fmt: skip
+    steps.append(Step("written", write.site, say("written {how}: no version counter moves",
+                      how=through)))  # fmt: skip
     used = history.events[backward].site
     steps.append(Step("used", used, say("backward uses the written values")))
     verb = "is wrong" if wrong else "was computed with overwritten values"
@@ -203,8 +223,8 @@ def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wro
         operation=write.how.removesuffix(".__get__"),
         message=say(
             "The gradient through {x} {verb}: {saver} at {saved} saved it for backward, and it was"
-            " written through {how} at {written}, which autograd does not see.",
-            x=name, verb=verb, saver=CallOf(value.at), saved=At(saver.site), how=how,
+            " written {how} at {written}, which autograd does not see.",
+            x=name, verb=verb, saver=CallOf(value.at), saved=At(saver.site), how=through,
             written=At(write.site),
         ),
         story=tuple(steps),
@@ -221,6 +241,7 @@ VERDICT = Verdict(
     summary="a write that autograd cannot see changed a saved value before backward used it",
     page=PAGE,
     check=check,
+    past="some",
     damage="wrong result",
     examples=(
         Example(

@@ -9,12 +9,19 @@ import subprocess
 import sys
 from typing import Any
 
+import torch.utils.data
+
+from tether.facts import LOADER
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here
 
 __tracebackhide__ = True
 
+# What a data loader's worker runs; None in a PyTorch that calls it otherwise.
+_worker_loop = getattr(
+    getattr(getattr(torch.utils.data, "_utils", None), "worker", None), "_worker_loop", None
+)
 _PYTHONS = ("python", "torchrun", "accelerate", "deepspeed")
 
 
@@ -42,9 +49,14 @@ def _start(replacements: Replacements, original: Original) -> Original:
     def start(process: Any) -> None:
         method = getattr(process, "_start_method", None)
         method = method or multiprocessing.get_start_method(allow_none=True)
+        loads = getattr(process, "_target", process) is _worker_loop
         if method != "fork":  # a fork is noted where it happens
-            _note(replacements, "spawned")
-        original(process)
+            _note(replacements, LOADER if loads else "spawned")
+        replacements.tape.forks = LOADER if loads else "forked"
+        try:
+            original(process)
+        finally:
+            replacements.tape.forks = "forked"
 
     return start
 

@@ -412,6 +412,7 @@ VERDICT = Verdict(
     summary="a write here changed what this other name reads, since they share memory from there",
     page=PAGE,
     check=check,
+    past="some",
     examples=(
         Example(
             "The best weights that go on changing",

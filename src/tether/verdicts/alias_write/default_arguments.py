@@ -11,6 +11,7 @@ from tether.analysis.history import History
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Site
 from tether.finding import Finding, Fix
+from tether.source.syntax import Key, Source, key_of, source_of
 
 
 class Default(NamedTuple):
@@ -25,7 +26,6 @@ class Default(NamedTuple):
 
 def defaults_written(history: History) -> Iterator[Finding]:
     """Find tensors made in a definition and written in place by the code that it defines."""
-    trees: dict[str, ast.Module | None] = {}
     known: dict[int, Default | None] = {}  # by site: a line is run many times
     for at, event in enumerate(history.events):
         if not event.results or event.reads or event.site < 0:
@@ -33,10 +33,10 @@ def defaults_written(history: History) -> Iterator[Finding]:
         site = history.site_of(event)
         if site.file not in history.trace.sources:
             continue
-        if site.file not in trees:
-            trees[site.file] = _parsed(history.trace.sources[site.file])
         if event.site not in known:
-            known[event.site] = _default_at(trees[site.file], site)
+            known[event.site] = _default_at(
+                source_of(site.file, history.trace.sources[site.file]), site
+            )
         default = known[event.site]
         if default is None:
             continue
@@ -48,18 +48,12 @@ def defaults_written(history: History) -> Iterator[Finding]:
         yield _finding(history, event, default, writes)
 
 
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except SyntaxError:
-        return None
-
-
-def _default_at(tree: ast.Module | None, site: Site) -> Default | None:
+def _default_at(source: Source, site: Site) -> Default | None:
     """Return the default whose expression holds a site, if one does."""
-    if tree is None:
+    where = source.key(site)
+    if source.tree is None or where is None:
         return None
-    for node in ast.walk(tree):
+    for node in ast.walk(source.tree):
         last = getattr(node, "end_lineno", None) or 0
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if not node.lineno <= site.line <= last:
@@ -74,7 +68,7 @@ def _default_at(tree: ast.Module | None, site: Site) -> Default | None:
                 if given_to is not None
             ]
             for argument, default in pairs:
-                if _holds(default, site):
+                if _holds(default, where):
                     return Default(node.name, argument.arg, node.lineno, last, of_class=False)
         elif isinstance(node, ast.ClassDef):
             for line in node.body:
@@ -82,18 +76,15 @@ def _default_at(tree: ast.Module | None, site: Site) -> Default | None:
                 if not isinstance(line, (ast.Assign, ast.AnnAssign)) or value is None:
                     continue
                 target = line.targets[0] if isinstance(line, ast.Assign) else line.target
-                if isinstance(target, ast.Name) and _holds(value, site):
+                if isinstance(target, ast.Name) and _holds(value, where):
                     return Default(node.name, target.id, node.lineno, last, of_class=True)
     return None
 
 
-def _holds(node: ast.expr, site: Site) -> bool:
-    """Whether an expression holds a site and evaluates it where it stands."""
-    if isinstance(node, ast.Lambda):
-        return False
-    start = (node.lineno, node.col_offset + 1)
-    end = (node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
-    return start <= (site.line, site.column) and (site.end_line, site.end_column) <= end
+def _holds(node: ast.expr, place: Key) -> bool:
+    """Whether an expression holds a place and evaluates it where it stands."""
+    around = None if isinstance(node, ast.Lambda) else key_of(node)
+    return around is not None and around[:2] <= place[:2] and place[2:] <= around[2:]
 
 
 def _writes(history: History, at: int, event: Event, default: Default, file: str) -> Iterator[int]:

@@ -14,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.fillings import Line, fitting
 from tether.analysis.history import History
 from tether.analysis.wording import evidence, place
 from tether.facts import Event, Site
 from tether.finding import Evidence, Finding, Fix
-from tether.source.syntax import site_of_node
+from tether.source.syntax import site_of_node, source_of
 
 _PLACE = re.compile(r"(.+)\[(\d+|'[^']*')\]$")
 _LOOPS = (ast.For, ast.While, ast.AsyncFor)
@@ -42,7 +43,7 @@ def repeated(history: History) -> Iterator[Finding]:
         if fact is None or operand is None or fact.kind == "Parameter" or tensor in history.held:
             continue
         container = _PLACE.match(names[0])
-        made = texts.filling(container[1]) if container else None
+        made = texts.filling(container[1], tensor) if container else None
         if made is None:
             continue
         born = history.made_at(tensor)
@@ -187,37 +188,50 @@ class _Texts:
     """The statements of the program that put one object into several places."""
 
     def __init__(self, history: History) -> None:
-        self._fillings: dict[str, Made] = {}
+        self._history = history
+        self._fillings: dict[str, list[tuple[Line, Made]]] = defaultdict(list)
         self._shallow: list[tuple[str, str, Site]] = []
         for file, text in history.trace.sources.items():
             try:
                 tree = ast.parse(text)
             except (SyntaxError, ValueError, RecursionError):
                 continue
-            self._visit(file, text, tree, None)
+            self._visit(file, text, tree, None, (0, 0))
 
-    def filling(self, container: str) -> Made | None:
-        """Return the statement that fills a container with one object, if one does."""
-        return self._fillings.get(container)
+    def filling(self, container: str, tensor: int) -> Made | None:
+        """Return the statement that may have filled a container with one tensor, if one does."""
+        options = self._fillings.get(container, [])
+        found = fitting(self._history, container, [line for line, _ in options], {tensor})
+        return next((made for line, made in options if found and line is found[-1]), None)
 
     def shallow_copies(self) -> list[tuple[str, str, Site]]:
         """Return (target, source, site) of each ``target = copy.copy(source)``."""
         return self._shallow
 
-    def _visit(self, file: str, text: str, node: ast.AST, loop: ast.stmt | None) -> None:
+    def _visit(
+        self, file: str, text: str, node: ast.AST, loop: ast.stmt | None, scope: tuple[int, int]
+    ) -> None:
         if isinstance(node, _LOOPS):
             loop = node
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            loop = None
+            loop, scope = None, (node.lineno, node.end_lineno or node.lineno)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            self._assigned(file, text, node)
+            self._assigned(file, text, node, scope)
         elif loop is not None and isinstance(node, ast.Call):
-            self._appended(file, text, node, loop)
+            self._appended(file, text, node, loop, scope)
         for child in ast.iter_child_nodes(node):
-            self._visit(file, text, child, loop)
+            self._visit(file, text, child, loop, scope)
 
-    def _assigned(self, file: str, text: str, node: ast.Assign) -> None:
-        target, value = ast.unparse(node.targets[0]), node.value
+    def _fills(
+        self, file: str, text: str, node: ast.Call | ast.stmt, into: ast.expr, item: ast.expr,
+        scope: tuple[int, int], made: Made,
+    ) -> None:  # fmt: skip
+        line = Line(source_of(file, text), file, node, into, (item,), "", scope)
+        self._fillings[ast.unparse(into)].append((line, made))
+
+    def _assigned(self, file: str, text: str, node: ast.Assign, scope: tuple[int, int]) -> None:
+        into, value = node.targets[0], node.value
+        target = ast.unparse(into)
         if (
             isinstance(value, ast.BinOp)
             and isinstance(value.op, ast.Mult)
@@ -226,33 +240,36 @@ class _Texts:
         ):
             item = ast.unparse(value.left.elts[0])
             count = ast.unparse(value.right)
-            self._fillings[target] = Made(
+            made = Made(
                 site_of_node(file, value, text.splitlines()),
                 "list * number",
                 "multiplying a list repeats the object, not its memory",
                 f"Make each its own: [{item} for _ in range({count})].",
             )
+            self._fills(file, text, node, into, value.left.elts[0], scope, made)
         elif isinstance(value, ast.ListComp) and _one_object(value):
             item = ast.unparse(value.elt)
-            self._fillings[target] = Made(
+            made = Made(
                 site_of_node(file, value, text.splitlines()),
                 "list of one name",
                 f"the list takes `{item}` itself each time, not what it holds",
                 f"Put a copy there each time: {item}.clone().",
             )
+            self._fills(file, text, node, into, value.elt, scope, made)
         elif (
             isinstance(value, ast.Call)
             and ast.unparse(value.func).endswith("dict.fromkeys")
             and len(value.args) == 2
         ):
             keys, item = (ast.unparse(one) for one in value.args)
-            self._fillings[target] = Made(
+            made = Made(
                 site_of_node(file, value, text.splitlines()),
                 "dict.fromkeys",
                 "dict.fromkeys gives every key the same object",
                 f"Make each its own: {{key: {item} for key in {keys}}}"
                 + (f", with {item}.clone()." if item.isidentifier() else "."),
             )
+            self._fills(file, text, node, into, value.args[1], scope, made)
         elif (
             isinstance(value, ast.Call)
             and ast.unparse(value.func) in ("copy.copy", "copy")
@@ -262,20 +279,23 @@ class _Texts:
                 (target, ast.unparse(value.args[0]), site_of_node(file, value, text.splitlines()))
             )
 
-    def _appended(self, file: str, text: str, node: ast.Call, loop: ast.stmt) -> None:
+    def _appended(
+        self, file: str, text: str, node: ast.Call, loop: ast.stmt, scope: tuple[int, int]
+    ) -> None:
         func = node.func
         if not isinstance(func, ast.Attribute) or func.attr != "append" or len(node.args) != 1:
             return
         item = node.args[0]
         if not isinstance(item, (ast.Name, ast.Attribute)):
             return
-        self._fillings[ast.unparse(func.value)] = Made(
+        made = Made(
             site_of_node(file, node, text.splitlines()),
             "append",
             f"append puts `{ast.unparse(item)}` itself there, not what it holds now",
             f"Append a copy: {ast.unparse(func)}({ast.unparse(item)}.clone()).",
             (loop.lineno, loop.end_lineno or loop.lineno),
         )
+        self._fills(file, text, node, func.value, item, scope, made)
 
 
 def _one_object(value: ast.ListComp) -> bool:

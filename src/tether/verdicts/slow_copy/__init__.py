@@ -139,6 +139,7 @@ VERDICT = Verdict(
     summary="the same ties can be had in a cheaper way; the factor is measured here",
     page=PAGE,
     check=check,
+    past="some",
     damage="cost",
     examples=(
         Example(

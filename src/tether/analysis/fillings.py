@@ -1,0 +1,184 @@
+"""The line of the program that puts tensors into a container: ``losses.append(loss)``.
+
+Python makes such a call without asking PyTorch, so only the program's text shows it. Which of
+several lines it was is judged by what was recorded: the calls inside the value that a line puts
+there must have made the tensors that are in the container.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.names import root_of, steps_in
+from tether.facts import Site
+from tether.source.syntax import Source, site_of_node, source_of
+
+_METHODS = ("append", "appendleft", "extend", "insert", "add", "setdefault", "update")
+
+
+class Line(NamedTuple):
+    """A statement or call that puts values into something."""
+
+    source: Source
+    file: str
+    node: ast.Call | ast.stmt
+    into: ast.expr
+    values: tuple[ast.expr, ...]
+    owner: str  # the class whose body it is in
+    scope: tuple[int, int]  # first and last line of the function around it; (0, 0): none
+
+
+def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | None:
+    """Return the line that puts some tensors into the container of a name; None if several may."""
+    found = fitting(history, name, history.get(_Lines).into(_last(name)), set(tensors))
+    if len(found) != 1:
+        return None
+    line = found[0]
+    return site_of_node(line.file, line.node, line.source.lines)
+
+
+def fitting(history: History, name: str, lines: Iterable[Line], tensors: set[int]) -> list[Line]:
+    """Return the lines that may have put tensors into the container of a name, as recorded.
+
+    One, where the calls on a line made a tensor that is there.
+    """
+    known = history.get(_Lines)
+    possible: list[Line] = []
+    for line in lines:
+        made, whole = known.made_by(line)
+        if made & tensors:
+            return [line]
+        if not whole:
+            possible.append(line)
+    return _nearest(history, _of_owner(history, name, possible), tensors)
+
+
+def _last(name: str) -> str:
+    """Return the variable or attribute that a container's name ends with."""
+    steps = [step for step in steps_in(name) if not step.startswith("[")]
+    return steps[-1].lstrip(".") if steps else name
+
+
+def _of_owner(history: History, name: str, lines: list[Line]) -> list[Line]:
+    """Leave out lines that fill an attribute of another class's objects, if the class is known."""
+    inside = (f"{name}[", f"{name}.")
+    owners = {fact.owner for fact in history.trace.names if fact.name.startswith(inside)}
+    own = [one for one in lines if root_of(ast.unparse(one.into)) != "self" or one.owner in owners]
+    return own or lines
+
+
+def _nearest(history: History, lines: list[Line], tensors: set[int]) -> list[Line]:
+    """Prefer the lines of the function that makes the tensors, where there are several."""
+    made = [history.site_of(history.events[at]) for at in map(history.made_at, tensors) if at >= 0]
+    near = [
+        line
+        for line in lines
+        if any(line.file == one.file and _holds(line.scope, one) for one in made)
+    ]
+    return lines if len(lines) < 2 or not near else near
+
+
+def _holds(scope: tuple[int, int], site: Site) -> bool:
+    if scope == (0, 0):
+        return site.function == "<module>"
+    return scope[0] <= site.line <= scope[1]
+
+
+class _Lines:
+    """The lines of the program that put something somewhere, and what was made on them."""
+
+    def __init__(self, history: History) -> None:
+        self._lines: dict[str, list[Line]] = defaultdict(list)
+        for file, text in sorted(history.trace.sources.items()):
+            source = source_of(file, text)
+            if source.tree is not None:
+                for line in _lines_in(source, file, source.tree, "", (0, 0)):
+                    self._lines[_called(line.into)].append(line)
+        self._made: dict[tuple[str, int, int, int, int], set[int]] = defaultdict(set)
+        for event in history.events:
+            results = {int(one.tensor) for one in event.results}
+            self._made[history.site_of(event).position] |= results
+
+    def into(self, name: str) -> list[Line]:
+        """Return the lines that put something into what has this last name."""
+        return self._lines.get(name, [])
+
+    def made_by(self, line: Line) -> tuple[set[int], bool]:
+        """Return the tensors that the calls on a line made, and whether those are all it takes.
+
+        A variable may hold anything; a constant holds no tensor.
+        """
+        own = self._site(line, line.node)
+        if isinstance(line.node, ast.AugAssign) and own in self._made:
+            return self._made[own], True  # an operator of tensors, not of lists
+        sites = [
+            self._site(line, node)
+            for value in line.values
+            for node in _parts(value)
+            if not isinstance(node, ast.Constant)
+        ]
+        seen = [self._made[site] for site in sites if site in self._made]
+        return set().union(*seen), len(seen) == len(sites)
+
+    @staticmethod
+    def _site(line: Line, node: ast.expr | ast.stmt) -> tuple[str, int, int, int, int]:
+        return site_of_node(line.file, node, line.source.lines).position
+
+
+def _parts(value: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a value is made of: the parts of a tuple, list or dictionary, or itself."""
+    inside: list[ast.expr] = []
+    if isinstance(value, (ast.Tuple, ast.List)):
+        inside = value.elts
+    elif isinstance(value, ast.Dict):
+        inside = value.values
+    if not inside:
+        yield value
+    for part in inside:
+        yield from _parts(part)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def _lines_in(
+    source: Source, file: str, node: ast.AST, owner: str, scope: tuple[int, int]
+) -> Iterator[Line]:
+    """Yield the lines inside a node that put something somewhere."""
+    if isinstance(node, ast.ClassDef):
+        owner = node.name
+    elif isinstance(node, _FUNCTIONS):
+        scope = node.lineno, node.end_lineno or node.lineno
+    put = _put(node)
+    if put is not None:
+        yield Line(source, file, *put, owner, scope)
+    for child in ast.iter_child_nodes(node):
+        yield from _lines_in(source, file, child, owner, scope)
+
+
+def _put(node: ast.AST) -> tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, ...]] | None:
+    """Return a node that puts something somewhere, where to, and what."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in _METHODS:
+            values = (*node.args[-1:], *(one.value for one in node.keywords))
+            return node, node.func.value, values
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                return node, target.value, (node.value,)
+    elif isinstance(node, ast.AugAssign):
+        return node, node.target, (node.value,)
+    return None
+
+
+def _called(node: ast.expr) -> str:
+    """Return the last name of an expression: losses of ``self.losses[k]``."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        return _called(node.value)
+    return node.id if isinstance(node, ast.Name) else ""

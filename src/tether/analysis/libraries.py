@@ -1,0 +1,37 @@
+"""Which package's own lines made the calls that a line of the program led to."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event, Site
+
+_PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\]([^/\\\\]+)")
+
+
+class Libraries:
+    """The packages whose lines called an operation, by the program's line that led there."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._found: dict[tuple[tuple[str, int, int, int, int], str], dict[str, None]]
+        self._found = defaultdict(dict)
+        for event in history.events:
+            key = history.site_of(event).position, event.operation
+            self._found[key].setdefault(self._package(event))
+
+    def at(self, site: Site, operation: str) -> list[str]:
+        """Return the packages at a line; "" stands for the program itself, and for PyTorch.
+
+        To call PyTorch is to ask for what it does: its own lines are part of the call.
+        """
+        return list(self._found.get((site.position, operation), {"": None}))
+
+    def _package(self, event: Event) -> str:
+        if event.inner in (UNKNOWN, event.site):
+            return ""
+        inner = self._history.site(event.inner)
+        found = None if inner.user else _PACKAGE.search(inner.file)
+        return found[1] if found and found[1] != "torch" else ""

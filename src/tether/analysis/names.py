@@ -1,0 +1,35 @@
+"""What the program calls a tensor, taken apart: ``model.layers[0].weight``, ``best['b.weight']``.
+
+A key stays whole, whatever stands in it: a dot within quotes parts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+_STEP = re.compile(
+    r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]"  # a key, in quotes or not
+    r"|\.?[^.\[]+"  # a variable or an attribute
+    r"|[.\[]"  # what is no name, so that nothing is lost
+)
+
+
+def steps_in(name: str) -> list[str]:
+    """Return the steps of a name: ``best``, ``['b.weight']``; ``net``, ``.0``, ``.weight``."""
+    return _STEP.findall(name)
+
+
+def root_of(name: str) -> str:
+    """Return the variable that a name begins with."""
+    return steps_in(name)[0] if name else ""
+
+
+def holder_of(name: str) -> str:
+    """Return what a name's last step is taken from: ``net.0`` of ``net.0.weight``."""
+    return "".join(steps_in(name)[:-1])
+
+
+def paths_to(name: str) -> list[str]:
+    """Return the paths from the variable to a name: ``net``, ``net.0``, ``net.0.weight``."""
+    steps = steps_in(name)
+    return ["".join(steps[: count + 1]) for count in range(len(steps))]

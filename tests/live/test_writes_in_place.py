@@ -1,0 +1,118 @@
+"""Every call that changes the bytes of its first argument is recorded as a write to it.
+
+Whatever the version counter says: `apply_` moves none. The calls are all methods of `torch.Tensor`
+whose names end in an underscore, on small arguments; whether bytes changed is asked of PyTorch.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from tether.record.session import Session
+
+METHODS = sorted(
+    name
+    for name in dir(torch.Tensor)
+    if name.endswith("_") and not name.startswith("_") and not name.endswith("__")
+)
+OF_SHAPE = {  # nothing is written: the tensor is shown otherwise, or has another size
+    "as_strided_", "detach_", "rename_", "requires_grad_", "resize_", "resize_as_", "resize_as_sparse_",
+    "set_", "share_memory_", "sparse_resize_", "sparse_resize_and_clear_", "squeeze_", "swapaxes_",
+    "swapdims_", "t_", "transpose_", "unsqueeze_",
+}  # fmt: skip
+
+FLOATS = torch.tensor([[0.3, -1.7], [2.6, 0.9]])
+INTS = torch.tensor([[3, -2], [6, 9]])
+BOOLS = torch.tensor([[True, False], [True, True]])
+OTHER = torch.tensor([[1.5, 0.5], [2.5, 3.0]])
+PLACES = torch.tensor([[1, 0], [0, 1]])
+ARGUMENTS = [
+    (),
+    (0.4,),
+    (2,),
+    (0.25, 0.5),
+    (OTHER,),
+    (INTS + 1,),
+    (~BOOLS,),
+    (OTHER, 0.5),
+    (OTHER, OTHER),
+    (OTHER, OTHER, 0.5),
+    (torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0])),
+    (BOOLS, 7.0),
+    (BOOLS, OTHER),
+    (0, torch.tensor([0]), OTHER[:1]),
+    (0, torch.tensor([0]), 5.0),
+    (0, torch.tensor([0]), OTHER[:1], "prod"),
+    (0, PLACES, OTHER),
+    (0, PLACES, OTHER, "sum"),
+    (PLACES, OTHER),
+    ((torch.tensor([0]),), torch.tensor([9.0, 8.0])),
+    (1, 0, 0.1),
+    (lambda one: one + 1,),
+    (OTHER, lambda one, two: one + two),
+    (OTHER, OTHER, lambda one, two, three: one + two + three),
+    (torch.ones(3, 2, 4), torch.ones(3, 4, 2)),
+    (OTHER, torch.tensor([1.0, 2.0])),
+]
+SELVES = [
+    FLOATS,
+    FLOATS.abs() / 3 + 0.01,
+    INTS,
+    BOOLS,
+    torch.tensor([0.3, 0.7]),
+    torch.full((3, 2, 2), 0.5),
+    FLOATS.double(),
+    torch.complex(FLOATS, OTHER),
+    torch.tensor([float("inf"), 1.0]),
+]
+
+
+def _changing(name: str):
+    """Find arguments with which a method changes its tensor."""
+    for own, given in itertools.product(SELVES, ARGUMENTS):
+        one = own.clone()
+        try:
+            torch.manual_seed(0)
+            getattr(one, name)(*given)
+        except Exception:
+            continue
+        if one.dtype == own.dtype and one.shape == own.shape and not torch.equal(one, own):
+            return own, given
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_call_in_place_is_a_write(name) -> None:
+    found = _changing(name)
+    if name in OF_SHAPE:
+        return
+    assert found is not None, "no arguments here change anything: add some that do"
+    own, given = found
+    one = own.clone()
+    session = Session()
+    session.start()
+    try:
+        getattr(one, name)(*given)
+    finally:
+        session.mute()
+    trace = session.recorder.trace()
+    events = [event for event in trace.events if event.operation == name]
+    assert events, [event.operation for event in trace.events]
+    assert any(
+        event.reads[0].tensor in {operand.tensor for operand in event.writes} for event in events
+    )
+
+
+def test_what_writes_nothing_is_no_write() -> None:
+    """The test above can fail: a call that changes nothing has no writes."""
+    session = Session()
+    session.start()
+    try:
+        FLOATS.clone().sum()
+    finally:
+        session.mute()
+    assert all(not event.writes for event in session.recorder.trace().events)
