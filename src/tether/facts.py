@@ -484,9 +484,12 @@ class Trace:
             return True
         if not any(gap.code == "child" and gap.detail != LOADER for gap in self.gaps):
             return False
-        return not any(
-            one.operation in ("backward", "autograd.grad", "step") for one in self.events
-        )
+        return not self.trains
+
+    @property
+    def trains(self) -> bool:
+        """Whether a backward pass or an optimizer's step was recorded."""
+        return any(one.kind in ("backward", "step") for one in self.spans)
 
     def position(self, at: int) -> int:
         """Return where in `events` an event is, or the first after a moment.

@@ -20,7 +20,7 @@ from tether.source.syntax import Source, site_of_node, source_of
 _METHODS = ("append", "appendleft", "extend", "insert", "add", "setdefault", "update")
 
 
-class Line(NamedTuple):
+class Filling(NamedTuple):
     """A statement or call that puts values into something."""
 
     source: Source
@@ -41,13 +41,15 @@ def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | Non
     return site_of_node(line.file, line.node, line.source.lines)
 
 
-def fitting(history: History, name: str, lines: Iterable[Line], tensors: set[int]) -> list[Line]:
+def fitting(
+    history: History, name: str, lines: Iterable[Filling], tensors: set[int]
+) -> list[Filling]:
     """Return the lines that may have put tensors into the container of a name, as recorded.
 
     One, where the calls on a line made a tensor that is there.
     """
     known = history.get(_Lines)
-    possible: list[Line] = []
+    possible: list[Filling] = []
     for line in lines:
         made, whole = known.made_by(line)
         if made & tensors:
@@ -63,7 +65,7 @@ def _last(name: str) -> str:
     return steps[-1].lstrip(".") if steps else name
 
 
-def _of_owner(history: History, name: str, lines: list[Line]) -> list[Line]:
+def _of_owner(history: History, name: str, lines: list[Filling]) -> list[Filling]:
     """Leave out lines that fill an attribute of another class's objects, if the class is known."""
     inside = (f"{name}[", f"{name}.")
     owners = {fact.owner for fact in history.trace.names if fact.name.startswith(inside)}
@@ -71,7 +73,7 @@ def _of_owner(history: History, name: str, lines: list[Line]) -> list[Line]:
     return own or lines
 
 
-def _nearest(history: History, lines: list[Line], tensors: set[int]) -> list[Line]:
+def _nearest(history: History, lines: list[Filling], tensors: set[int]) -> list[Filling]:
     """Prefer the lines of the function that makes the tensors, where there are several."""
     made = [history.site_of(history.events[at]) for at in map(history.made_at, tensors) if at >= 0]
     near = [
@@ -92,7 +94,7 @@ class _Lines:
     """The lines of the program that put something somewhere, and what was made on them."""
 
     def __init__(self, history: History) -> None:
-        self._lines: dict[str, list[Line]] = defaultdict(list)
+        self._lines: dict[str, list[Filling]] = defaultdict(list)
         for file, text in sorted(history.trace.sources.items()):
             source = source_of(file, text)
             if source.tree is not None:
@@ -103,11 +105,11 @@ class _Lines:
             results = {int(one.tensor) for one in event.results}
             self._made[history.site_of(event).position] |= results
 
-    def into(self, name: str) -> list[Line]:
+    def into(self, name: str) -> list[Filling]:
         """Return the lines that put something into what has this last name."""
         return self._lines.get(name, [])
 
-    def made_by(self, line: Line) -> tuple[set[int], bool]:
+    def made_by(self, line: Filling) -> tuple[set[int], bool]:
         """Return the tensors that the calls on a line made, and whether those are all it takes.
 
         A variable may hold anything; a constant holds no tensor.
@@ -125,7 +127,7 @@ class _Lines:
         return set().union(*seen), len(seen) == len(sites)
 
     @staticmethod
-    def _site(line: Line, node: ast.expr | ast.stmt) -> tuple[str, int, int, int, int]:
+    def _site(line: Filling, node: ast.expr | ast.stmt) -> tuple[str, int, int, int, int]:
         return site_of_node(line.file, node, line.source.lines).position
 
 
@@ -147,7 +149,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 def _lines_in(
     source: Source, file: str, node: ast.AST, owner: str, scope: tuple[int, int]
-) -> Iterator[Line]:
+) -> Iterator[Filling]:
     """Yield the lines inside a node that put something somewhere."""
     if isinstance(node, ast.ClassDef):
         owner = node.name
@@ -155,7 +157,7 @@ def _lines_in(
         scope = node.lineno, node.end_lineno or node.lineno
     put = _put(node)
     if put is not None:
-        yield Line(source, file, *put, owner, scope)
+        yield Filling(source, file, *put, owner, scope)
     for child in ast.iter_child_nodes(node):
         yield from _lines_in(source, file, child, owner, scope)
 

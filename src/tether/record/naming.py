@@ -40,7 +40,7 @@ _LEAVES = (
 _CONTAINERS = (dict, list, tuple, collections.deque)
 
 
-class Place(NamedTuple):
+class Reached(NamedTuple):
     """A thing that a search has come to, and how it got there."""
 
     path: str
@@ -78,8 +78,8 @@ class Naming:
         """Name every known tensor that can be reached from the variables in `roots`."""
         began = time.perf_counter()
         seen: dict[int, int] = {}
-        queue = collections.deque(Place(name, value, 0, True, True, "") for name, value in roots)
-        later: collections.deque[Place] = collections.deque()
+        queue = collections.deque(Reached(name, value, 0, True, True, "") for name, value in roots)
+        later: collections.deque[Reached] = collections.deque()
         for _ in range(VISITS):
             if not queue and not later:
                 break
@@ -98,7 +98,7 @@ class Naming:
                 (later if issubclass(kind, _CONTAINERS) else queue).extend(inside)
         self._spent += time.perf_counter() - began
 
-    def _inside(self, place: Place, kind: type, *, again: bool) -> Iterator[Place]:
+    def _inside(self, place: Reached, kind: type, *, again: bool) -> Iterator[Reached]:
         """Yield the things inside one; the parameters and buffers of a module are named at once.
 
         A module that was come to before has other names by this path, and so have its parts.
@@ -114,12 +114,12 @@ class Naming:
             for table, lists in ((value._parameters, listed), (value._buffers, False)):
                 for part, tensor in table.items():
                     if tensor is not None:
-                        at = Place(f"{path}.{part}", tensor, depth, users, lists, owner)
+                        at = Reached(f"{path}.{part}", tensor, depth, users, lists, owner)
                         self._found(at, path, number)
             for part_path, part in _modules(path, value):
-                yield Place(part_path, part, depth + 1, users, listed, owner)
+                yield Reached(part_path, part, depth + 1, users, listed, owner)
         for part_path, part in () if again else _parts(path, value):
-            yield Place(part_path, part, depth + 1, users, listed and not module, owner)
+            yield Reached(part_path, part, depth + 1, users, listed and not module, owner)
 
     def _number(self, module: torch.nn.Module) -> int:
         """Return the number of a module object: an address alone may come back."""
@@ -130,7 +130,7 @@ class Naming:
         self._modules[id(module)] = weakref.ref(module), number
         return number
 
-    def _found(self, place: Place, module: str = "", holder: int = UNKNOWN) -> None:
+    def _found(self, place: Reached, module: str = "", holder: int = UNKNOWN) -> None:
         ref = self._tape.who.find(place.value)
         if ref is None:
             return  # never part of a call: nothing will be said of it

@@ -25,9 +25,6 @@ _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storag
 """Findings that say what something costs, and never why a gradient is missing."""
 
 
-_PASSES = ("backward", "autograd.grad", "step")
-
-
 def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     """Return a row for each parameter that an optimizer holds, by name.
 
@@ -35,7 +32,7 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
     where nothing stepped, after each backward pass, and for parameters no optimizer holds too.
     """
     trained = any(one.moment in ("step", "backward") for one in trace.gradients)
-    if not trained and not any(one.operation in _PASSES for one in trace.events):
+    if not trained and not trace.trains:
         return []  # nothing here trains: it may be done elsewhere, in another process
     names = shortest_names(trace)
     seen = _statuses(trace, names)

@@ -107,18 +107,15 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
     speaker = Speaker(history, site)
     tensors = tuple(dict.fromkeys(tensor for one in claims for tensor in one.tensors))
     parts = {SUBJECT: Tensors(tensors)}
-    names = [history.name_of(tensor) for tensor in tensors]
-    subject = first.subject or (names[0] if names else "")
-    aliases = [name for tensor in tensors for name in history.names_of(tensor)]
-    also = [*names, *(name for one in claims for name in one.also), *aliases]
+    names = _called(history, claims, tensors)
     return Finding(
         slug=verdict.slug,
         severity=_gravest(verdict, claims),
-        subject=subject,
+        subject=names[0],
         site=site,
         operation=first.operation,
         message=speaker.said(first.message, parts),
-        also=tuple(name for name in dict.fromkeys(also) if name != subject),
+        also=names[1:],
         evidence=_story(history, speaker, claims),
         assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
         fix=_fix(history, speaker, first, parts),
@@ -126,6 +123,15 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
         bytes=_total([one.bytes for one in claims]),
         tensors=tensors,
     )
+
+
+def _called(history: History, claims: Sequence[Claim], tensors: tuple[int, ...]) -> tuple[str, ...]:
+    """Return what the subject is called, and then all other names of it and of its kin."""
+    names = [history.name_of(tensor) for tensor in tensors]
+    subject = claims[0].subject or (names[0] if names else "")
+    given = [name for one in claims for name in one.also]
+    aliases = [name for tensor in tensors for name in history.names_of(tensor)]
+    return tuple(dict.fromkeys([subject, *names, *given, *aliases]))
 
 
 def _fix(history: History, speaker: Speaker, claim: Claim, parts: dict[str, Tensors]) -> Fix | None:
