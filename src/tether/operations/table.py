@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "text", "pickle"]
+Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "text", "pickle", "process"]
 Copies = Literal["", "clone", "cast", "move"]
 Selects = Literal["", "comparison", "index"]
 Notes = Literal[
@@ -37,6 +37,8 @@ class Operation:
     leaves: Leaves = ""  # what a tensor's values become in Python
     enters: bool = False  # makes a tensor of what may be numbers or another library's array
     mixes: bool = False  # takes a Python number beside a tensor
+    compares: bool = False  # says how two tensors differ: of one and the same, that they do not
+    blends: bool = False  # adds a second tensor to the first, in place
     carries: bool = True  # values flow on, into results or into what is written
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places

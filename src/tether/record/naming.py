@@ -77,7 +77,7 @@ class Naming:
             seen.add(id(value))
             module = issubclass(kind, torch.nn.Module)
             if not str(kind.__module__).startswith(("torch.", "builtins", "collections")):
-                users = _is_user_class(kind)
+                users = is_user_class(kind)
             if module:
                 for part, tensor in value._parameters.items():
                     if tensor is not None:
@@ -85,9 +85,9 @@ class Naming:
                 for part, tensor in value._buffers.items():
                     if tensor is not None:
                         self._found(f"{path}.{part}", tensor, value, path, users, False)
-                for part_path, part in _modules(path, value):
+                for part_path, part in modules_of(path, value):
                     queue.append((part_path, part, depth + 1, users, listed))
-            for part_path, part in _parts(path, value):
+            for part_path, part in parts_of(path, value):
                 queue.append((part_path, part, depth + 1, users, listed and not module))
         self._spent += time.perf_counter() - began
 
@@ -136,7 +136,7 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
     return found
 
 
-def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the things inside `value`, with the names a user would write for them."""
     kind = type(value)
     if issubclass(kind, dict):  # a subclass may load or compute its items: they are not asked for
@@ -158,17 +158,19 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         getattr(value, "__file__", None) or "<frozen>"
     ):
         return
-    for name, item in _attributes(value):
+    for name, item in attributes_of(value):
         yield f"{path}.{name}", item
 
 
-def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+def modules_of(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Return the modules inside a module."""
     for name, module in value._modules.items():
         if module is not None:
             yield f"{path}.{name}", module
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the attributes that an object holds itself, its slots among them."""
     hidden = issubclass(type(value), torch.nn.Module)
     try:
         own = object.__getattribute__(value, "__dict__")
@@ -191,7 +193,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
                     continue
 
 
-def _is_user_class(kind: type) -> bool:
+def is_user_class(kind: type) -> bool:
+    """Whether a class is the user's own."""
     module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
     if module is None or kind.__module__ == "__main__":
         return True
