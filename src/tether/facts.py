@@ -244,6 +244,26 @@ class Name(NamedTuple):
     holder: int = UNKNOWN  # number of that module: one object, whatever it is called
 
 
+HolderKind = Literal["variable", "attribute", "slot", "closure", "default", "cache", "state"]
+"""What holds an object: a variable of a running function, an attribute, a place in a container,
+what a function keeps (a closure, a default argument, a cache), an optimizer's state or setting."""
+
+
+class Holder(NamedTuple):
+    """One place that showed a memory right after a write to it, and how the program reaches it.
+
+    Looked for at the 1st, 2nd, 4th, 8th... write of a line.
+    """
+
+    event: EventId  # the write
+    tensor: TensorId  # the tensor object there; UNKNOWN: an array on the memory
+    name: str  # "history[2]", "self.cache"
+    kind: HolderKind
+    function: str  # whose variable the name begins with: "train", "<module>"
+    site: SiteId  # the call that this function was making
+    depth: int  # functions between it and the write; 0: the one that wrote
+
+
 class OptimizerFact(NamedTuple):
     """An optimizer and the tensors it was given."""
 
@@ -367,6 +387,7 @@ class Unseen(NamedTuple):
     before: Moment
     event: EventId  # the export (numpy, data, dlpack...) through which it can have come
     site: SiteId  # where it was noticed
+    held: bool = True  # somebody beside the tensor still had the array then
 
 
 class Raised(NamedTuple):
@@ -454,6 +475,7 @@ class Trace:
     tensors: Mapping[int, TensorFact] = field(default_factory=dict)  # by TensorId
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)

@@ -19,6 +19,10 @@ Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # gravest first
 
 
+Where = int | Site
+"""A line: the number of a site of the recording, or a site that only the text tells of."""
+
+
 # -- sentences -------------------------------------------------------------------------------------
 
 
@@ -62,13 +66,13 @@ class Tensors(NamedTuple):
 class At(NamedTuple):
     """In a sentence: a line, and its file where that is another than the finding's."""
 
-    site: int
+    site: Where
 
 
 class Code(NamedTuple):
     """In a sentence: the text of the program at a site."""
 
-    site: int
+    site: Where
 
 
 class CallOf(NamedTuple):
@@ -124,7 +128,7 @@ class Step(NamedTuple):
     """One place in the story of a claim: its role, and what happened there."""
 
     role: str  # "cut", "made", "shared", "written", "read", "used", "saved", "mode", "re-entry"
-    site: int | Site  # its number in the trace; itself, where no call was recorded at the line
+    site: Where  # its number in the trace; itself, where no call was recorded at the line
     said: Sentence
 
 
@@ -137,7 +141,7 @@ class Repair(NamedTuple):
 
     said: Sentence
     action: Action = ""
-    site: int = -1  # that the edit is made at; -1: the claim's
+    site: Where = -1  # that the edit is made at; -1: the claim's
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Claim:
 
     tensors: tuple[int, ...]  # the subject first
     cause: Hashable
-    site: int  # the line to name
+    site: Where  # the line to name
     operation: str
     message: Sentence  # one or two plain sentences with the subject in them
     story: tuple[Step, ...] = ()

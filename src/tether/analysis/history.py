@@ -105,8 +105,10 @@ class History:
 
     # -- where -------------------------------------------------------------------------------
 
-    def site(self, number: int) -> Site:
-        """Return a site by its number."""
+    def site(self, number: int | Site) -> Site:
+        """Return a site by its number; one that only the text tells of has none, and is itself."""
+        if isinstance(number, Site):
+            return number
         return self.trace.sites[number] if number >= 0 else _NOWHERE
 
     def site_of(self, event: Event) -> Site:
@@ -182,11 +184,23 @@ class History:
         target = self.site_of(self.events[position]).target if position >= 0 else ""
         return "" if "," in target else target
 
+    def held_by(self, tensor: int) -> str:
+        """Return the first name by which a function reached a tensor as it was written, or ""."""
+        return self._held_names.get(tensor, "")
+
+    @cached_property
+    def _held_names(self) -> dict[int, str]:
+        held: dict[int, str] = {}
+        for fact in self.trace.holders:
+            if fact.kind in ("variable", "attribute", "slot"):
+                held.setdefault(fact.tensor, fact.name)
+        return held
+
     def _described(self, tensor: int) -> str:
         position = self.made_at(tensor)
         if position == UNKNOWN:
             return f"tensor {tensor}"
-        target = self.target_of(tensor)
+        target = self.target_of(tensor) or self.held_by(tensor)
         if target:
             return target
         site = self.site_of(self.events[position])

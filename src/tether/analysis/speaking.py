@@ -19,6 +19,7 @@ from tether.finding import (
     Sentence,
     Tensor,
     Tensors,
+    Where,
 )
 from tether.operations.table import shown
 
@@ -74,7 +75,7 @@ class Speaker:
         """Return what a tensor is called: its name, the text that makes it, or where that is."""
         history = self._history
         names = history.names_of(tensor)
-        target = history.target_of(tensor)
+        target = history.target_of(tensor) or history.held_by(tensor)
         if names or target:
             return Segment(f"`{names[0] if names else target}`", "name")
         position = history.made_at(tensor)
@@ -92,7 +93,7 @@ class Speaker:
             return found
         return [found[0], Segment(f" and {len(found) - 1:,} more")]
 
-    def _line(self, site: int) -> str:
+    def _line(self, site: Where) -> str:
         place = self._history.site(site)
         if not place.line:
             return "an unknown line"

@@ -49,6 +49,7 @@ ROWS: dict[str, Row] = _joined(
     _each("__dlpack__ to_dlpack", leaves="capsule"),
     _each("__repr__ __str__ __format__", leaves="text"),
     _each("__reduce_ex__", leaves="pickle"),
+    _each("put", leaves="process", shown="a queue"),
     _each("tensor as_tensor asarray from_numpy frombuffer from_dlpack scalar_tensor", enters=True),
     _each(
         "Tensor FloatTensor DoubleTensor HalfTensor BFloat16Tensor BoolTensor LongTensor IntTensor"
@@ -56,6 +57,12 @@ ROWS: dict[str, Row] = _joined(
         enters=True,
     ),
     _each("new_tensor", enters=True, mixes=True),
+    _each(
+        "sub subtract rsub dist allclose equal isclose mse_loss l1_loss smooth_l1_loss huber_loss"
+        " cdist pairwise_distance cosine_similarity kl_div",
+        compares=True,
+    ),
+    _each("add_ sub_ lerp_ addcmul_ addcdiv_", blends=True),
     _each(
         "add sub subtract rsub mul multiply div divide true_divide pow float_power lerp add_ sub_"
         " mul_ div_ pow_ full full_like new_full fill fill_ masked_fill masked_fill_ __setitem__",

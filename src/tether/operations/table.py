@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-Leaves = Literal["", "number", "numbers", "array", "capsule", "truth", "answer", "text", "pickle"]
+Leaves = Literal[
+    "", "number", "numbers", "array", "capsule", "truth", "answer", "text", "pickle", "process"
+]  # fmt: skip
 Copies = Literal["", "clone", "cast", "move"]
 Selects = Literal["", "comparison", "index"]
 Notes = Literal[
@@ -39,6 +41,8 @@ class Operation:
     enters: bool = False  # makes a tensor of what may be numbers or another library's array
     mixes: bool = False  # takes a Python number beside a tensor
     same: bool = False  # gives the values it was given, as a reader sees them
+    compares: bool = False  # says how two tensors differ: of one and the same, that they do not
+    blends: bool = False  # adds a second tensor to the first, in place
     carries: bool = True  # values flow on, into results or into what is written
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places

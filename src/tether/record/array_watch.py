@@ -11,12 +11,15 @@ most `LIMIT` bytes a comparison, and for at most `SHARE` of the time since the r
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 import weakref
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
@@ -27,12 +30,13 @@ from tether.record.tape import Snapshot, Tape
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
 SHARE = 0.02  # of the run's time that comparing may take
 ENTERED = 256  # storages on memory that NumPy owns, watched at a time
+_ALONE = 3  # references to an array that only its tensor has: the tensor's, and the two that ask
 
 
 class _Watch:
     """An exported storage, with the sum of its bytes."""
 
-    __slots__ = ("entered", "event", "holders", "seen", "storage", "sum", "tensor")
+    __slots__ = ("entered", "event", "holders", "owner", "seen", "storage", "sum", "tensor")
 
     def __init__(self, storage: int, event: int) -> None:
         self.storage = storage
@@ -42,6 +46,12 @@ class _Watch:
         self.holders = 0
         self.entered = False  # the memory is an array's, from before the tensor
         self.tensor: weakref.ref[Any] | None = None
+        self.owner: weakref.ref[Any] | None = None  # the array, where it takes weak references
+
+    def is_held(self) -> bool:
+        """Whether anybody but the tensor still has the array."""
+        array = self.owner() if self.owner is not None else None
+        return array is None or sys.getrefcount(array) > _ALONE
 
 
 class ArrayWatch:
@@ -53,6 +63,7 @@ class ArrayWatch:
         self.facts: list[Unseen] = []
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
+        self._buffers: dict[int, list[int]] = {}  # id of a buffer -> its number, storages on it
         self._next_memory = 0
         self._entered = 0
         self._spent = 0.0
@@ -120,6 +131,8 @@ class ArrayWatch:
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
             return
         root, tensor = _root(data)
+        if tensor is None and _address(root) is None:
+            root = _buffer(root)
         who = self._tape.who
         # The array's base may be another tensor object on the memory that was exported.
         origin = who.storage_of(tensor) if tensor is not None else None
@@ -152,11 +165,11 @@ class ArrayWatch:
         """Give a tensor's storage the number of the memory of the array that it lies on."""
         distance = _distance(root, result, getattr(root, "nbytes", 0))
         if distance is not None:
-            storage.memory = self._memory_of(root)
+            storage.memory = self._memory_of(root, result)
             storage.start = distance
-            self._watch_entered(event, storage.serial, result)
+            self._watch_entered(event, storage.serial, result, root)
 
-    def _watch_entered(self, event: int, serial: int, tensor: torch.Tensor) -> None:
+    def _watch_entered(self, event: int, serial: int, tensor: torch.Tensor, root: Any) -> None:
         """Watch memory that the array's owner can write as long as the tensor lives."""
         memory = tensor.untyped_storage()
         if serial in self.watched or memory.nbytes() > LIMIT:
@@ -168,6 +181,8 @@ class ArrayWatch:
         watch = self.watched[serial] = _Watch(serial, event)
         watch.holders = 1
         watch.entered = True
+        with contextlib.suppress(TypeError):
+            watch.owner = weakref.ref(root)
         watch.tensor = weakref.ref(memory, self._gone(serial))
         watch.sum = self._sum(memory)
 
@@ -176,7 +191,9 @@ class ArrayWatch:
         self._next_memory += 1
         return self._next_memory - 1
 
-    def _memory_of(self, root: Any) -> int:
+    def _memory_of(self, root: Any, tensor: torch.Tensor) -> int:
+        if isinstance(root, _Buffer):
+            return self._memory_of_buffer(root.owner, tensor)
         known = self._memories.get(id(root))
         if known is None:
             known = self._memories[id(root)] = self.new_memory()
@@ -185,6 +202,23 @@ class ArrayWatch:
             except TypeError:
                 del self._memories[id(root)]
         return known
+
+    def _memory_of_buffer(self, owner: int, tensor: torch.Tensor) -> int:
+        """Return the number of memory whose owner takes no weak reference.
+
+        The tensors on it keep the owner, so that its id is its own as long as one of them lives.
+        """
+        entry = self._buffers.setdefault(owner, [self.new_memory(), 0])
+        entry[1] += 1
+        weakref.finalize(tensor.untyped_storage(), self._left_buffer, owner).atexit = False
+        return entry[0]
+
+    def _left_buffer(self, owner: int) -> None:
+        entry = self._buffers.get(owner)
+        if entry is not None:
+            entry[1] -= 1
+            if entry[1] <= 0:
+                del self._buffers[owner]
 
     # -- silent writes -----------------------------------------------------------------------
 
@@ -218,14 +252,19 @@ class ArrayWatch:
             return
         found = self._sum(storage)
         if found != watch.sum:
-            self._found(watch.storage, watch.seen, now, watch.event, site)
+            self._found(watch.storage, watch.seen, now, watch.event, site, held=watch.is_held())
         watch.sum = found
         watch.seen = now
 
-    def _found(self, storage: int, after: int, before: int, export: int, site: int) -> None:
+    def _found(
+        self, storage: int, after: int, before: int, export: int, site: int, *, held: bool = True
+    ) -> None:
         self.facts.append(
-            Unseen(StorageId(storage), Moment(after), Moment(before), EventId(export), SiteId(site))
-        )
+            Unseen(
+                StorageId(storage), Moment(after), Moment(before), EventId(export), SiteId(site),
+                held,
+            )
+        )  # fmt: skip
 
     def array_facts(self) -> list[ArrayFact]:
         """Return the lives of the arrays handed out, in the order of their exports."""
@@ -277,6 +316,29 @@ class ArrayWatch:
             total = zlib.crc32(memory_at(storage.data_ptr(), size))
         self._spent += time.perf_counter() - began
         return total
+
+
+class _Buffer:
+    """Memory of an object that is no array: a bytearray, a mapped file, an `array.array`."""
+
+    def __init__(self, owner: int, address: int, nbytes: int) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"data": (address, False)}
+        self.nbytes = nbytes
+
+
+def _buffer(data: Any) -> Any:
+    """Return where the memory of a buffer lies; `data` itself where it is none."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        return data
+    with view:
+        array = np.frombuffer(view, np.uint8)
+        address = int(array.__array_interface__["data"][0])
+        found = _Buffer(id(view.obj), address, view.nbytes)
+        del array
+    return found
 
 
 def _root(data: Any) -> tuple[Any, torch.Tensor | None]:

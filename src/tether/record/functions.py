@@ -59,8 +59,8 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "apart", "aside", "changes_identity", "enters", "exits", "foreign", "name", "number",
-        "originals", "plain", "silent", "special", "switches", "writes",
+        "apart", "aside", "changes_identity", "enters", "exits", "fills", "foreign", "name",
+        "number", "originals", "plain", "silent", "special", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -75,6 +75,7 @@ class Function:
         self.enters = row.enters
         self.apart = row.own_counter  # on known memory, with a version counter of its own
         self.changes_identity = row.retypes
+        self.fills = row.overwrites and not row.copies  # with what no tensor of the program's held
         self.switches = row.notes == "mode"
         self.special = _SPECIALS.get(row.notes)
         self.writes = _writes(row)

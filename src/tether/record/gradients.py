@@ -16,7 +16,7 @@ import torch
 
 from tether.facts import UNKNOWN, Gradients, GradientStatus, Moment, OptimizerId, SiteId, TensorId
 from tether.record.contents import is_zero
-from tether.record.identity import TensorRef, is_leaf
+from tether.record.identity import TensorRef, is_leaf, version_of
 from tether.record.tape import Tape
 
 gradient_of: Callable[[torch.Tensor], torch.Tensor | None] = vars(torch._C.TensorBase)[
@@ -105,6 +105,18 @@ class GradientLog:
                 others[TensorId(serial)] = "unchecked"
         status = self._statuses(mine, "backward", look=look)
         self._add("backward", site, UNKNOWN, {**status, **others})
+
+    def written(self) -> list[torch.Tensor]:
+        """Return the gradients that the program has met and that were added to in place since."""
+        known, found = self._tape.who.tensors, list[torch.Tensor]()
+        for serial, leaf in self.leaves():
+            gradient = gradient_of(leaf) if self.safe(serial) else None
+            ref = known.get(id(gradient))
+            if ref is None or ref() is not gradient:
+                continue
+            if gradient is not None and version_of(gradient) != ref.snapshot[2]:
+                found.append(gradient)
+        return found
 
     def after_grad(
         self,

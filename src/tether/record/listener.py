@@ -26,6 +26,7 @@ from tether.record.array_watch import ArrayWatch
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
 from tether.record.graph import GraphLog, count_nodes
+from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.open_steps import leave_stale_steps
 from tether.record.plain import items_of
@@ -96,6 +97,7 @@ class Ear(Protocol):
     arrays: ArrayWatch
     graph: GraphLog
     altered: AlteredLog
+    holders: HolderLog
 
 
 class Listener(TorchFunctionMode):
@@ -117,6 +119,7 @@ class Listener(TorchFunctionMode):
         self._kinds = recorder.graph.kinds
         self._categories = self.who.categories
         self._refs = self.who.tensors
+        self._holders = recorder.holders
 
     def __torch_function__(
         self,
@@ -267,6 +270,9 @@ class Listener(TorchFunctionMode):
                         log.count = index + 1
                         if index >= log.full:
                             log.attend()
+                        if written is not None and (site == inner or not what.fills):
+                            least = 2 if site == inner else 1
+                            self._holders.wrote((written,), index, site, least=least)
                         return result
             with _without_subclasses():  # a user's subclass must not hear the recorder look
                 found = Call(args, kwargs, result, tensors, site, kind, nodes)
@@ -350,9 +356,24 @@ class Listener(TorchFunctionMode):
             ),
             [one[5] for one in (*reads, *results, *writes)],
         )  # fmt: skip
-        if writes and self.arrays.watched:
-            self.arrays.wrote(writes)
+        if writes:
+            self._wrote(what, index, (site, inner), call, writes)
         self._follow_arrays(what, index, call)
+
+    def _wrote(
+        self, what: Function, index: int, place: tuple[int, int], call: Call,
+        writes: tuple[Snapshot, ...],
+    ) -> None:  # fmt: skip
+        """Tell those who follow arrays and places of what a call wrote."""
+        if self.arrays.watched:
+            self.arrays.wrote(writes)
+        site, inner = place
+        if site == inner or not what.fills:
+            serials = {one[0] for one in writes}
+            tensors = [*call.tensors, *call.unversioned]
+            written = [one for one in tensors if self.who.serial(one) in serials]
+            least = 2 if site == inner else 1  # a library's own names are not looked at
+            self._holders.wrote(written, index, site, least=least)
 
     def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
         """Follow memory that leaves for an array, or comes in from one."""

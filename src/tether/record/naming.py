@@ -106,7 +106,7 @@ class Naming:
         path, value, depth, users, listed, owner = place
         module = issubclass(kind, torch.nn.Module)
         if not str(kind.__module__).startswith(("torch.", "builtins", "collections")):
-            users = _is_user_class(kind)
+            users = is_user_class(kind)
         if not issubclass(kind, (*_CONTAINERS, types.ModuleType)):
             owner = kind.__name__
         if module:
@@ -116,9 +116,9 @@ class Naming:
                     if tensor is not None:
                         at = Reached(f"{path}.{part}", tensor, depth, users, lists, owner)
                         self._found(at, path, number)
-            for part_path, part in _modules(path, value):
+            for part_path, part in modules_of(path, value):
                 yield Reached(part_path, part, depth + 1, users, listed, owner)
-        for part_path, part in () if again else _parts(path, value):
+        for part_path, part in () if again else parts_of(path, value):
             yield Reached(part_path, part, depth + 1, users, listed and not module, owner)
 
     def _number(self, module: torch.nn.Module) -> int:
@@ -167,7 +167,7 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
     return of_the_user(found)
 
 
-def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the things inside `value`, with the names a user would write for them."""
     kind = type(value)
     if issubclass(kind, dict):  # a subclass may load or compute its items: they are not asked for
@@ -181,7 +181,7 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         for number, item in enumerate(items_of(value)[:VISITS]):
             yield f"{path}{_place(number, item, fields)}", item
     elif not issubclass(kind, types.ModuleType) or _is_users(value):
-        for name, item in _attributes(value):
+        for name, item in attributes_of(value):
             yield f"{path}.{name}", item
 
 
@@ -197,13 +197,15 @@ def _is_users(module: types.ModuleType) -> bool:
     return is_user_file(getattr(module, "__file__", None) or "<frozen>")
 
 
-def _modules(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+def modules_of(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Return the modules inside a module."""
     for name, module in value._modules.items():
         if module is not None:
             yield f"{path}.{name}", module
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the attributes that an object holds itself, its slots among them."""
     module = issubclass(type(value), torch.nn.Module)
     hidden = ("_parameters", "_buffers", "_modules") if module else ()
     try:
@@ -232,10 +234,11 @@ def _is_of_users(kind: type, around: bool) -> bool:
     """Whether a class is the user's; of PyTorch's and Python's, what holds the object counts."""
     if str(kind.__module__).startswith(("torch.", "builtins", "collections")):
         return around
-    return _is_user_class(kind)
+    return is_user_class(kind)
 
 
-def _is_user_class(kind: type) -> bool:
+def is_user_class(kind: type) -> bool:
+    """Whether a class is the user's own."""
     module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
     if module is None or kind.__module__ == "__main__":
         return True

@@ -16,6 +16,7 @@ from tether.record.autosave import Autosave
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
+from tether.record.holders import HolderLog
 from tether.record.listener import Functions
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
@@ -59,6 +60,7 @@ class Recorder:
         self.gradients = GradientLog(self.tape)
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
+        self.holders = HolderLog(self.tape)
         self.movement = MovementLog(self.tape)
         self.followed: list[Followed] = []
         self.naming = Naming(self.tape)
@@ -127,6 +129,7 @@ class Recorder:
             "walks": list(self.graph.walks),
             "altered": list(self.altered.facts),
             "names": list(self.naming.facts.values()),
+            "holders": list(self.holders.facts),
             "optimizers": list(tape.optimizers),
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),

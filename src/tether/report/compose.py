@@ -30,6 +30,7 @@ from tether.report.document import (
 from tether.report.filters import Selection, shown_line, shown_path
 from tether.report.gaps import gap_rows
 from tether.report.gradients import Gradient
+from tether.report.ties import Row, block, rows
 from tether.source.edits import apply
 from tether.source.syntax import source_of
 
@@ -70,6 +71,12 @@ class Findings:
         """The trace, indexed: once for all parts of a report."""
         return History(self.trace)
 
+    @cached_property
+    def ties(self) -> list[Row]:
+        """The ties that acted, what a person looks for first."""
+        selection = self.selection or Selection(self.trace.folder)
+        return rows(self.history, selection, self.findings)
+
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings with those of several ranks that say the same made one, counts added."""
@@ -101,7 +108,7 @@ def build(about: Findings) -> Document:
     """Return the whole report."""
     name = " ".join(about.trace.program) or "recording"
     document = Document(f"tether: {name}", [Heading(f"tether: {name}", 1)])
-    for part in (_summary, _verdicts, _gradients, _copies, _gaps):
+    for part in (_summary, _verdicts, _ties, _gradients, _copies, _gaps):
         document.blocks += part(about)
     return document
 
@@ -206,6 +213,10 @@ def _facts(finding: Finding) -> Iterator[str]:
         yield bytes_text(finding.bytes)
     if finding.proven:
         yield "proven"
+
+
+def _ties(about: Findings) -> list[Block]:
+    return block(about.ties, about.trace.folder)
 
 
 def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:

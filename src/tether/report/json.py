@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -15,6 +16,7 @@ from tether.finding import Finding
 from tether.report.compose import Findings
 from tether.report.filters import shown_path
 from tether.report.gaps import gap_rows
+from tether.report.ties import values
 
 SCHEMA = 1
 
@@ -56,6 +58,7 @@ def to_json(about: Findings) -> dict[str, Any]:
             for row in about.copies
         ],
         "memory": {"peak_bytes": memory.peak, "lines": memory_lines(memory, folder)},
+        "ties": [values(row, partial(site_values, folder=folder)) for row in about.ties],
         "gaps": [
             {"code": row.code, "reason": row.reason, "count": row.times} for row in gap_rows(trace)
         ],

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
-from tether.facts import Event, Operand, Trace
+from tether.facts import Event, Operand, Site, Trace
 from tether.operations import rule_for, say
 from tether.operations.table import shown
 from tether.report.compose import Findings, counted, excerpt, finding_block
 from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
 from tether.report.gradients import shortest_names
 from tether.report.text import render
+from tether.report.ties import of_name
 from tether.report.why_shared import downward, upward
 
 MANY_LINKS = 12
@@ -45,6 +47,7 @@ def why(name: str, about: Findings) -> Answer:
         if tensors & set(one.tensors) or full in (one.subject, *one.also)
     ]
     document.blocks += (finding_block(n + 1, about.findings[n], about) for n in numbers)
+    document.blocks += of_name(full, tensors, about.ties, partial(_at, about))
     document.blocks += _gradient(full, about)
     document.blocks += upward(tensors, about)
     document.blocks += downward(tensors, about)
@@ -53,6 +56,10 @@ def why(name: str, about: Findings) -> Answer:
         text = "Its name was seen, and no call of the recording touched it."
         document.blocks.append(Paragraph((Phrase(text),)))
     return Answer(document)
+
+
+def _at(about: Findings, site: Site, role: str) -> Excerpt:
+    return excerpt(site, role, about)
 
 
 def _named(name: str, about: Findings) -> tuple[str, set[int]]:

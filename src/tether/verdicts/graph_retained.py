@@ -28,8 +28,8 @@ Memory grows with every step until it runs out, far from the line that causes it
 
 ## Known problems
 After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
-still alive. What is held by a closure, a hook, a cache or a kept exception's traceback bears no
-name: it is told by the line that made it, and who holds it is not known.
+still alive. What is held by a closure, a hook, a cache, a grad_fn or a kept exception's traceback
+bears no name: it is told by the line that made it, and who holds it is not known.
 
 ## Example
 ```python
@@ -321,8 +321,8 @@ def _nameless(history: History, told: set[int]) -> Iterator[Finding]:
     A closure, a hook's closure or an exception's traceback holds it then. What a graph holds lives
     as well: only tensors that lie in no other's graph count, and none in the graph of one told.
     """
-    if not history.backwards:
-        return
+    if not history.backwards and history.trace.outcome != "finished":
+        return  # the traceback of what ended it holds all that was being worked on
     # A variable holds one tensor at a time: the latest that bore its name.
     latest = {fact.name: fact.tensor for fact in sorted(history.trace.names, key=lambda n: n.at)}
     held = {*latest.values(), *told}
@@ -344,7 +344,7 @@ def _nameless(history: History, told: set[int]) -> Iterator[Finding]:
         if at not in within and history.inside(history.events[at], "backward", "function") < 0:
             groups[history.events[at].site].append(at)
     for places in groups.values():
-        steps = _steps(history, places)
+        steps = _steps(history, places) if history.backwards else _apart(history, places)
         if steps >= LEAST:
             yield _held(history, [alive[at] for at in places], places, steps)
 
@@ -361,9 +361,10 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
         site=site,
         operation=event.operation,
         message=(
-            f"`{name}` of {steps} steps is still alive with its graphs, {_size(nbytes)} or"
-            f" {_size(nbytes // steps)} more at each step, and no variable holds it: a closure, a"
-            " hook, a cache or the traceback of an exception that is kept does."
+            f"`{name}` of {steps} {'steps' if history.backwards else 'calls'} is still alive with"
+            f" its graphs, {_size(nbytes)} or {_size(nbytes // steps)} more each time, and no"
+            " variable holds the tensor itself: a closure, a hook, a cache, a grad_fn or the"
+            " traceback of an exception that is kept does."
         ),
         evidence=(evidence(history, "made", event, f"`{name}` is made with its graph here"),),
         fix=Fix(

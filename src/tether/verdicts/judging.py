@@ -9,7 +9,7 @@ from tether.analysis.history import History
 from tether.analysis.libraries import Libraries
 from tether.analysis.speaking import Speaker
 from tether.analysis.surroundings import Surroundings
-from tether.facts import Site
+from tether.facts import UNKNOWN
 from tether.finding import (
     SEVERITIES,
     SUBJECT,
@@ -138,7 +138,7 @@ def _fix(history: History, speaker: Speaker, claim: Claim, parts: dict[str, Tens
     repair = claim.repair
     if repair is None:
         return None
-    site = history.site(repair.site) if repair.site >= 0 else None
+    site = history.site(repair.site) if repair.site != UNKNOWN else None
     return Fix(speaker.said(repair.said, parts), action=repair.action, site=site)
 
 
@@ -149,14 +149,10 @@ MOST = 12
 def _story(history: History, speaker: Speaker, claims: Sequence[Claim]) -> tuple[Evidence, ...]:
     steps = [step for one in claims for step in one.story]
     found = dict.fromkeys(
-        Evidence(step.role, _place(history, step.site), speaker.said(step.said)) for step in steps
+        Evidence(step.role, history.site(step.site), speaker.said(step.said)) for step in steps
     )
     first = len(claims[0].story)
     return tuple(found)[: max(first, MOST)]
-
-
-def _place(history: History, site: int | Site) -> Site:
-    return site if isinstance(site, Site) else history.site(site)
 
 
 def _gravest(verdict: Verdict, claims: Sequence[Claim]) -> Severity:

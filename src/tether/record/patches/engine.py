@@ -96,11 +96,14 @@ class _Pass:
             followed = None if self.trail is None else self.trail.ended()
             if recorder.memory is not None:
                 recorder.memory.backward_ended(self.place[0])
+            written = recorder.gradients.written() if self.name == "backward" else []
             index = listener.note(
-                self.name, self.place, results=self.results, flags=self.flags,
+                self.name, self.place, results=self.results, writes=written, flags=self.flags,
                 losses=len(self.losses), snapshots=self.reads,
             )  # fmt: skip
             recorder.tape.close_span(self.span, index)
+            if written:
+                recorder.holders.wrote(written, index, self.place[0], least=1)
             self._walked(index)
             if followed is not None:
                 stops, zeroed = followed

@@ -33,10 +33,10 @@ from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
 from tether.record.movement import Sums
 from tether.record.open_steps import leave_stale_steps, stepping
-from tether.record.patches.replacing import Original, Replacements
+from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.recorder import Recorder
 from tether.record.sites import here
-from tether.record.tape import NOWHERE
+from tether.record.tape import NOWHERE, Tape
 
 __tracebackhide__ = True
 
@@ -62,6 +62,8 @@ class Optimizers:
         replace(LRScheduler, "__init__", self._schedules)
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
+        for name in ("state_dict", "load_state_dict"):
+            replace(Optimizer, name, self._replacements.telling(_state_of(name)))
         for owner, name in _internals():
             replace(owner, name, functools.partial(unheard, self._replacements))
 
@@ -162,7 +164,12 @@ class Optimizers:
                 result = original(owner, *args, **kwargs)
             with muted(listener):
                 cleared = bool(args[0]) if args else bool(kwargs.get("set_to_none", True))
-                listener.note("zero_grad", place, filled, flags=NONE if cleared else 0)
+                written = [] if cleared else self._recorder.gradients.written()
+                event = listener.note(
+                    "zero_grad", place, filled, writes=written, flags=NONE if cleared else 0
+                )
+                if written:
+                    self._recorder.holders.wrote(written, event, place[0], least=1)
             return result
 
         return zero_grad
@@ -220,8 +227,10 @@ class Optimizers:
             step = self._steps.pop(span)
             step.finished(place[0])
             kind = type(optimizer).__name__
-            event = listener.note("step", place, writes=step.written(), detail=kind)
+            written = [*step.written(), *_state_written(tape, optimizer)]
+            event = listener.note("step", place, writes=written, detail=kind)
             tape.close_span(span, event)
+            recorder.holders.stepped(written, event, place[0])
             recorder.arrays.wrote_any()
             if recorder.memory is not None:
                 recorder.memory.after_step(place[0], optimizer)
@@ -324,6 +333,34 @@ def _with_closure(step: _Step, args: Any, kwargs: Any) -> Any:
     if place:
         return (*args[:1], heard, *args[2:]), kwargs
     return args, {**kwargs, "closure": heard}
+
+
+def _state_of(name: str) -> Tell:
+    """Tell of a call that hands out, or takes in, the very tensors of an optimizer's state."""
+
+    def tell(listener: Listener, place: Any, args: tuple[Any, ...], *_: Any) -> None:
+        shown = list(_state(args[0]))
+        if shown:
+            listener.note(name, place, results=shown)
+            listener.recorder.holders.again()
+
+    return tell
+
+
+def _state(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    for state in list(optimizer.state.values()):
+        if isinstance(state, dict):
+            yield from (one for one in list(state.values()) if isinstance(one, torch.Tensor))
+
+
+def _state_written(tape: Tape, optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the tensors of an optimizer's state that the program has met, and that it wrote."""
+    known, found = tape.who.tensors, []
+    for one in _state(optimizer):
+        ref = known.get(id(one))
+        if ref is not None and version_of(one) != ref.snapshot[2]:
+            found.append(one)
+    return found
 
 
 def unheard(replacements: Replacements, original: Original, gap: str = "") -> Original:

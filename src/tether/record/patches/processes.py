@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing.connection
 import multiprocessing.process
+import multiprocessing.queues
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import torch.utils.data
 
 from tether.facts import LOADER
+from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here
@@ -30,6 +33,16 @@ def install(replacements: Replacements) -> None:
     replacements.replace(subprocess.Popen, "__init__", functools.partial(_popen, replacements))
     process = multiprocessing.process.BaseProcess
     replacements.replace(process, "start", functools.partial(_start, replacements))
+    sent = replacements.telling(_sent)
+    replacements.replace(multiprocessing.queues.Queue, "put", sent)
+    replacements.replace(multiprocessing.connection.Connection, "send", sent)
+
+
+def _sent(listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any) -> None:
+    """Note tensors that went to another process, which is given their memory and no copy."""
+    tensors = listener.tensors_in(*args[1:2])
+    if tensors:
+        listener.note("put", place, tensors)
 
 
 def _popen(replacements: Replacements, original: Original) -> Original:

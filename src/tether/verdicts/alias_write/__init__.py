@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from tether.analysis.acts import Acts
 from tether.analysis.dataflow import OVERWRITES
 from tether.analysis.history import History
 from tether.analysis.shared_memory import (
@@ -19,9 +20,10 @@ from tether.analysis.shared_memory import (
 )
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import Finding, Fix
+from tether.finding import Claim, Finding, Fix
 from tether.regions import overlaps
 from tether.verdicts.alias_write.default_arguments import defaults_written
+from tether.verdicts.alias_write.kept import SILENT, kept_values
 from tether.verdicts.alias_write.numpy_views import array_wrote, followers, written_by_arrays
 from tether.verdicts.alias_write.one_object import repeated, shallow_models
 from tether.verdicts.base import Example, Expected, Verdict
@@ -34,6 +36,18 @@ Two names share one memory, since a call that looks like a copy was none. A writ
 them changed what the other one reads. The finding names the line from which they share, the line
 of the write, and the line that read the changed values.
 
+Beside names that share by a call: one tensor in several places of a container, filled at different
+times or by `[t] * n`; a cached value that its caller changed; an argument that a function changed
+and returned, where the caller goes on to read both; two places of one memory that a later call
+compares; pieces of `unfold` or `expand` that overlap; a copy onto elements it has still to read;
+one gradient assigned to several parameters; two optimizers on one state; a write into a tensor
+that is gone after its line. Where the facts leave open whether it was meant the finding is a note:
+an array that a tensor shows is written, one module stands in several places.
+
+Nothing is said of:
+
+SILENT
+
 ## Why it matters
 "Best weights" that go on changing, a replay buffer whose entries are all the last one, two towers
 that are one table: nothing raises, and the numbers look plausible.
@@ -42,8 +56,10 @@ that are one table: nothing raises, and the numbers look plausible.
 Reads of a NumPy array are not heard: one that follows a tensor is told where a line that names it
 ran after the write, and an array that was returned or passed on is not followed. One tensor at
 several places of a list (`[t] * n`, one buffer appended again and again) is found where a variable
-that is alive at the end or at a step names the list. Memory shared on purpose under one object
-(tied weights) and views used as windows are not reported.
+that is alive at a write to it, at a step or at the end names the list. By which names a memory is
+reached is looked up at the 1st, 2nd, 4th, 8th... write of a line. Every such write that another
+name shows is in the report's list of ties, also where nothing is said here. Memory shared on
+purpose under one object (tied weights) and views used as windows are not reported.
 
 ## Example
 ```python
@@ -59,7 +75,7 @@ best = copy.deepcopy(model.state_dict())   # or tether.copy(model.state_dict())
 
 ## Fix safety
 A copy needs memory and freezes the values at that line: never applied by itself.
-"""
+""".replace("SILENT", "\n".join(f"- {use}: {why}." for use, why in SILENT.items()))
 
 _NAMES = {
     "data.__get__": ".data",
@@ -80,8 +96,17 @@ class Story(NamedTuple):
     writer: int
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim | Finding]:
     """Give one finding for each place from which memory is shared, with all its readers."""
+    told: set[int] = set()
+    for finding in _by_calls(history):
+        told.update(finding.tensors)
+        yield finding
+    yield from kept_values(history, told)
+
+
+def _by_calls(history: History) -> Iterator[Finding]:
+    """Find what calls that look like a copy, definitions, arrays and the text put in one memory."""
     found = history.get(Sharing)
     told: set[int] = set()
     stories = [*_records(history, found), *_parameters(history, found)]
@@ -111,13 +136,19 @@ def _records(history: History, found: Sharing) -> Iterator[Story]:
         reads = found.reads.get(memory, ())
         if not writes or not reads:
             continue
+        written = {found.family(one.operand.tensor) for one in writes}
         for record in records:
             link = found.links[record]
-            if not _kept(history, record, link.at):
-                continue
-            story = _read_after(history, found, record, link.at, writes, reads)
-            if story is None:
+            kept = _kept(history, record, link.at)
+            story = _read_after(history, found, record, link.at, writes, reads) if kept else None
+            if (
+                story is None
+                and record in written
+                and (kept or history.get(Acts).died(record) > link.at + 3)
+            ):
                 story = _written_through(history, found, record, link.at, writes, reads)
+                if story is not None and not kept and not _passed_on(history, story):
+                    story = None
             if story is not None:
                 yield story
 
@@ -128,6 +159,12 @@ def _kept(history: History, record: int, at: int) -> bool:
     if history.names_of(record):
         return True
     return event.inner == event.site and bool(history.site_of(event).target)
+
+
+def _passed_on(history: History, story: Story) -> bool:
+    """Whether another function than the one that made a record wrote it, and not by its name."""
+    made, wrote = (history.site_of(history.events[at]) for at in (story.shared, story.write))
+    return made.function != wrote.function and not wrote.function.endswith("_")
 
 
 def _read_after(

@@ -56,8 +56,8 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[list[Change]
         read = min(history.position(fact.before), len(history.events) - 1)
         event = history.events[export]
         operand = (event.results or event.reads)[0]
-        if operand.tensor in told or fact.site == UNKNOWN:
-            continue
+        if operand.tensor in told or fact.site == UNKNOWN or not fact.held:
+            continue  # an array that nobody has any more is the tensor's own
         groups[event.site].append(Change(export, read, operand.tensor))
     for members in groups.values():
         if len({one.tensor for one in members}) == 1 and len(members) > 2:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.fillings import Line, fitting
+from tether.analysis.fillings import Filling, fitting
 from tether.analysis.history import History
 from tether.analysis.wording import evidence, place
 from tether.facts import Event, Site
@@ -189,7 +189,7 @@ class _Texts:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._fillings: dict[str, list[tuple[Line, Made]]] = defaultdict(list)
+        self._fillings: dict[str, list[tuple[Filling, Made]]] = defaultdict(list)
         self._shallow: list[tuple[str, str, Site]] = []
         for file, text in history.trace.sources.items():
             try:
@@ -226,7 +226,7 @@ class _Texts:
         self, file: str, text: str, node: ast.Call | ast.stmt, into: ast.expr, item: ast.expr,
         scope: tuple[int, int], made: Made,
     ) -> None:  # fmt: skip
-        line = Line(source_of(file, text), file, node, into, (item,), "", scope)
+        line = Filling(source_of(file, text), file, node, into, (item,), "", scope)
         self._fillings[ast.unparse(into)].append((line, made))
 
     def _assigned(self, file: str, text: str, node: ast.Assign, scope: tuple[int, int]) -> None:

@@ -1,0 +1,269 @@
+"""Ties that acted: a write through one tensor changed what another one shows.
+
+A *place* is what shows a memory and lives on: a tensor object, or an array that was handed out. A
+tie acts when a write through one place changes elements that another place shows while that one
+lives; the next read of the other place, and whether it was filled anew before, go with it. Nothing
+is judged here: `ties` puts acts in order, and the verdicts say which were not meant.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from tether.analysis.history import History
+from tether.analysis.shared_memory import Link, Sharing, Touch, unheard
+from tether.facts import UNKNOWN, Operand
+from tether.operations.table import operation
+from tether.regions import element_size, extent, may_overlap
+
+Item = TypeVar("Item")
+
+MOST_PLACES = 512
+"""Places of one memory that are compared with its writes: the first and the last ones."""
+
+MOST_WRITES = 64
+"""Writes that are looked at for one place, the first ones and the last ones of its life."""
+
+
+class Place(NamedTuple):
+    """What shows a memory, from when until when."""
+
+    tensor: int
+    first: int  # position from which it shows these elements
+    last: int  # position of the first event without it
+    shown: Operand
+    array: int = UNKNOWN  # the call that handed out an array, or sent it; -1: neither
+
+
+class Act(NamedTuple):
+    """A write that another place shows."""
+
+    place: Place
+    through: int  # the tensor that was written; UNKNOWN: an array was
+    write: int  # position; of an unseen write, of the event before which it was noticed
+    read: int  # the first read of the place after it; UNKNOWN: none was recorded
+    since: tuple[int, ...]  # the calls by which the two came to share, the latest first
+    filled: bool = False  # the place itself was written anew before it was read
+
+
+class Acts:
+    """Every act of a history between places of its own, in the order of the writes."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._found = history.get(Sharing)
+        self._died: dict[int, int] = {}
+        self.places = self._places()
+        self.all: list[Act] = sorted(self._heard(), key=lambda one: one.write)
+        self.all += self._unheard()
+
+    # -- places ------------------------------------------------------------------------------
+
+    def _places(self) -> dict[int, list[Place]]:
+        """Return the places of each memory that was written and has more than one."""
+        history, memory = self._history, self._history.flow.memory
+        written = {number for number, touches in self._found.writes.items() if touches}
+        written |= {history.flow.memory_of(one.storage) for one in history.trace.unseen}
+        now: dict[int, Place] = {}
+        found: dict[int, list[Place]] = defaultdict(list)
+        for at, event in enumerate(history.events):
+            for one in (*event.reads, *event.results, *event.writes):
+                known = now.get(one.tensor)
+                if known is not None and _same_layout(known.shown, one):
+                    continue
+                if known is not None:
+                    found[memory(known.shown)].append(known._replace(last=at))
+                now[one.tensor] = Place(one.tensor, at, self.died(one.tensor), one)
+        for place in now.values():
+            found[memory(place.shown)].append(place)
+        for place in self._arrays():
+            found[memory(place.shown)].append(place)
+        return {
+            number: sorted(places, key=lambda one: one.first)
+            for number, places in found.items()
+            if number in written and len(places) > 1
+        }
+
+    def _arrays(self) -> Iterator[Place]:
+        history = self._history
+        for fact in history.trace.arrays:
+            at = history.position(fact.event)
+            event = history.events[at] if 0 <= at < len(history.events) else None
+            if event is None or event.raised or not event.reads:
+                continue
+            gone = (
+                history.position(fact.released) if fact.released >= 0 else len(history.events) + 1
+            )
+            yield Place(event.reads[0].tensor, at, gone, event.reads[0], array=at)
+        for at, event in enumerate(history.events):
+            if event.reads and operation(event.operation).leaves == "process":
+                for one in event.reads:  # how long the other process holds it is not known
+                    yield Place(one.tensor, at, len(history.events) + 1, one, array=at)
+
+    def died(self, tensor: int) -> int:
+        """Return the position of the first event without a tensor; past the last: it lives."""
+        if tensor not in self._died:
+            fact = self._history.trace.tensors.get(tensor)
+            end = len(self._history.events) + 1
+            gone = end if fact is None or fact.died < 0 else self._history.position(fact.died)
+            self._died[tensor] = gone if gone >= 0 else end
+        return self._died[tensor]
+
+    # -- acts --------------------------------------------------------------------------------
+
+    def _heard(self) -> Iterator[Act]:
+        for number, places in self.places.items():
+            writes = self._found.writes.get(number, [])
+            if writes:
+                reads = self._reads(number)
+                times = [one.at for one in writes]
+                for place in _some(places, MOST_PLACES):
+                    yield from self._of_place(place, writes, times, reads)
+
+    def _of_place(
+        self,
+        place: Place,
+        writes: list[Touch],
+        times: list[int],
+        reads: dict[int, list[tuple[int, int]]],
+    ) -> Iterator[Act]:
+        """Yield what writes through other places did to one place."""
+        first, last = bisect_right(times, place.first), bisect_left(times, place.last)
+        own, others = [], []
+        for write in _some(writes[first:last], MOST_WRITES):
+            writer = self.writer(write)
+            if writer == place.tensor and place.array == UNKNOWN:
+                own.append(write)
+            elif reaches(self._history, write.operand, place.shown):
+                others.append((write, writer))
+        if not others:
+            return
+        seen = [] if place.array != UNKNOWN else reads.get(place.tensor, [])
+        for write, writer in others:
+            read = _next_read(seen, write.at)
+            filled = any(
+                write.at < one.at < read and operation(self._history.events[one.at].operation)
+                .overwrites for one in own
+            )  # fmt: skip
+            since = tuple(at for at in self._since(place, writer) if at < write.at)
+            alive = place.array != UNKNOWN or place.last > len(self._history.events)
+            if since and (read >= 0 or alive):
+                yield Act(place, writer, write.at, read, since, filled)
+
+    def writer(self, write: Touch) -> int:
+        """Return the tensor that a write went through; for one made in passing, what it is of."""
+        tensor: int = write.operand.tensor
+        for _ in range(64):
+            link = self._found.links.get(tensor)
+            if link is None or not self._in_passing(tensor, link.at, write.at):
+                break
+            tensor = link.source
+        return tensor
+
+    def _in_passing(self, tensor: int, made: int, at: int) -> bool:
+        """Whether a tensor was made for one call, and is gone after it."""
+        events = self._history.events
+        if self.died(tensor) > at + 3:
+            return False
+        one, other = self._history.site_of(events[made]), self._history.site_of(events[at])
+        return (one.file, one.line) == (other.file, other.line) or self.died(tensor) <= at + 1
+
+    def _since(self, place: Place, writer: int) -> tuple[int, ...]:
+        """Return the calls by which a place and a tensor came to share, the latest first."""
+        events = self._history.events
+        ways = [] if place.array == UNKNOWN else [place.array]
+        ways += [at for at in map(self.moves.get, (place.tensor, writer)) if at is not None]
+        mine, theirs = self._found.chain(place.tensor), self._found.chain(writer)
+        if place.tensor != writer:
+            ways += _down_to(mine, {one.source for one in theirs} | {writer})
+        ways += _down_to(theirs, {one.source for one in mine} | {place.tensor})
+        if not ways:
+            ways = [self._history.made_at(one) for one in (place.tensor, writer)]
+        known = {one for one in ways if one >= 0 and events[one].site >= 0}
+        return tuple(sorted(known, reverse=True))
+
+    @cached_property
+    def moves(self) -> dict[int, int]:
+        """Tensor -> the call that put the memory under it that it has now (``p.data = x``)."""
+        return {
+            event.reads[0].tensor: at
+            for at, event in enumerate(self._history.events)
+            if len(event.reads) > 1 and operation(event.operation).replaces
+        }
+
+    def _reads(self, memory: int) -> dict[int, list[tuple[int, int]]]:
+        """Return tensor -> its reads, and when the view was made through which it was read.
+
+        A read of a view is one of each tensor that the view was made of.
+        """
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for at, operand in self._found.reads.get(memory, ()):
+            if self._history.inside(self._history.events[at], "step", "backward", "hook") >= 0:
+                continue
+            tensor: int = operand.tensor
+            found[tensor].append((at, len(self._history.events)))
+            for link in self._found.chain(tensor):
+                found[link.source].append((at, link.at))
+        return found
+
+    # -- writes that no call tells of --------------------------------------------------------
+
+    def _unheard(self) -> Iterator[Act]:
+        history = self._history
+        for fact in unheard(history):
+            export = history.position(fact.event)
+            after, before = history.position(fact.after), history.position(fact.before)
+            number = history.flow.memory_of(fact.storage)
+            reads = self._reads(number) if number in self.places else {}
+            for place in self.places.get(number, ()):
+                if place.first > after or place.last < before or place.array != UNKNOWN:
+                    continue
+                read = _next_read(reads.get(place.tensor, []), before - 1)
+                since = tuple(one for one in (export,) if 0 <= one < len(history.events))
+                ways = [link.at for link in self._found.chain(place.tensor)]
+                yield Act(place, UNKNOWN, before, read, (*since, *ways[:2]))
+
+
+def _down_to(chain: list[Link], common: set[int]) -> Iterator[int]:
+    """Yield the calls of a chain, down to the one that leads to something in common."""
+    if chain and all(one.source not in common for one in chain):
+        return
+    for link in chain:
+        yield link.at
+        if link.source in common:
+            return
+
+
+def _next_read(reads: list[tuple[int, int]], write: int) -> int:
+    for at, made in reads:
+        if at > write and made > write:
+            return at
+    return UNKNOWN
+
+
+def _some(them: list[Item], most: int) -> list[Item]:
+    """Return the first and the last ones of too many."""
+    return them if len(them) <= most else [*them[: most // 2], *them[-most // 2 :]]
+
+
+def _same_layout(a: Operand, b: Operand) -> bool:
+    return a.storage == b.storage and a[3:6] == b[3:6]
+
+
+def reaches(history: History, written: Operand, shown: Operand) -> bool:
+    """Whether two operands on one memory have elements in common, on whatever storages."""
+    if written.storage == shown.storage:
+        return may_overlap(written, shown)
+    (a, b), (c, d) = (_bytes(history, one) for one in (written, shown))
+    return a < d and c < b
+
+
+def _bytes(history: History, operand: Operand) -> tuple[int, int]:
+    fact = history.trace.storages.get(operand.storage)
+    start, size = (fact.start if fact is not None else 0), element_size(operand.dtype)
+    first, last = extent(operand)
+    return start + first * size, start + last * size

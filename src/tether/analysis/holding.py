@@ -1,0 +1,207 @@
+"""One object, or one memory, in several places as it was written: who held it, who read it next.
+
+The recording says by which names the program reached a tensor right after a write to it
+(`facts.Holder`). The place that the writing line itself names is the one written through; the
+others show what it wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.shared_memory import Sharing
+from tether.facts import UNKNOWN, Event, Holder, Site, TensorId
+from tether.operations.table import operation
+from tether.source.filling import Filling, Fillings, container_of, mentions
+
+_ROOT = re.compile(r"[^\W\d]\w*")
+_MOST_READS = 200
+_INSIDE = ("backward", "zero_grad", "step")
+"""Calls that write what PyTorch itself holds: ``.grad``, an optimizer's state."""
+
+
+class HeldAct(NamedTuple):
+    """A write to what several places hold."""
+
+    tensor: int  # that was written
+    write: int  # position
+    by: Holder | None  # the place that the writing line names, where it names one
+    others: tuple[Holder, ...]  # the places that show it as well
+    read: int  # position of the first read that does not go through `by`; UNKNOWN: none
+
+
+class Holding:
+    """The acts between places of one object, by the writes at which its places were looked for."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.fillings = Fillings(history.trace.sources)
+        self._reads: dict[int, list[tuple[int, int]]] | None = None
+        self._same: dict[int, list[int]] | None = None  # tensor -> calls that gave it back
+        self.all = list(self._acts())
+
+    def _acts(self) -> Iterator[HeldAct]:
+        history = self._history
+        by_event: dict[int, list[Holder]] = defaultdict(list)
+        for fact in history.trace.holders:
+            by_event[fact.event].append(fact)
+        for number, holders in by_event.items():
+            at = history.position(number)
+            if not 0 <= at < len(history.events):
+                continue
+            event = history.events[at]
+            for tensor in dict.fromkeys(one.tensor for one in event.writes):
+                same = [one for one in holders if one.tensor == tensor]
+                if event.operation == "step" and len(same) < 2:
+                    continue
+                arrays = [one for one in holders if one.tensor == UNKNOWN]
+                act = self._act(at, event, tensor, same, arrays)
+                if act is not None:
+                    yield act
+
+    def _act(
+        self, at: int, event: Event, tensor: int, same: list[Holder], arrays: list[Holder]
+    ) -> HeldAct | None:
+        by = self._written_by(event, same) or self._named_after(at, event, tensor)
+        others = [one for one in same if one is not by and not _same_name(one, by)]
+        if len(event.writes) == 1:
+            others += arrays
+        lasting = any(one.kind in ("default", "cache") for one in others)
+        unnamed = by is None and event.operation not in _INSIDE and not lasting
+        if not others or (unnamed and len(others) < 2):
+            return None
+        return HeldAct(tensor, at, by, tuple(others), self._read(at, tensor, by, others))
+
+    def _written_by(self, event: Event, holders: Sequence[Holder]) -> Holder | None:
+        """Return the place that the writing line names."""
+        site = self._history.site_of(event)
+        inside = [one for one in holders if one.depth == 0 and one.kind != "cache"]
+        target = written_text(site, event)
+        for one in inside:
+            if one.name == target:
+                return one
+        root = _ROOT.match(target)
+        for one in inside:
+            if root is not None and mentions(root[0], root_of(one.name)):
+                return one
+        for one in inside:
+            if one.kind == "variable" and mentions(site.expression, one.name):
+                return one
+        return None
+
+    def _named_after(self, at: int, event: Event, tensor: int) -> Holder | None:
+        """Return the place that a library's write in passing is put: ``y`` of ``y = act(x)``."""
+        site = self._history.site_of(event)
+        if event.inner == event.site or not site.target:
+            return None
+        if all(one.tensor != tensor for one in event.results):
+            return None
+        number = self._history.trace.event_id(at)
+        return Holder(
+            number, TensorId(tensor), site.target, "variable", site.function, event.site, 0
+        )
+
+    def _read(self, write: int, tensor: int, by: Holder | None, others: Sequence[Holder]) -> int:
+        """Return the first read after a write that need not go through the place it went through.
+
+        A read whose line names that place and no other, in its own function, is one of it.
+        """
+        history = self._history
+        done = history.site_of(history.events[write])
+        for at, made in self.reads_of(tensor)[:_MOST_READS]:
+            if at <= write or made <= write:
+                continue
+            site = history.site_of(history.events[at])
+            if by is None or site.function != done.function:
+                return at
+            named = [root_of(one.name) for one in others if root_of(one.name) != root_of(by.name)]
+            if any(mentions(site.expression, name) for name in named):
+                return at
+            if not mentions(site.expression, root_of(by.name)):
+                return at
+        return UNKNOWN
+
+    def reads_of(self, tensor: int) -> list[tuple[int, int]]:
+        """Return the reads of a tensor, each with the position of the view it was read through."""
+        if self._reads is None:
+            self._reads = defaultdict(list)
+            found, end = self._history.get(Sharing), len(self._history.events)
+            for touches in found.reads.values():
+                for at, operand in touches:
+                    event = self._history.events[at]
+                    if self._history.inside(event, "step", "backward", "hook") >= 0:
+                        continue
+                    self._reads[operand.tensor].append((at, end))
+                    for link in found.chain(operand.tensor):
+                        self._reads[link.source].append((at, link.at))
+        return self._reads.get(tensor, [])
+
+    def came_by(self, act: HeldAct) -> list[int]:
+        """Return the calls that gave a tensor back as it was, or made it of an array's memory."""
+        history = self._history
+        if self._same is None:
+            self._same = defaultdict(list)
+            for at, event in enumerate(history.events):
+                if event.reads and event.results and _gives_back(event):
+                    self._same[event.results[0].tensor].append(at)
+        found = [at for at in self._same.get(act.tensor, ()) if at < act.write][-3:]
+        made = history.made_at(act.tensor)
+        if made >= 0 and operation(history.events[made].operation).enters:
+            found.append(made)
+        return found
+
+    def target_of(self, holder: Holder) -> str:
+        """Return what the call that a place's function was making is assigned to."""
+        return self._history.site(holder.site).target
+
+    def filled(self, holder: Holder) -> list[Filling]:
+        """Return the lines that put something into a place."""
+        site = self._history.site(holder.site)
+        return self.fillings.of(site.file, holder.function, holder.name)
+
+
+def _same_name(one: Holder, by: Holder | None) -> bool:
+    return by is not None and (one.name, one.function, one.depth) == (
+        by.name,
+        by.function,
+        by.depth,
+    )
+
+
+def _gives_back(event: Event) -> bool:
+    """Whether a call that could have copied gave back the tensor that it was given."""
+    row = operation(event.operation)
+    copied = row.copies or row.regroups
+    return bool(copied) and event.reads[0].tensor == event.results[0].tensor and not event.writes
+
+
+def written_text(site: Site, event: Event) -> str:
+    """Return the text of what a write at a site is made to: ``x`` of ``x -= 1``, ``x.mul_(2)``."""
+    text = site.expression
+    if event.operation in ("__setitem__", "__isub__", "__iadd__", "__imul__", "__itruediv__"):
+        return site.target or re.split(r"\s*[-+*/@%&|^<>]*=", text, maxsplit=1)[0]
+    out = re.search(r"\bout\s*=\s*([\w.\[\]]+)", text)
+    if out is not None:
+        return out[1]
+    receiver = re.match(r"(.*)\.\w+\s*\($", text.split("(", 1)[0] + "(", re.DOTALL)
+    return receiver[1] if receiver else ""
+
+
+def root_of(name: str) -> str:
+    """Return the variable that a name begins with."""
+    found = _ROOT.match(name)
+    return found[0] if found else name
+
+
+def in_one_container(holders: Sequence[Holder]) -> list[Holder]:
+    """Return the holders that are slots of the container with most of them; fewer than two: []."""
+    groups: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    for one in holders:
+        if one.kind == "slot":
+            groups[one.function, container_of(one.name)].append(one)
+    best = max(groups.values(), key=len, default=[])
+    return best if len(best) > 1 else []

@@ -1,0 +1,167 @@
+"""Writes that tell of a tie by themselves: no other place needs to be known.
+
+A copy whose source and target overlap; an operand that was changed before its own call read it;
+one object given twice to a call; one gradient assigned to several parameters; elements that overlap
+one another; a write into memory that nobody reads afterwards.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from tether.analysis.acts import Acts
+from tether.analysis.history import History
+from tether.analysis.shared_memory import Sharing, overlaps_itself, same_place
+from tether.facts import UNKNOWN, Event, Operand, Site
+from tether.operations.table import operation
+from tether.regions import may_overlap
+
+Kind = Literal["overlap", "operand", "twice", "gradient", "elements", "lost", "handed"]
+
+
+class OddWrite(NamedTuple):
+    """A write that tells of a tie by itself."""
+
+    kind: Kind
+    tensor: int  # that shows the change
+    through: int  # that was written
+    since: tuple[int, ...]  # positions
+    write: int
+    read: int  # position; UNKNOWN: none
+
+
+class OddWrites:
+    """All of them, in order."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._found = history.get(Sharing)
+        self._writes: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
+        self._assigned: dict[int, dict[int, int]] = defaultdict(dict)
+        self.all: list[OddWrite] = []
+        for at, event in enumerate(history.events):
+            if not event.raised:
+                self.all += self._at(at, event)
+            for one in event.writes:
+                self._writes[one.tensor].append(at)
+
+    def _at(self, at: int, event: Event) -> Iterator[OddWrite]:
+        if len(event.reads) > 1:
+            yield from self._read_twice(at, event)
+        if event.operation == "grad.__set__" and len(event.reads) == 2:
+            parameter, gradient = event.reads
+            self._assigned[gradient.tensor].setdefault(parameter.tensor, at)
+        if event.writes and event.operation != "step":
+            yield from self._overlaps(at, event)
+            yield from self._gradients(at, event)
+            yield from self._handed(at, event)
+            yield from self._lost(at, event)
+
+    # -- overlap -----------------------------------------------------------------------------
+
+    def _overlaps(self, at: int, event: Event) -> Iterator[OddWrite]:
+        """Find a call that writes elements which it also reads, in another place."""
+        for target in event.writes[:1]:
+            if overlaps_itself(target):
+                made = self._history.made_at(target.tensor)
+                if made >= 0:
+                    read = self._next_read(target, at)
+                    yield OddWrite("elements", target.tensor, target.tensor, (made,), at, read)
+            shown = target
+            if event.operation == "__setitem__" and event.results:
+                shown = event.results[0]
+            for source in event.reads[1:]:
+                if source.storage != target.storage or source.storage == UNKNOWN:
+                    continue
+                moves = operation(event.operation).copies and not same_place(source, shown)
+                if moves and source[3:6] != shown[3:6] and may_overlap(source, shown):
+                    made = max(self._history.made_at(source.tensor), 0)
+                    read = self._next_read(target, at)
+                    yield OddWrite("overlap", source.tensor, target.tensor, (made,), at, read)
+
+    def _next_read(self, operand: Operand, at: int) -> int:
+        reads = self._found.reads.get(self._history.flow.memory(operand), ())
+        return next((one.at for one in reads if one.at > at), UNKNOWN)
+
+    # -- one object twice --------------------------------------------------------------------
+
+    def _read_twice(self, at: int, event: Event) -> Iterator[OddWrite]:
+        times = Counter(one.tensor for one in event.reads)
+        for tensor, count in times.items():
+            if count < 2 or not self._writes[tensor]:
+                continue
+            writes = self._writes[tensor]
+            last = writes[-1]
+            if _within(self._history, last, at):
+                yield OddWrite("operand", tensor, tensor, (last,), last, at)
+            elif count > 1 and len(event.reads) == count and operation(event.operation).known:
+                made = self._history.made_at(tensor)
+                same = [one for one in writes if self._history.events[one].site
+                        == self._history.events[last].site]  # fmt: skip
+                if len(same) > 1 and not event.writes:
+                    yield OddWrite("twice", tensor, tensor, (max(made, 0),), last, at)
+
+    def _gradients(self, at: int, event: Event) -> Iterator[OddWrite]:
+        """Find a write to one gradient that several parameters were given."""
+        for one in event.writes:
+            given = self._assigned.get(one.tensor, {})
+            if len(given) > 1:
+                places = sorted(given.values())
+                yield OddWrite("gradient", one.tensor, one.tensor, (places[-1],), at, UNKNOWN)
+
+    def _handed(self, at: int, event: Event) -> Iterator[OddWrite]:
+        """Find a write to a gradient that the engine handed to the program's own backward."""
+        history = self._history
+        if event.inner != event.site or history.inside(event, "backward") < 0:
+            return
+        for one in event.writes[:1]:
+            unheard = history.made_at(one.tensor) in (UNKNOWN, at)
+            if unheard and one.tensor not in self._found.links:
+                yield OddWrite("handed", one.tensor, one.tensor, (at,), at, UNKNOWN)
+
+    # -- a write that nobody reads -----------------------------------------------------------
+
+    def _lost(self, at: int, event: Event) -> Iterator[OddWrite]:
+        """Find a write into a copy that its own line made, and that is gone after it."""
+        history = self._history
+        written = event.writes[0]
+        made = history.made_at(written.tensor)
+        if made < 0 or made >= at or not history.events[made].reads:
+            return
+        maker = history.events[made]
+        sources = {one.storage for one in maker.reads}
+        if written.storage in sources or operation(maker.operation).fresh:
+            return
+        near = _one_line(history.site_of(maker), history.site_of(event))
+        if not near and made < at - 3:
+            return
+        if history.inside(event, "function", "backward", "hook", "transform", "compiled") >= 0:
+            return  # what returns there goes to PyTorch, which is not heard reading it
+        if history.get(Acts).died(written.tensor) > at + (2 if near else 1):
+            return
+        memory = history.flow.memory(written)
+        if self._touched_after(memory, at):
+            return
+        yield OddWrite("lost", maker.reads[0].tensor, written.tensor, (made,), at, UNKNOWN)
+
+    def _touched_after(self, memory: int, at: int) -> bool:
+        positions = self._history._by_memory.get(memory, [])
+        return bisect_right(positions, at) < len(positions)
+
+
+def _one_line(a: Site, b: Site) -> bool:
+    return (a.file, a.line) == (b.file, b.line) and a.line > 0
+
+
+def _within(history: History, inner: int, outer: int) -> bool:
+    """Whether the text of one call stands inside that of another, on its line."""
+    one, other = (history.site_of(history.events[at]) for at in (inner, outer))
+    if history.events[outer].inner != history.events[outer].site:
+        return False  # a library's own calls: where they stand says nothing of what is an operand
+    if one.file != other.file or not one.column or not other.column or one == other:
+        return False
+    start, end = (other.line, other.column), (other.end_line, other.end_column)
+    return start <= (one.line, one.column) and (one.end_line, one.end_column) <= end

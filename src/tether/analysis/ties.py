@@ -1,0 +1,291 @@
+"""Every tie that acted, grouped by cause, with what a person looks for among the first.
+
+Who changed my tensor? Each row says what shows the change, since which line, through what it was
+written and where, and where it was read. Rows are listed whether or not a verdict was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from tether.analysis.acts import Act, Acts
+from tether.analysis.history import History
+from tether.analysis.holding import HeldAct, Holding, in_one_container, root_of
+from tether.analysis.odd_writes import OddWrites
+from tether.analysis.shared_memory import RECORDS, Sharing, container
+from tether.facts import OUT, UNKNOWN, Event, Holder, Site
+from tether.operations import rule_for
+from tether.operations.table import operation
+
+Kind = Literal[
+    "tensor", "array", "object", "overlap", "operand", "twice", "gradient", "elements", "lost",
+    "handed",
+]  # fmt: skip
+
+MOST_SITES = 4
+"""Lines of writes, and of reads, that a row names."""
+
+
+class Tie(NamedTuple):
+    """Acts of one cause."""
+
+    kind: Kind
+    shows: tuple[str, ...]  # names of what shows the change
+    through: str  # name of what was written
+    tensors: tuple[int, ...]
+    since: tuple[Site, ...]  # where they came to share, the line to name first
+    writes: tuple[Site, ...]
+    reads: tuple[Site, ...]
+    operation: str  # that wrote
+    write: int  # position of the first write
+    times: int  # that it acted
+    score: int  # the higher, the less likely it was meant
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The lines that a row names."""
+        return (*self.since[:MOST_SITES], *self.writes[:MOST_SITES], *self.reads[:MOST_SITES])
+
+
+class Ties:
+    """The ties of a history, in order."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._found = history.get(Sharing)
+        groups: dict[object, list[Tie]] = {}
+        for cause, tie in (
+            *self._between_tensors(), *self._of_one_object(), *self._by_themselves()
+        ):  # fmt: skip
+            groups.setdefault(cause, []).append(tie)
+        found = [_joined(some) for some in groups.values()]
+        self.found = sorted(found, key=lambda one: (-one.score, one.write))
+
+    # -- two objects on one memory -----------------------------------------------------------
+
+    def _between_tensors(self) -> Iterator[tuple[object, Tie]]:
+        history, events = self._history, self._history.events
+        for act in history.get(Acts).all:
+            since = _sites(history, act.since)
+            write, read = events[act.write], events[act.read] if act.read >= 0 else None
+            array = act.place.array != UNKNOWN or act.through == UNKNOWN
+            name = history.name_of(act.place.tensor)
+            if act.place.array != UNKNOWN:
+                taken = events[act.place.array]
+                what = "what was sent of" if taken.operation == "put" else "an array of"
+                name = history.site_of(taken).target or f"{what} {name.strip('`')}"
+            cause = (since[:1], act.place.array != UNKNOWN, act.through == UNKNOWN)
+            yield (
+                cause,
+                Tie(
+                    "array" if array else "tensor",
+                    (name,),
+                    history.name_of(act.through) if act.through != UNKNOWN else "the array",
+                    (act.place.tensor,),
+                    since,
+                    _sites(history, [act.write] if act.through != UNKNOWN else []),
+                    (history.site_of(read),) if read is not None else (),
+                    write.operation,
+                    act.write,
+                    1,
+                    self._score(act),
+                ),
+            )
+
+    def _score(self, act: Act) -> int:
+        history, events = self._history, self._history.events
+        write = events[act.write]
+        calls = [events[at] for at in act.since]
+        score = 0
+        if act.read >= 0 and not act.filled:
+            read = events[act.read]
+            score += 20 if read.inner == read.site else 12
+        if any(_looks_like_a_copy(one) for one in calls):
+            score += 25
+        elif act.place.tensor in {link.source for link in self._found.chain(act.through)}:
+            score -= 15  # a piece was written, by a view, to change the whole
+        if act.place.array != UNKNOWN or act.through == UNKNOWN:
+            score += 20
+        if write.operation == "step" and history.names_of(act.place.tensor):
+            score += 5
+        if write.inner != write.site and write.operation != "step":
+            score -= 8
+        if _unseen_before(history, act):
+            score -= 15
+        return score
+
+    # -- one object in several places --------------------------------------------------------
+
+    def _of_one_object(self) -> Iterator[tuple[object, Tie]]:
+        history = self._history
+        holding = history.get(Holding)
+        for act in holding.all:
+            score = self._held_score(holding, act)
+            if score < 0:
+                continue
+            others = in_one_container(act.others) or list(act.others)
+            since = [fill.site for one in others[:3] for fill in holding.filled(one)]
+            callers = [one for one in others if one.depth > 0 and one.kind == "variable"]
+            since += [history.site(one.site) for one in callers]
+            since += _sites(history, holding.came_by(act))
+            write = history.events[act.write]
+            names = tuple(dict.fromkeys(one.name for one in others))
+            read = (history.site_of(history.events[act.read]),) if act.read >= 0 else ()
+            by = act.by.name if act.by is not None else history.name_of(act.tensor)
+            cause = (since[0] if since else write.site, root_of(by), root_of(names[0]))
+            yield (
+                cause,
+                Tie(
+                    "array" if others[0].tensor == UNKNOWN else "object",
+                    names[:8],
+                    by,
+                    (act.tensor,),
+                    tuple(dict.fromkeys(since)),
+                    (history.site_of(write),),
+                    read,
+                    write.operation,
+                    act.write,
+                    1,
+                    score,
+                ),
+            )
+
+    # -- writes that tell of a tie by themselves ---------------------------------------------
+
+    def _by_themselves(self) -> Iterator[tuple[object, Tie]]:
+        history, events = self._history, self._history.events
+        for one in history.get(OddWrites).all:
+            write = events[one.write]
+            yield (
+                (one.kind, write.site),
+                Tie(
+                    one.kind,
+                    (history.name_of(one.tensor),),
+                    history.name_of(one.through),
+                    (one.tensor, one.through),
+                    _sites(history, one.since),
+                    (history.site_of(write),),
+                    (history.site_of(events[one.read]),) if one.read >= 0 else (),
+                    write.operation,
+                    one.write,
+                    1,
+                    _ODD[one.kind] - (0 if history.site_of(write).user else 30),
+                ),
+            )
+
+    def _held_score(self, holding: Holding, act: HeldAct) -> int:
+        history = self._history
+        write = history.events[act.write]
+        score = max(_weight(holding, act, one) for one in act.others)
+        if write.operation == "step" and act.tensor in history.held:
+            score = -15  # its module, its optimizer and lists of parameters hold it
+        if len(in_one_container(act.others)) > 1:
+            score = max(score, 45)
+        if len([one for one in act.others if one.kind == "state"]) > 1:
+            score = max(score, 45)
+        if act.read >= 0:
+            score += 20
+        function = history.site_of(write).function.rpartition(".")[2]
+        if function.endswith("_") or write.flags & OUT:
+            score -= 10
+        if operation(write.operation).overwrites:
+            score -= 5
+        if write.inner != write.site:
+            score -= 5
+        if not _seen_before(history, act.tensor, act.write):
+            score -= 25
+        return score
+
+
+_ODD = {
+    "lost": 65, "operand": 65, "overlap": 60, "gradient": 60, "elements": 55, "twice": 25,
+    "handed": 35,
+}  # fmt: skip
+
+_WEIGHTS = {"cache": 40, "default": 35, "closure": 25, "state": 15, "slot": 18, "attribute": 8}
+
+
+def _weight(holding: Holding, act: HeldAct, other: Holder) -> int:
+    """Say how much a place that shows a write looks like one that was not meant to."""
+    if other.tensor == UNKNOWN:
+        return 30
+    ways = {fill.how for fill in holding.filled(act.by)} if act.by is not None else set()
+    if "loop" in ways and other.kind in ("slot", "attribute", "variable"):
+        return 0  # the elements of a list, one after the other
+    if other.kind == "variable" and other.depth:
+        target = holding.target_of(other)
+        return 5 if target and root_of(target) == root_of(other.name) else 25
+    if other.kind == "variable":
+        return 30
+    if act.by is None and other.kind in ("slot", "attribute"):
+        return 0
+    if other.kind == "attribute" and act.by is not None and act.by.kind == "attribute":
+        return 25
+    return _WEIGHTS[other.kind]
+
+
+# -- facts that weigh -----------------------------------------------------------------------
+
+
+def _looks_like_a_copy(event: Event) -> bool:
+    """Whether a call reads as if its result had memory of its own, or may have had."""
+    row, rule = operation(event.operation), rule_for(event.operation)
+    varies = rule is not None and rule.varies("memory")
+    return bool(
+        varies or row.copies or row.own_counter or row.replaces or event.operation in RECORDS
+    )
+
+
+def _unseen_before(history: History, act: Act) -> bool:
+    """Whether nobody had looked at the values that a write replaced."""
+    if act.through == UNKNOWN:
+        return False
+    return not _seen_before(history, act.place.tensor, act.write) and not _seen_before(
+        history, act.through, act.write
+    )
+
+
+def _seen_before(history: History, tensor: int, write: int) -> bool:
+    """Whether a tensor held values that were somebody's: made of data, written, or read before."""
+    owner = tensor
+    for link in history.get(Sharing).chain(tensor):
+        owner = link.source
+    made = history.made_at(owner)
+    if made < 0 or not operation(history.events[made].operation).fresh:
+        return True
+    return any(at < write for at, _ in history.get(Holding).reads_of(owner)[:1])
+
+
+# -- joining --------------------------------------------------------------------------------
+
+
+def _joined(ties: list[Tie]) -> Tie:
+    best = max(ties, key=lambda one: (one.score, -one.write))
+    ordered = [best, *(one for one in ties if one is not best)]
+    tensors = tuple(dict.fromkeys(n for one in ordered for n in one.tensors))
+    return best._replace(
+        shows=tuple(dict.fromkeys(name for one in ordered for name in one.shows)),
+        tensors=tensors,
+        since=tuple(dict.fromkeys(site for one in ordered for site in one.since)),
+        writes=tuple(dict.fromkeys(site for one in ordered for site in one.writes)),
+        reads=tuple(dict.fromkeys(site for one in ordered for site in one.reads)),
+        write=min(one.write for one in ties),
+        times=len({one.write for one in ties}),
+        score=best.score + (10 if len(tensors) > 1 else 0),
+    )
+
+
+def _sites(history: History, positions: Iterable[int]) -> tuple[Site, ...]:
+    found = (history.events[at].site for at in positions)
+    return tuple(dict.fromkeys(history.site(one) for one in found if one >= 0))
+
+
+# -- words ----------------------------------------------------------------------------------
+
+
+def called(tie: Tie) -> str:
+    """Return what shows the change, in a few words."""
+    if len(tie.shows) < 2:
+        return tie.shows[0]
+    return container(list(tie.shows)) or tie.shows[0]

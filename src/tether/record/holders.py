@@ -1,0 +1,393 @@
+"""Who else shows a memory as it is written: looked for from the variables of running functions.
+
+One tensor object in ten places of a list, in a caller's variable and a function's parameter, in a
+cache: no call of PyTorch tells of it. So right after a write the program's variables, containers,
+closures, caches, attributes and optimizers are searched for whatever shows that memory, tensors and
+NumPy arrays alike. Every place is found once, by the first name that leads to it.
+
+Looked for at the 1st, 2nd, 4th, 8th... write of a line, for at most `SHARE` of the time since the
+recording began. No code of the program's is run.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import inspect
+import itertools
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
+from tether.record.naming import attributes_of, is_user_class, modules_of, parts_of
+from tether.record.sites import is_user_file
+from tether.record.tape import Tape
+
+SHARE = 0.01
+"""Of the run's time that searching may take."""
+
+ALLOWED = 0.2
+"""Seconds that searching may take beside that."""
+
+VISITS = 20_000
+"""Objects that one search looks at, and of these in one variable."""
+EACH = 4_000
+
+MOST_INSIDE = 1024
+"""Places of one container that a search looks at: the first ones and the last ones."""
+
+MOST = 512
+"""Places that one search tells of."""
+
+_DEPTH = 10
+_PLAIN = (
+    str, bytes, int, float, complex, bool, type(None), types.BuiltinFunctionType, types.CodeType,
+    types.FrameType, range, slice, torch.dtype, torch.device, torch.Size, torch.Generator,
+)  # fmt: skip
+_NOTHING = frozenset(_PLAIN)
+_shared_until_written: Callable[[torch.Tensor], bool] = getattr(
+    torch._C, "_is_cow_tensor", lambda _: False
+)
+_cache = type(functools.lru_cache(lambda: None))
+
+
+class _Root(NamedTuple):
+    """A function that runs: what its variables are reached by."""
+
+    function: str
+    site: int
+    depth: int
+
+
+class _Item(NamedTuple):
+    """An object that waits to be looked at."""
+
+    path: str
+    value: Any
+    kind: HolderKind
+    root: _Root
+    depth: int
+    variable: str
+
+
+class HolderLog:
+    """The places found so far, and the search for more."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.facts: list[Holder] = []
+        self._writes: dict[int, int] = {}  # site -> writes so far
+        self._began = time.perf_counter()
+        self._spent = 0.0
+
+    def wrote(
+        self, tensors: Iterable[torch.Tensor], event: int, site: int, *, least: int = 2
+    ) -> None:
+        """Take note of who shows what `event` has just written, where `least` places do."""
+        found = self._look(tensors, event, site)
+        if len(found) >= least or any(one.kind == "default" for one in found):
+            self.facts += found
+
+    def stepped(self, written: Sequence[torch.Tensor], event: int, site: int) -> None:
+        """Take note of who else shows what an optimizer's step has written.
+
+        Each parameter is its module's: only those that are found in two places are told of.
+        """
+        found = self._look(written, event, site)
+        times = collections.Counter(one.tensor for one in found)
+        self.facts += [one for one in found if one.tensor < 0 or times[one.tensor] > 1]
+
+    def _look(self, tensors: Iterable[torch.Tensor], event: int, site: int) -> list[Holder]:
+        """Look for who shows some tensors, if it is time for it."""
+        count = self._writes[site] = self._writes.get(site, 0) + 1
+        if count & (count - 1):
+            return []
+        if self._spent > SHARE * (time.perf_counter() - self._began) + ALLOWED:
+            return []
+        began, found = time.thread_time(), list[Holder]()
+        try:
+            with torch._C.DisableTorchFunction():
+                found = self._search(tensors, event)
+        except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
+            self._tape.failed("looking for who holds a tensor", error)
+        self._spent += time.thread_time() - began
+        return found
+
+    def again(self) -> None:
+        """Look at the next write of each line: something has come to share that did not before."""
+        self._writes.clear()
+
+    def _search(self, tensors: Iterable[torch.Tensor], event: int) -> list[Holder]:
+        memories = [_Memory(self._tape, one) for one in tensors]
+        wanted = {one.number for one in memories if one.number is not None}
+        if not wanted:
+            return []
+        search = _Search(self._tape, wanted, [one.bytes for one in memories if one.bytes])
+        roots = _variables(self._tape, sys._getframe(3))
+        return [
+            Holder(
+                EventId(event), TensorId(serial), item.path, item.kind, item.root.function,
+                SiteId(item.root.site), item.root.depth,
+            )
+            for serial, item in itertools.islice(search.run(roots), MOST)
+        ]  # fmt: skip
+
+
+class _Memory:
+    """The memory behind a tensor: its number, and where it lies."""
+
+    def __init__(self, tape: Tape, tensor: torch.Tensor) -> None:
+        self.number = tape.who.memory_number(tensor)
+        self.bytes: tuple[int, int] | None = None
+        if self.number is None or not tensor.is_cpu or _shared_until_written(tensor):
+            return
+        try:
+            storage = tensor.untyped_storage()
+            first = storage.data_ptr()
+        except Exception:  # noqa: BLE001 -- a tensor that only pretends to have memory
+            return
+        self.bytes = (first, first + storage.nbytes())
+
+
+class _Search:
+    """One walk through the program's objects."""
+
+    def __init__(self, tape: Tape, wanted: set[int], bytes_: list[tuple[int, int]]) -> None:
+        self._who = tape.who
+        self._wanted = wanted
+        self._bytes = bytes_
+        self._seen: dict[int, _Item] = {}
+        self._again: dict[int, list[_Item]] = {}  # objects that are in two places themselves
+
+    def run(self, roots: Iterable[_Item]) -> Iterator[tuple[int, _Item]]:
+        """Yield the places that show the memory: the tensor's number, and how it is reached."""
+        queue = collections.deque(roots)
+        budget = VISITS
+        left: dict[tuple[_Root, str], int] = collections.defaultdict(lambda: EACH)
+        while queue and budget:
+            item = queue.popleft()
+            if not (rest := left[item.root, item.variable]):
+                continue
+            left[item.root, item.variable] = rest - 1
+            budget -= 1
+            value, kind = item.value, type(item.value)
+            if issubclass(kind, torch.Tensor):
+                if self._who.memory_number(value) in self._wanted:
+                    yield self._who.serial(value), item
+            elif issubclass(kind, np.ndarray):
+                if self._shows(value):
+                    yield UNKNOWN, item
+            elif not issubclass(kind, _PLAIN) and item.depth <= _DEPTH:
+                if id(value) not in self._seen:
+                    self._seen[id(value)] = item
+                    queue.extend(_inside(item))
+                elif _counts_again(item, self._seen[id(value)]):
+                    self._again.setdefault(id(value), []).append(item)
+        yield from self._repeated()
+
+    def _shows(self, array: Any) -> bool:
+        address = int(np.ndarray.__array_interface__.__get__(array)["data"][0])
+        return any(first <= address < last for first, last in self._bytes)
+
+    def _repeated(self) -> Iterator[tuple[int, _Item]]:
+        """Yield the places inside objects that are themselves in two places, by the other name."""
+        for number, items in self._again.items():
+            first = self._seen[number]
+            inside = [one for one in _tensors_inside(first.value) if self._is_wanted(one[1])]
+            for item in items[:3]:
+                for name, tensor in inside[:4]:
+                    path = f"{item.path}{name}"
+                    yield self._who.serial(tensor), item._replace(path=path, value=None)
+
+    def _is_wanted(self, tensor: torch.Tensor) -> bool:
+        return self._who.memory_number(tensor) in self._wanted
+
+
+def _counts_again(item: _Item, first: _Item) -> bool:
+    """Whether an object met a second time is a place of its own.
+
+    A module in two places of one container, a dictionary or list under two names: not an object
+    that others refer to, as all programs are built.
+    """
+    kind = type(item.value)
+    if issubclass(kind, torch.nn.Module):
+        return item.path.rpartition(".")[0] == first.path.rpartition(".")[0] != "" or (
+            item.kind == first.kind == "slot"
+        )
+    return issubclass(kind, (dict, list)) and item.root == first.root
+
+
+def _tensors_inside(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.nn.Module):
+        waiting = [("", value)]
+        for path, module in waiting:
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is not None:
+                    yield f"{path}.{name}", tensor
+            if len(waiting) < EACH:
+                waiting += modules_of(path, module)
+        return
+    for path, part in parts_of("", value):
+        if issubclass(type(part), torch.Tensor):
+            yield path, part
+
+
+# -- what is inside an object ---------------------------------------------------------------
+
+
+def _inside(item: _Item) -> Iterator[_Item]:
+    """Yield the places inside an object, each with what kind of place it is."""
+    if str(type(item.value).__module__).startswith("tether."):
+        return
+    found = (one for one in _places_in(item.path, item.value) if type(one[1]) not in _NOTHING)
+    first = list(itertools.islice(found, MOST_INSIDE // 2))
+    last = collections.deque(found, maxlen=MOST_INSIDE // 2)
+    for name, part, kind in (*first, *last):
+        here = "cache" if item.kind == "cache" else kind  # in the dictionary of a cache
+        yield _Item(item.path if here == "cache" else name, part, here, item.root, item.depth + 1,
+                    item.variable)  # fmt: skip
+
+
+_Places = Iterator[tuple[str, Any, HolderKind]]
+
+
+def _places_in(path: str, value: Any) -> _Places:
+    kind = type(value)
+    if kind is _cache:
+        return ((path, part, "cache") for part in gc.get_referents(value))
+    for known, places in _WAYS:
+        if issubclass(kind, known):
+            return places(path, value)
+    return _of_object(path, value)
+
+
+def _of_module(path: str, value: torch.nn.Module) -> _Places:
+    for part, tensor in (*value._parameters.items(), *value._buffers.items()):
+        if tensor is not None:
+            yield f"{path}.{part}", tensor, "attribute"
+    for name, module in modules_of(path, value):
+        yield name, module, "slot"
+    for name, part in attributes_of(value):
+        yield f"{path}.{name}", part, "attribute"
+
+
+def _of_method(path: str, value: types.MethodType) -> _Places:
+    yield f"{path}.__self__", value.__self__, "attribute"
+    yield path, value.__func__, "attribute"
+
+
+def _of_partial(path: str, value: functools.partial[Any]) -> _Places:
+    for number, part in enumerate(value.args):
+        yield f"{path}.args[{number}]", part, "slot"
+    for name, part in value.keywords.items():
+        yield f"{path}.keywords[{name!r}]", part, "slot"
+
+
+def _of_set(path: str, value: Any) -> _Places:
+    plain = set if issubclass(type(value), set) else frozenset
+    for part in list(plain.__iter__(value)):
+        yield f"{path}[...]", part, "slot"
+
+
+def _of_class(path: str, value: type) -> _Places:
+    if is_user_class(type(value)) or is_user_class(value):
+        for name, part in list(vars(value).items()):
+            if not name.startswith("__"):
+                yield f"{path}.{name}", part, "default"
+
+
+def _of_object(path: str, value: Any) -> _Places:
+    slots: HolderKind = "attribute"
+    if issubclass(type(value), (dict, list, tuple, collections.deque)):
+        slots = "slot"
+        yield from _odd_keys(path, value)
+    for name, part in parts_of(path, value):
+        yield name, part, slots
+
+
+def _odd_keys(path: str, value: Any) -> Iterator[tuple[str, Any, HolderKind]]:
+    """Yield the items of a dictionary whose keys are neither text nor numbers."""
+    if issubclass(type(value), dict):
+        for key, part in list(dict.items(value)):
+            if type(key) is not str and type(key) is not int:
+                yield f"{path}[...]", part, "slot"
+
+
+def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, Any, HolderKind]]:
+    if not is_user_file(value.__code__.co_filename):
+        wrapped = value.__dict__.get("__wrapped__")
+        if wrapped is not None:
+            yield path, wrapped, "attribute"
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents, "closure"
+        except ValueError:  # not filled yet
+            continue
+    for number, part in enumerate(value.__defaults__ or ()):
+        names = value.__code__.co_varnames[: value.__code__.co_argcount]
+        yield names[number - len(value.__defaults__ or ())], part, "default"
+    for name, part in (value.__kwdefaults__ or {}).items():
+        yield name, part, "default"
+
+
+def _of_generator(path: str, value: types.GeneratorType[Any, Any, Any]) -> Iterator[Any]:
+    frame = value.gi_frame
+    if frame is not None and is_user_file(frame.f_code.co_filename):
+        for name, part in _locals(frame):
+            yield f"{path}.{name}", part, "variable"
+
+
+def _of_optimizer(path: str, value: torch.optim.Optimizer) -> Iterator[tuple[str, Any, HolderKind]]:
+    for number, group in enumerate(value.__dict__.get("param_groups", ())):
+        for name, part in group.items():
+            if name != "params":
+                yield f"{path}.param_groups[{number}][{name!r}]", part, "state"
+    for number, state in enumerate(list(value.__dict__.get("state", {}).values())):
+        if isinstance(state, dict):
+            for name, part in list(state.items()):
+                yield f"{path}.state[{number}][{name!r}]", part, "state"
+
+
+# -- where the search begins ----------------------------------------------------------------
+
+
+def _variables(tape: Tape, frame: types.FrameType | None) -> Iterator[_Item]:
+    """Yield the variables of the user's running functions, those of the innermost one first."""
+    depth = 0
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            known = tape.places.of_code(frame.f_code)
+            site = tape.places.add(known, frame.f_lasti).number
+            root = _Root(frame.f_code.co_qualname, site, depth)
+            for name, value in _locals(frame):
+                yield _Item(name, value, "variable", root, 0, name)
+            depth += 1
+        frame = frame.f_back
+
+
+def _locals(frame: types.FrameType) -> list[tuple[str, Any]]:
+    variables = frame.f_locals
+    found = [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
+        variables.clear()  # this copy would keep the function's tensors alive
+    return found
+
+
+_WAYS: tuple[tuple[Any, Callable[[str, Any], _Places]], ...] = (
+    (torch.nn.Module, _of_module),
+    (torch.optim.Optimizer, _of_optimizer),
+    (types.FunctionType, _of_function),
+    (types.MethodType, _of_method),
+    (functools.partial, _of_partial),
+    (types.GeneratorType, _of_generator),
+    ((set, frozenset), _of_set),
+    (type, _of_class),
+)
+"""How the places inside an object are found, by its class; the first that fits counts."""

@@ -1,0 +1,139 @@
+"""Where the program's text puts something into a variable, an attribute or a container.
+
+What a place shows is known from the recording; the line that filled it is looked up here, by the
+name that leads to it and the function whose variable that name begins with.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from tether.facts import Site
+from tether.source.syntax import site_of_node, source_of
+
+How = Literal["assigned", "stored", "loop", "parameter"]
+
+STORING = frozenset(
+    {"append", "appendleft", "add", "extend", "insert", "put", "put_nowait", "setdefault", "update"}
+    | {"register_buffer", "__setitem__"}
+)
+"""Methods that put what they are given into the object that they are called on."""
+
+_LAST = re.compile(r"(\.[^.\[\]]+|\[[^\[\]]*\])$")
+
+
+class Filling(NamedTuple):
+    """A place in the text that fills something."""
+
+    site: Site
+    how: How
+    target: str  # as the text writes it: "self.best", "history"
+
+
+class Fillings:
+    """The fillings in the texts of some files, by function."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._found: dict[tuple[str, str], list[Filling]] = defaultdict(list)
+        for file, text in sources.items():
+            tree = source_of(file, text).tree
+            if tree is not None:
+                self._file, self._lines = file, text.splitlines()
+                self._visit(tree.body, "", "")
+
+    def of(self, file: str, function: str, name: str) -> list[Filling]:
+        """Return what fills a name of a function, in the order of the text.
+
+        ``history[2]`` is filled by what fills ``history``; an attribute that its function does
+        not fill, by any method that fills one of that name.
+        """
+        for wanted in names_above(name):
+            here = [one for one in self._found[file, function] if one.target == wanted]
+            if here:
+                return here
+            attribute = re.search(r"\.([^.\[\]]+)$", wanted)
+            if attribute is not None:
+                inside = f"self.{attribute[1]}"
+                found = [o for some in list(self._found.values()) for o in some]
+                there = [one for one in found if one.target == inside]
+                if there:
+                    return there
+        return []
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def _visit(self, body: list[ast.stmt], function: str, prefix: str) -> None:
+        """Read statements of a function; `prefix` begins the names of what is defined there."""
+        for statement in body:
+            self._read(statement, function, prefix)
+
+    def _read(self, node: ast.AST, function: str, prefix: str) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            inner, given = prefix + node.name, node.args
+            for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
+                site = Site(self._file, one.lineno, one.col_offset + 1)
+                self._found[self._file, inner].append(Filling(site, "parameter", one.arg))
+            self._visit(node.body, inner, f"{inner}.<locals>.")
+        elif isinstance(node, ast.ClassDef):
+            self._visit(node.body, prefix + node.name, f"{prefix}{node.name}.")
+        elif not isinstance(node, ast.Lambda):
+            for target, value, how in _targets(node):
+                self._add(function, target, value, how)
+            for child in ast.iter_child_nodes(node):
+                self._read(child, function, prefix)
+
+    def _add(self, function: str, target: ast.expr, value: ast.expr | None, how: How) -> None:
+        for one in _flat(target):
+            site = site_of_node(self._file, value or one, self._lines)
+            name = ast.unparse(one.value if isinstance(one, ast.Subscript) else one)
+            self._found[self._file, function or "<module>"].append(Filling(site, how, name))
+
+
+def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, How]]:
+    """Yield what a statement or an expression fills, and with what."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield target, node.value, "assigned"
+    elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+        yield node.target, node.value, "assigned"
+    elif isinstance(node, (ast.For, ast.AsyncFor)):
+        yield node.target, node.iter, "loop"
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        stores = node.func.attr in STORING and node.args
+        if stores:
+            yield node.func.value, node, "stored"
+
+
+def _flat(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for one in target.elts:
+            yield from _flat(one)
+    elif isinstance(target, ast.Starred):
+        yield from _flat(target.value)
+    else:
+        yield target
+
+
+def names_above(name: str) -> Iterator[str]:
+    """Yield a name and the names of what it lies in: ``a.b[0]``, ``a.b``, ``a``."""
+    while name:
+        yield name
+        shorter = _LAST.sub("", name)
+        if shorter == name:
+            return
+        name = shorter
+
+
+def container_of(name: str) -> str:
+    """Return the name of what a place lies in; "" for a variable."""
+    shorter = _LAST.sub("", name)
+    return "" if shorter == name else shorter
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether the text of an expression reads a name."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text) is not None

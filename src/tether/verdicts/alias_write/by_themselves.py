@@ -1,0 +1,260 @@
+"""Writes that tell of a tie by themselves, as claims: part of `alias-write`.
+
+Lost writes, operands changed before they are read, copies onto themselves, shared gradients, pieces
+that overlap, and a memory that a call compares with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.acts import Acts
+from tether.analysis.history import History
+from tether.analysis.holding import Holding, root_of
+from tether.analysis.odd_writes import OddWrite, OddWrites
+from tether.analysis.shared_memory import Sharing, overlaps_itself
+from tether.facts import UNKNOWN, Event, Operand
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, Where, say
+from tether.operations.table import operation
+from tether.source.filling import mentions
+
+
+def by_themselves(history: History) -> Iterator[Claim]:
+    """Yield the claims, one function for each law."""
+    yield from _odd(history)
+    yield from _beside_itself(history)
+    yield from _siblings(history)
+
+
+def _odd(history: History) -> Iterator[Claim]:
+    makers = {
+        "lost": _lost, "operand": _operand, "overlap": _overlap, "gradient": _gradient,
+    }  # fmt: skip
+    for one in history.get(OddWrites).all:
+        make = makers.get(one.kind)
+        if make is not None and history.site_of(history.events[one.write]).user:
+            yield from make(history, one)
+
+
+def _lost(history: History, one: OddWrite) -> Iterator[Claim]:
+    """Yield a write into a copy that its own line made, and that is gone after it."""
+    made, write = history.events[one.since[0]], history.events[one.write]
+    yield Claim(
+        tensors=(one.tensor,),
+        cause=("lost", write.site),
+        site=write.site,
+        operation=write.operation,
+        message=say(
+            "{x} does not change: {call} at {line} writes into a tensor made from it, which is"
+            " gone after that line, and nothing read what was written.",
+            line=At(write.site), x=Tensor(one.tensor), call=CallOf(one.write),
+        ),
+        story=(
+            Step("shared", made.site, say("{call} makes a tensor of its own from {x}",
+                 call=CallOf(one.since[0]), x=Tensor(one.tensor))),
+            Step("written", write.site, say("that tensor is written, and gone after this line")),
+        ),
+        repair=Repair(
+            say("Write into {x} itself: with one index on the left (x[mask] = ..., not"
+                " x[mask][0] = ...), or into the parameter that the value is computed from.",
+                x=Tensor(one.tensor))
+        ),
+    )  # fmt: skip
+
+
+def _operand(history: History, one: OddWrite) -> Iterator[Claim]:
+    """Yield an operand that a call in the same expression changed before it was read."""
+    write, read = history.events[one.write], history.events[one.read]
+    inner, outer = history.site_of(write), history.site_of(read)
+    if (inner.line, inner.column) <= (outer.line, outer.column):
+        return  # the write comes first in the text too: both operands are what it left
+    yield Claim(
+        tensors=(one.tensor,),
+        cause=("operand", read.site),
+        site=read.site,
+        operation=write.operation,
+        message=say(
+            "{x} is read at {line} after {call} in the same expression changed it: both operands"
+            " are the same tensor, with the new values.",
+            line=At(read.site), x=Tensor(one.tensor), call=CallOf(one.write),
+        ),
+        story=(
+            Step("written", write.site, say("{call} writes {x}", call=CallOf(one.write),
+                 x=Tensor(one.tensor))),
+            Step("read", read.site, say("{x} is read afterwards", x=Tensor(one.tensor))),
+        ),
+        repair=Repair(say("Use the call that makes a new tensor, or keep {x}.clone() before.",
+                      x=Tensor(one.tensor))),
+    )  # fmt: skip
+
+
+def _overlap(history: History, one: OddWrite) -> Iterator[Claim]:
+    """Yield a copy whose source and target have elements in common."""
+    write = history.events[one.write]
+    yield Claim(
+        tensors=(one.through,),
+        cause=("overlap", write.site),
+        site=write.site,
+        operation=write.operation,
+        message=say(
+            "{call} at {line} copies elements of one memory onto others of it that it has still"
+            " to read: the result depends on the order in which they are copied.",
+            line=At(write.site),
+            call=CallOf(one.write),
+        ),
+        story=(Step("written", write.site, say("source and target overlap")),),
+        repair=Repair(say("Copy the source first: .clone() of the right-hand side.")),
+    )
+
+
+def _gradient(history: History, one: OddWrite) -> Iterator[Claim]:
+    """Yield a gradient that several parameters were given, written in place."""
+    write = history.events[one.write]
+    row = operation(write.operation)
+    if row.overwrites:
+        return
+    given = history.events[one.since[0]]
+    yield Claim(
+        tensors=(one.tensor,),
+        cause=("gradient", given.site),
+        site=given.site,
+        operation="grad.__set__",
+        message=say(
+            "{x} is the gradient of several parameters since {line}: {call} at {write} writes it"
+            " once for each of them.",
+            x=Tensor(one.tensor), line=At(given.site), call=CallOf(one.write),
+            write=At(write.site),
+        ),
+        story=(
+            Step("shared", given.site, say("assigned to more than one parameter")),
+            Step("written", write.site, say("written by {call}", call=CallOf(one.write))),
+        ),
+        repair=Repair(say("Give each parameter its own: p.grad = {x}.clone().",
+                      x=Tensor(one.tensor))),
+    )  # fmt: skip
+
+
+def _beside_itself(history: History) -> Iterator[Claim]:
+    """Find a call that compares, or blends, two places of the same elements.
+
+    They were two before a write through one of them: since then the call can only find them equal.
+    """
+    for at, event in enumerate(history.events):
+        if len(event.reads) < 2 or event.raised or event.operation == "step":
+            continue
+        row = operation(event.operation)
+        if not row.compares and not (row.writes and row.blends):
+            continue
+        a, b = event.reads[:2]
+        if a.storage != b.storage or a.storage == UNKNOWN or a[3:6] != b[3:6]:
+            continue
+        pair = _two_places(history, at, event, a, b)
+        if pair is None:
+            continue
+        write, since = pair
+        done = history.events[write]
+        yield Claim(
+            tensors=(b.tensor if a.tensor == b.tensor else _older(history, a, b),),
+            cause=("beside", since, done.site),
+            site=since,
+            operation=done.operation,
+            message=say(
+                "{x} and {y} are one memory since {since}: {call} at {write} changed both, and"
+                " {read} finds them equal.",
+                x=Tensor(a.tensor), y=_other(history, a, b, event), since=At(since),
+                call=CallOf(write), write=At(done.site), read=At(event.site),
+            ),
+            story=(
+                Step("shared", since, say("from here on both names show the same elements")),
+                Step("written", done.site, say("written by {call}", call=CallOf(write))),
+                Step("read", event.site, say("both are read here")),
+            ),
+            repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(since))),
+        )  # fmt: skip
+
+
+def _older(history: History, a: Operand, b: Operand) -> int:
+    return max((a, b), key=lambda one: history.made_at(one.tensor)).tensor
+
+
+def _other(history: History, a: Operand, b: Operand, event: Event) -> Tensor | str:
+    """Return what a sentence calls the second operand: of one object, its other name."""
+    if a.tensor != b.tensor:
+        return Tensor(b.tensor)
+    text = history.site_of(event).expression
+    names = [one for one in history.names_of(a.tensor)[1:] if mentions(text, one)]
+    return f"`{names[0]}`" if names else "its other name"
+
+
+def _two_places(
+    history: History, at: int, event: Event, a: Operand, b: Operand
+) -> tuple[int, Where] | None:
+    """Return the write and the site since which two operands are two kept places of one memory."""
+    if a.tensor == b.tensor:
+        return _two_names(history, at, event, a.tensor)
+    acts = history.get(Acts)
+    for act in acts.all:
+        if act.write >= at:
+            break
+        if act.place.array == UNKNOWN and {act.place.tensor, act.through} <= _roots(history, a, b):
+            made = act.since[0]
+            if made < act.write and act.place.last > at:
+                return act.write, history.events[made].site
+    return None
+
+
+def _roots(history: History, *operands: Operand) -> set[int]:
+    """Return the tensors and what they are views of."""
+    found = set()
+    for one in operands:
+        found.add(int(one.tensor))
+        found |= {int(link.source) for link in history.get(Sharing).chain(one.tensor)[:1]}
+    return found
+
+
+def _two_names(history: History, at: int, event: Event, tensor: int) -> tuple[int, Where] | None:
+    """Return the write to one object that a call then reads by two names."""
+    text = history.site_of(event).expression
+    holding = history.get(Holding)
+    for act in reversed(holding.all):
+        if act.tensor != tensor or act.write >= at or act.by is None:
+            continue
+        for other in act.others:
+            names = root_of(act.by.name), root_of(other.name)
+            if names[0] != names[1] and all(mentions(text, name) for name in names):
+                filled = holding.filled(other)
+                return act.write, filled[-1].site if filled else history.events[act.write].site
+    return None
+
+
+def _siblings(history: History) -> Iterator[Claim]:
+    """Find pieces of one `unfold` or `expand`, one written and the next one read."""
+    found = history.get(Sharing)
+    for act in history.get(Acts).all:
+        if act.through == UNKNOWN or act.place.array != UNKNOWN or act.read < 0 or act.filled:
+            continue
+        mine, other = found.links.get(act.place.tensor), found.links.get(act.through)
+        if mine is None or other is None or mine.at != other.at:
+            continue
+        source = next((one for one in history.events[mine.at].reads
+                       if one.tensor == mine.source), None)  # fmt: skip
+        if source is None or not overlaps_itself(source):
+            continue
+        write, made = history.events[act.write], history.events[mine.at]
+        yield Claim(
+            tensors=(source.tensor,),
+            cause=("siblings", made.site, write.site),
+            site=made.site,
+            operation=write.operation,
+            message=say(
+                "The pieces taken at {made} have elements in common: {call} at {write} writes one"
+                " of them, and {read} reads the next one with what was written.",
+                made=At(made.site), call=CallOf(act.write), write=At(write.site),
+                read=At(history.events[act.read].site),
+            ),
+            story=(
+                Step("shared", made.site, say("the pieces overlap")),
+                Step("written", write.site, say("written by {call}", call=CallOf(act.write))),
+            ),
+            repair=Repair(say("Give each piece its own elements: .clone() before the loop.")),
+        )  # fmt: skip

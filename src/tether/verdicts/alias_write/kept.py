@@ -1,0 +1,35 @@
+"""The law of kept values, as claims: part of `alias-write`.
+
+A place keeps what it showed when it was filled; a write through another place changed that. The
+modules beside this one have a function for each law; they speak of the acts of which the facts
+alone say that they cannot have been meant. `SILENT` has the good uses that look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.finding import Claim
+from tether.verdicts.alias_write.by_themselves import by_themselves
+from tether.verdicts.alias_write.many_places import many_places
+from tether.verdicts.alias_write.other_owners import other_owners
+
+SILENT = {
+    "a buffer that a function is given to fill": "what is overwritten, or written as out=, is new",
+    "a scratch buffer that a cache hands out": "it is filled anew before it is read",
+    "the elements of a list, one after the other": "the loop's variable is the element",
+    "a parameter of a module, an optimizer and a list": "each holds it to train it",
+    "a window: a piece that is written, the whole that is read": "that is what views are for",
+    "a function whose name ends in _": "it says that it writes what it is given",
+    "an array that nobody has any more": "its memory is the tensor's own",
+}
+"""Good uses, and why nothing is said of them."""
+
+
+def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
+    """Yield the claims on tensors that no other part of the verdict speaks of."""
+    for claims in (by_themselves, many_places, other_owners):
+        for claim in claims(history):
+            if told.isdisjoint(claim.tensors):
+                yield claim

@@ -1,0 +1,298 @@
+"""One object in many places, as claims: part of `alias-write`.
+
+Slots of one container filled at different times or by repetition, one module in several places, a
+value that a cache keeps, an argument that a function wrote and gave back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.analysis.holding import HeldAct, Holding, in_one_container, root_of
+from tether.facts import OUT, UNKNOWN, Holder
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
+from tether.operations.table import operation
+from tether.source.filling import container_of, mentions
+
+_DIGITS = re.compile(r"\d+")
+
+
+def many_places(history: History) -> Iterator[Claim]:
+    """Yield the claims, one function for each law."""
+    yield from _grown(history)
+    yield from _multiplied(history)
+    yield from _each_time(history)
+    yield from _one_module(history)
+    yield from _cached(history)
+    yield from _returned(history)
+
+
+def _grown(history: History) -> Iterator[Claim]:
+    """Find a container that got the same object again after it had been written."""
+    holding = history.get(Holding)
+    slots = _slots(history)
+    for act in holding.all:
+        before = {one.name for one in act.others if one.kind == "slot"}
+        if not before or act.read < 0:
+            continue
+        patterns = {(root_of(name), _DIGITS.sub("#", name)) for name in before}
+        later = {
+            name
+            for name, seen in slots[act.tensor].items()
+            if seen > act.write and name not in before
+            and (root_of(name), _DIGITS.sub("#", name)) in patterns
+        }  # fmt: skip
+        holder = next((one for one in act.others if one.kind == "slot"), None)
+        if later and holder is not None:
+            yield _several(history, act, holder, len(before | later))
+
+
+def _multiplied(history: History) -> Iterator[Claim]:
+    """Find one object in several places of a container, written through one of them."""
+    holding = history.get(Holding)
+    for act in holding.all:
+        if act.by is None or act.read < 0 or _is_parameter(history, act.tensor):
+            continue
+        holders = (*act.others, act.by)
+        slots = in_one_container(holders)
+        if len(slots) < 2:
+            continue
+        container = container_of(slots[0].name)
+        looped = any(
+            one.how == "loop" and mentions(one.site.expression, container)
+            for one in holding.filled(act.by)
+        )
+        if act.by in slots or looped:
+            yield _several(history, act, slots[0], len(slots))
+
+
+def _is_parameter(history: History, tensor: int) -> bool:
+    fact = history.trace.tensors.get(tensor)
+    return (fact is not None and fact.kind == "Parameter") or tensor in history.held
+
+
+def _each_time(history: History) -> Iterator[Claim]:
+    """Find one object that a line wrote and returned again and again, kept each time."""
+    made: dict[int, Counter[int]] = defaultdict(Counter)
+    last: dict[int, int] = {}
+    for at, event in enumerate(history.events):
+        written = {one.tensor for one in event.writes}
+        for one in event.results:
+            if one.tensor in written:
+                made[one.tensor][event.site] += 1
+                last[one.tensor] = at
+    for tensor, slots in _slots(history).items():
+        groups: dict[str, list[str]] = defaultdict(list)
+        for name in slots:
+            groups[container_of(name)].append(name)
+        container, names = max(groups.items(), key=lambda one: len(one[1]))
+        if len(names) < 2 or _is_parameter(history, tensor):
+            continue
+        sites = [site for site, times in made[tensor].items() if times == len(names)]
+        reads = [at for at, _ in history.get(Holding).reads_of(tensor) if at > last.get(tensor, -1)]
+        if sites and reads and container:
+            act = HeldAct(tensor, last[tensor], None, (), reads[0])
+            yield _holds_one(history, act, container, len(names), sites[-1])
+
+
+def _slots(history: History) -> dict[int, dict[str, int]]:
+    """Return tensor -> the places of containers that it was seen in, and when first."""
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for fact in history.trace.holders:
+        if fact.kind == "slot":
+            at = history.position(fact.event)
+            found[fact.tensor].setdefault(fact.name, at)
+    for name in history.trace.names:
+        if name.name.endswith("]") and not name.module:
+            at = history.position(name.at)
+            found[name.tensor].setdefault(name.name, at if at >= 0 else len(history.events))
+    return found
+
+
+def _several(history: History, act: HeldAct, holder: Holder, count: int) -> Claim:
+    ways = ("stored", "assigned")
+    filled = [one for one in history.get(Holding).filled(holder) if one.how in ways]
+    site: Where = filled[-1].site if filled else history.events[act.write].site
+    return _holds_one(history, act, container_of(holder.name), count, site)
+
+
+def _holds_one(history: History, act: HeldAct, container: str, count: int, site: Where) -> Claim:
+    event, read = history.events[act.write], history.events[act.read]
+    steps = [Step("written", event.site, say("written by {call}", call=CallOf(act.write)))]
+    if site != event.site:
+        steps.insert(0, Step("shared", site, say("the same tensor is put in each place")))
+    steps.append(Step("read", read.site, say("read: every place holds what came last")))
+    return Claim(
+        tensors=(act.tensor,),
+        cause=("one object", container),
+        site=site,
+        operation=event.operation,
+        subject=container,
+        message=say(
+            "{name} holds one tensor in {count} places: the write at {write} ({call}) shows in"
+            " every place.",
+            name=f"`{container}`", count=count, call=CallOf(act.write), write=At(event.site),
+        ),
+        story=tuple(steps),
+        repair=Repair(say("Give each place a tensor of its own, or put a copy there: .clone().")),
+        count=count,
+    )  # fmt: skip
+
+
+def _one_module(history: History) -> Iterator[Claim]:
+    """Find a module in several places of one container, trained: a note, for it may be meant."""
+    for act in history.get(Holding).all:
+        event = history.events[act.write]
+        if event.operation != "step" or act.tensor not in history.held:
+            continue
+        places = [one for one in (*act.others, *([act.by] if act.by else ())) if "." in one.name]
+        groups: dict[str, set[str]] = defaultdict(set)
+        for one in places:
+            groups[_DIGITS.sub("#", one.name)].add(one.name)
+        for pattern, names in groups.items():
+            if "#" in pattern and len(names) > 1:
+                container = pattern[: pattern.index("#")].rstrip(".[")
+                yield _shared_by_places(history, act, container, sorted(names))
+
+
+def _shared_by_places(history: History, act: HeldAct, container: str, names: list[str]) -> Claim:
+    event = history.events[act.write]
+    made = history.made_at(act.tensor)
+    site = history.events[made].site if made >= 0 else event.site
+    return Claim(
+        tensors=(act.tensor,),
+        cause=("module", container),
+        site=site,
+        operation="step",
+        severity="note",
+        subject=names[-1],
+        also=tuple(names[:4]),
+        message=say(
+            "{container} has one module in {count} places: they share their parameters, and"
+            " {call} at {write} trains them as one.",
+            container=f"`{container}`", count=len(names), call=CallOf(act.write),
+            write=At(event.site),
+        ),
+        story=(Step("written", event.site, say("trained as one")),),
+        repair=Repair(say("If each place is to have its own weights, make a module for each.")),
+    )  # fmt: skip
+
+
+def _cached(history: History) -> Iterator[Claim]:
+    """Find a value that a cache holds on to, changed by who was given it, and read again."""
+    for act in history.get(Holding).all:
+        event = history.events[act.write]
+        row = operation(event.operation)
+        if row.overwrites or event.flags & OUT or act.by is None:
+            continue
+        read = _given_again(history, act)
+        cache = next((one for one in act.others if one.kind == "cache"), None)
+        if cache is None or read == UNKNOWN:
+            continue
+        yield Claim(
+            tensors=(act.tensor,),
+            cause=("cache", cache.name, event.site),
+            site=event.site,
+            operation=event.operation,
+            message=say(
+                "{x} is the tensor that the cache of `{name}` keeps: {call} at {line} changes it,"
+                " and from then on the cache returns the changed values.",
+                x=Tensor(act.tensor), line=At(event.site), name=cache.name, call=CallOf(act.write),
+            ),
+            story=(
+                Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+                Step("read", history.events[read].site, say("used again, as changed")),
+            ),
+            repair=Repair(say("Write into a copy: {x}.clone(), or return one from the function.",
+                          x=Tensor(act.tensor))),
+        )  # fmt: skip
+
+
+def _given_again(history: History, act: HeldAct) -> int:
+    """Return the first use of a tensor after a write that lies in another call of the function."""
+    done = history.site_of(history.events[act.write])
+    operand = history.operand_of(act.tensor)
+    for at in () if operand is None else history.on_storage(operand):
+        event = history.events[at]
+        site = history.site_of(event)
+        if at > act.write and (site.function != done.function or site.line <= done.line):
+            filled = event.flags & OUT or operation(event.operation).overwrites
+            return UNKNOWN if event.writes and filled else at
+    return UNKNOWN
+
+
+def _returned(history: History) -> Iterator[Claim]:
+    """Find a function that wrote its argument and gave it back: both names are read."""
+    holding = history.get(Holding)
+    for act in holding.all:
+        event = history.events[act.write]
+        row = operation(event.operation)
+        if row.overwrites or event.flags & OUT or act.by is None or not _had_values(history, act):
+            continue
+        name = history.site_of(event).function.rpartition(".")[2]
+        if name.endswith("_"):
+            continue
+        for other in act.others:
+            if other.kind != "variable" or other.depth != 1 or other.tensor == UNKNOWN:
+                continue
+            pair = _read_by_both(history, act, other)
+            if pair is not None:
+                yield _reached_further(history, act, other, *pair)
+                break
+
+
+def _had_values(history: History, act: HeldAct) -> bool:
+    made = history.made_at(act.tensor)
+    return made < 0 or not operation(history.events[made].operation).fresh
+
+
+def _read_by_both(history: History, act: HeldAct, other: Holder) -> tuple[str, int] | None:
+    """Return the name that the caller gave the result, and a read by the old one after the call."""
+    target = history.site(other.site).target
+    if not target or root_of(target) == root_of(other.name):
+        return None
+    old, new = UNKNOWN, UNKNOWN
+    for at, made in history.get(Holding).reads_of(act.tensor):
+        if at <= act.write or made <= act.write:
+            continue
+        site = history.site_of(history.events[at])
+        if site.function != other.function or site.position == history.site(other.site).position:
+            continue
+        if old == UNKNOWN and mentions(site.expression, other.name):
+            old = at
+        if new == UNKNOWN and mentions(site.expression, target):
+            new = at
+    return (target, old) if old >= 0 and new >= 0 else None
+
+
+def _reached_further(
+    history: History, act: HeldAct, other: Holder, target: str, read: int
+) -> Claim:
+    event, done = history.events[act.write], history.events[read]
+    function = history.site_of(event).function.rpartition(".")[2]
+    return Claim(
+        tensors=(act.tensor,),
+        cause=("returned", other.site, event.site),
+        site=event.site,
+        operation=event.operation,
+        subject=other.name,
+        message=say(
+            "`{function}` writes into the tensor that it was given: {call} at {write} changed"
+            " `{old}`, which {read} reads; `{new}` is the same tensor.",
+            function=function, call=CallOf(act.write), write=At(event.site), old=other.name,
+            read=At(done.site), new=target,
+        ),
+        story=(
+            Step("shared", other.site, say("{code} is given `{old}` itself",
+                 code=Code(other.site), old=other.name)),
+            Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+            Step("read", done.site, say("`{old}` is read, with what was written", old=other.name)),
+        ),
+        repair=Repair(
+            say("Use the call that makes a new tensor in `{function}`, or give it"
+                " `{old}`.clone().", function=function, old=other.name)
+        ),
+    )  # fmt: skip

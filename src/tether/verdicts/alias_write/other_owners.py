@@ -1,0 +1,211 @@
+"""Memory that somebody else owns or shows as well, as claims: part of `alias-write`.
+
+Arrays, other processes, two optimizers, an optimizer's own state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.acts import Act, Acts
+from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.analysis.shared_memory import Sharing, same_place
+from tether.facts import OUT, UNKNOWN, SiteId
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.operations.table import operation
+from tether.source.filling import container_of
+
+
+def other_owners(history: History) -> Iterator[Claim]:
+    """Yield the claims, one function for each law."""
+    yield from _sent(history)
+    yield from _not_its_own(history)
+    yield from _arrays_taken_again(history)
+    yield from _owned_twice(history)
+    yield from _loaded_itself(history)
+
+
+def _sent(history: History) -> Iterator[Claim]:
+    """Find memory that was handed to another process, and written afterwards: a note."""
+    for act in history.get(Acts).all:
+        if act.place.array == UNKNOWN or not _was_sent(history, act):
+            continue
+        sent, write = history.events[act.place.array], history.events[act.write]
+        yield Claim(
+            tensors=(act.place.tensor,),
+            cause=("sent", sent.site, write.site),
+            site=sent.site,
+            operation="put",
+            severity="note",
+            message=say(
+                "{x} is sent to another process at {since}, which is given the memory itself."
+                " {call} at {write} changes what that process reads, unless it was read before.",
+                x=Tensor(act.place.tensor), since=At(sent.site), call=CallOf(act.write),
+                write=At(write.site),
+            ),
+            story=(
+                Step("shared", sent.site, say("the other process is given the memory itself")),
+                Step("written", write.site, say("written by {call}", call=CallOf(act.write))),
+            ),
+            repair=Repair(say("Send a copy: {x}.clone(), or wait until it was read.",
+                          x=Tensor(act.place.tensor))),
+        )  # fmt: skip
+
+
+def _was_sent(history: History, act: Act) -> bool:
+    return operation(history.events[act.place.array].operation).leaves == "process"
+
+
+def _not_its_own(history: History) -> Iterator[Claim]:
+    """Find a write into an array's memory that the program goes on to hold as an array: a note."""
+    for act in history.get(Holding).all:
+        event, made = history.events[act.write], history.made_at(act.tensor)
+        array = next((one for one in act.others if one.tensor == UNKNOWN), None)
+        if array is None or made < 0 or operation(event.operation).overwrites or event.flags & OUT:
+            continue
+        root = next((link.at for link in history.get(Sharing).chain(act.tensor)[-1:]), made)
+        source = root if operation(history.events[root].operation).enters else made
+        if not operation(history.events[source].operation).enters:
+            continue
+        since = history.events[source].site
+        yield Claim(
+            tensors=(act.tensor,),
+            cause=("array", since, event.site),
+            site=since,
+            operation=history.events[source].operation,
+            severity="note",
+            message=say(
+                "{x} is the memory of the array `{array}` since {since}: {call} at {write} changes"
+                " the array too.",
+                x=Tensor(act.tensor), array=array.name, since=At(since), call=CallOf(act.write),
+                write=At(event.site),
+            ),
+            story=(
+                Step("shared", since, say("{code} copies nothing", code=Code(since))),
+                Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+            ),
+            repair=Repair(say("If the array is to stay as it is, copy it: torch.tensor(...).")),
+        )  # fmt: skip
+
+
+def _arrays_taken_again(history: History) -> Iterator[Claim]:
+    """Find arrays of one memory, kept together, with a write between the first and the next."""
+    groups: dict[tuple[SiteId, int], list[Act]] = defaultdict(list)
+    for act in history.get(Acts).all:
+        if act.place.array != UNKNOWN and not _was_sent(history, act):
+            site = history.events[act.place.array].site
+            groups[site, history.flow.memory(act.place.shown)].append(act)
+    for (site, _), acts in groups.items():
+        times = {one.place.array for one in acts}
+        for act in acts:
+            after = [at for at in times if act.write < at < act.place.last - 1]
+            if not after or not same_place(act.place.shown, history.events[after[0]].reads[0]):
+                continue
+            write = history.events[act.write]
+            yield Claim(
+                tensors=(act.place.tensor,),
+                cause=("arrays", site),
+                site=site,
+                operation="numpy",
+                message=say(
+                    "The arrays taken at {since} all show the memory of {x}: {call} at {write}"
+                    " changed the earlier ones, which are still there.",
+                    since=At(site), x=Tensor(act.place.tensor), call=CallOf(act.write),
+                    write=At(write.site),
+                ),
+                story=(
+                    Step("shared", site, say("the array shares the memory of {x}",
+                         x=Tensor(act.place.tensor))),
+                    Step("written", write.site, say("written by {call}", call=CallOf(act.write))),
+                ),
+                repair=Repair(say("Take a copy each time: {code}.copy().", code=Code(site))),
+                count=len(times),
+            )  # fmt: skip
+            break
+
+
+def _owned_twice(history: History) -> Iterator[Claim]:
+    """Find state that two optimizers hold, written by the step of one and read for the other."""
+    for act in history.get(Holding).all:
+        event = history.events[act.write]
+        states = [
+            one for one in (*act.others, *([act.by] if act.by else [])) if one.kind == "state"
+        ]
+        owners = {container_of(container_of(container_of(one.name))) for one in states}
+        if len(owners) < 2 or event.operation != "step":
+            continue
+        if act.read < 0 and not _stepped_by_both(history, act.tensor):
+            continue
+        made = history.made_at(act.tensor)
+        since = history.events[made].site if made >= 0 else event.site
+        yield Claim(
+            tensors=(act.tensor,),
+            cause=("owners", event.site, tuple(sorted(owners))),
+            site=since,
+            operation="load_state_dict",
+            subject=sorted(owners)[-1],
+            message=say(
+                "{one} and {other} keep the same tensors as their state: {call} at {write} changes"
+                " both.",
+                one=f"`{sorted(owners)[0]}`", other=f"`{sorted(owners)[1]}`",
+                call=CallOf(act.write), write=At(event.site),
+            ),
+            story=(
+                Step("shared", since, say("state_dict() hands out the state itself, and"
+                     " load_state_dict keeps what it is given")),
+                Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+            ),
+            repair=Repair(say("Load a copy: load_state_dict(copy.deepcopy(other.state_dict())).")),
+        )  # fmt: skip
+
+
+def _stepped_by_both(history: History, tensor: int) -> bool:
+    others = {
+        frozenset(one.tensor for one in event.writes if one.tensor in history.held)
+        for event in history.events
+        if event.operation == "step" and any(one.tensor == tensor for one in event.writes)
+    }
+    return len([one for one in others if one]) > 1
+
+
+def _loaded_itself(history: History) -> Iterator[Claim]:
+    """Find a state that was kept, followed the steps of its optimizer, and was loaded again."""
+    handed: dict[int, int] = {}
+    stepped: dict[int, int] = {}
+    for at, event in enumerate(history.events):
+        if event.operation == "state_dict":
+            for one in event.results:
+                handed.setdefault(one.tensor, at)
+                stepped.pop(one.tensor, None)
+        elif event.operation == "step":
+            stepped.update((one.tensor, at) for one in event.writes if one.tensor in handed)
+        elif event.operation == "load_state_dict":
+            tied = [one.tensor for one in event.results if one.tensor in stepped]
+            if tied:
+                yield _restores_nothing(history, tied[0], handed[tied[0]], stepped[tied[0]], at)
+
+
+def _restores_nothing(history: History, tensor: int, kept: int, write: int, load: int) -> Claim:
+    events = history.events
+    since = events[kept].site
+    return Claim(
+        tensors=(tensor,),
+        cause=("loaded", since, events[load].site),
+        site=since,
+        operation="state_dict",
+        subject=history.site(since).target,
+        message=say(
+            "The state taken at {since} is the optimizer's own: {call} at {write} went on changing"
+            " it, and loading it at {load} restores nothing of it.",
+            since=At(since), call=CallOf(write), write=At(events[write].site),
+            load=At(events[load].site),
+        ),
+        story=(
+            Step("shared", since, say("state_dict() hands out the state itself")),
+            Step("written", events[write].site, say("written by {call}", call=CallOf(write))),
+            Step("read", events[load].site, say("loaded here")),
+        ),
+        repair=Repair(say("Keep a copy: copy.deepcopy({code}).", code=Code(since))),
+    )  # fmt: skip

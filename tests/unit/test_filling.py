@@ -1,0 +1,78 @@
+"""Where the text fills a place: variables, attributes, containers, by function."""
+
+import pytest
+
+from tether.source.filling import Fillings, container_of, mentions, names_above
+
+TEXT = """\
+best = None
+history = [zero] * 3
+for x in data:
+    history.append(x)
+
+class Keeper:
+    def __init__(self, w):
+        self.best = w
+
+    def put(self, key, w):
+        self.kept[key] = w
+
+def train(model, first, *, last=None):
+    a, (b, c) = first, last
+    if (d := a):
+        best = d
+    def inner():
+        e = b
+    return inner
+"""
+
+
+def lines(function, name):
+    found = Fillings({"/p/m.py": TEXT}).of("/p/m.py", function, name)
+    return [(one.site.line, one.how) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "expected"),
+    [
+        ("<module>", "best", [(1, "assigned")]),
+        ("<module>", "history[2]", [(2, "assigned"), (4, "stored")]),
+        ("<module>", "x", [(3, "loop")]),
+        ("Keeper.__init__", "self.best", [(8, "assigned")]),
+        ("<module>", "keeper.best['w']", [(8, "assigned")]),
+        ("Keeper.put", "self.kept['a']", [(11, "assigned")]),
+        ("train", "first", [(13, "parameter")]),
+        ("train", "last", [(13, "parameter")]),
+        ("train", "c", [(14, "assigned")]),
+        ("train", "d", [(15, "assigned")]),
+        ("train.<locals>.inner", "e", [(18, "assigned")]),
+        ("train", "nothing", []),
+        ("elsewhere", "first", []),
+    ],
+)
+def test_what_fills_a_name(function, name, expected):
+    assert lines(function, name) == expected
+
+
+def test_text_that_is_no_python_fills_nothing():
+    assert Fillings({"/p/m.py": "x = ("}).of("/p/m.py", "<module>", "x") == []
+
+
+def test_names_above():
+    assert list(names_above("a.b['k'][0]")) == ["a.b['k'][0]", "a.b['k']", "a.b", "a"]
+    assert container_of("a.b[0]") == "a.b"
+    assert container_of("a") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("x - y", "x", True),
+        ("max - y", "x", False),
+        ("self.x.sum()", "x", False),
+        ("self.x.sum()", "self.x", True),
+        ("f(x1)", "x", False),
+    ],
+)
+def test_mentions(text, name, expected):
+    assert mentions(text, name) is expected
