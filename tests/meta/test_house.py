@@ -33,7 +33,7 @@ MANY_PARAMETERS = {
     "record/tape.py add",  # the hook writes an event in one call
     "record/listener.py note",
 }
-LEFT_COMPLEX = {"analysis": 10, "verdicts": 30}
+LEFT_COMPLEX = {"analysis": 10, "verdicts": 31}
 LEFT_TABLES = {"analysis": 23, "verdicts": 15}
 LEFT_NAMES = {"Reason", "Story", "_Write"}
 LEFT_PARSES = {"analysis": 1, "verdicts": 4}
