@@ -104,7 +104,7 @@ def test_options_that_say_nothing_alone(tmp_path, options):
     written(tmp_path, "print(1)")
     ended = tether(tmp_path, "run", *options, "train.py")
     assert ended.returncode == 2
-    assert "add --fix" in ended.stderr
+    assert "need --fix" in ended.stderr
 
 
 # -- with runs that are made up ------------------------------------------------------------------
