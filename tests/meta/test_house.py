@@ -33,9 +33,9 @@ MANY_PARAMETERS = {
     "record/tape.py add",  # the hook writes an event in one call
     "record/listener.py note",
 }
-LEFT_COMPLEX = {"analysis": 10, "verdicts": 31}
-LEFT_TABLES = {"analysis": 23, "verdicts": 15}
-LEFT_NAMES = {"Reason", "Story", "_Write"}
+LEFT_COMPLEX = {"analysis": 17, "record": 1, "report": 1, "verdicts": 34}
+LEFT_TABLES = {"analysis": 24, "verdicts": 14}
+LEFT_NAMES = {"Filling", "Place", "Reason", "Row", "Story", "Tie", "_Write"}
 LEFT_PARSES = {"analysis": 1, "verdicts": 4}
 
 

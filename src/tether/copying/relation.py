@@ -296,7 +296,7 @@ def _described(x: Any, tensor: torch.Tensor) -> Description:
     )
 
 
-class _Memory(NamedTuple):
+class _BytesUnder(NamedTuple):
     """The bytes under a tensor."""
 
     used: int
@@ -305,18 +305,20 @@ class _Memory(NamedTuple):
     note: str  # what must be said of these figures
 
 
-def _memory_of(tensor: torch.Tensor, *, strided: bool) -> _Memory:
+def _memory_of(tensor: torch.Tensor, *, strided: bool) -> _BytesUnder:
     try:
         storage = tensor.untyped_storage()
         kept, growing = storage.nbytes(), storage.resizable()
         used = distinct_bytes(tensor)
     except (RuntimeError, NotImplementedError) as error:
-        return _Memory(0, 0, True, str(error).partition("\n")[0])
+        return _BytesUnder(0, 0, True, str(error).partition("\n")[0])
     if used is None:
-        return _Memory(tensor.nbytes, kept, growing, "elements that share bytes are counted each")
+        return _BytesUnder(
+            tensor.nbytes, kept, growing, "elements that share bytes are counted each"
+        )
     idle = kept - used if strided else 0
     note = f"it keeps {idle} bytes alive that it does not use" if idle > 0 else ""
-    return _Memory(used, kept, growing, note)
+    return _BytesUnder(used, kept, growing, note)
 
 
 def _maker_of(tensor: torch.Tensor) -> tuple[str, str]:
