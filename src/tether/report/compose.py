@@ -308,12 +308,19 @@ _STATUS: dict[str, tuple[str, Kind]] = {
 }
 
 
+def _gradient_of(row: Gradient) -> Phrase:
+    text, kind = _STATUS[row.status]
+    if row.status == "reached" and row.changed is False:
+        return Phrase("reached, unchanged", "warning")
+    return Phrase(text, kind)
+
+
 def _by_parameter(rows: Sequence[Gradient]) -> Table:
     columns = (Column("parameter", give=True), Column("gradient"), Column("why"))
     return Table(
         columns,
         tuple(
-            (Phrase(row.name, "code"), Phrase(*_STATUS[row.status]), _why({row.finding} - {None}))
+            (Phrase(row.name, "code"), _gradient_of(row), _why({row.finding} - {None}))
             for row in rows
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.training import Training
 from tether.facts import Gradients, Trace
 from tether.finding import Finding
 
@@ -19,6 +20,7 @@ class Gradient(NamedTuple):
     status: Status
     finding: int | None  # the finding that says why, as an index
     module: str = ""  # the part of the name before the last dot
+    changed: bool | None = None  # its values are others than at the first look; None: not known
 
 
 _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storage-pinned"})
@@ -36,6 +38,7 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
         return []  # nothing here trains: it may be done elsewhere, in another process
     names = shortest_names(trace)
     seen = _statuses(trace, names)
+    training = History(trace).get(Training)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
     rows = [
@@ -44,6 +47,7 @@ def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
             _status(statuses),
             why.get(tensor),
             names.get(tensor, "").rpartition(".")[0],
+            training.moved(tensor),
         )
         for tensor, statuses in seen.items()
     ]

@@ -41,7 +41,12 @@ def to_json(about: Findings) -> dict[str, Any]:
         "findings": [finding_values(one, folder) for one in about.findings],
         "defects": [finding_values(one, folder) for one in about.defects],
         "gradients": [
-            {"name": row.name, "status": row.status, "finding": row.finding}
+            {
+                "name": row.name,
+                "status": row.status,
+                "changed": row.changed,
+                "finding": row.finding,
+            }
             for row in about.gradients
         ],
         "copies": [

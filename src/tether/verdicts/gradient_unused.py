@@ -53,15 +53,26 @@ def check(history: History) -> Iterator[Finding]:
     elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
     groups: dict[str, list[int]] = defaultdict(list)
     for tensor in found.none:
-        if (
-            not found.reaching(tensor)
-            and tensor not in elsewhere
-            and _had_a_chance(history, tensor)
-        ):
+        if without_backward(history, tensor) or tensor in elsewhere or _left(history, tensor):
+            continue
+        if not found.reaching(tensor) and _had_a_chance(history, tensor):
             fact = history.facts_of_name(tensor)
             groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
     for module, tensors in groups.items():
         yield _finding(history, module, tensors)
+
+
+def _left(history: History, tensor: int) -> bool:
+    """Whether another tensor took the place of one that the optimizer still holds, and trains.
+
+    So it is where weights are tied after the optimizer was made: what it steps in vain is dead.
+    """
+    bearers: dict[str, int] = {}
+    for fact in history.trace.names:
+        bearers[fact.name] = fact.tensor
+    names = history.names_of(tensor)
+    now = {bearers[name] for name in names}
+    return bool(now) and tensor not in now and now <= history.held & history.had_gradient
 
 
 def _had_a_chance(history: History, tensor: int) -> bool:
@@ -110,11 +121,12 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
 def _uses(history: History, tensors: list[int]) -> list[Site]:
     """Return the first few lines that read one of some tensors outside the optimizer."""
     wanted = set(tensors)
+    first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
     numbers = dict.fromkeys(
         event.site
-        for event in history.events
-        if event.operation not in ("step", "zero_grad")
-        and any(one.tensor in wanted for one in event.reads)
+        for at, event in enumerate(history.events)
+        if at >= first and history.flow.carries[at] and event.results
+        if any(one.tensor in wanted for one in event.reads)
     )
     return [history.site(number) for number in numbers if number >= 0][:2]
 
