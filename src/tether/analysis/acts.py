@@ -202,8 +202,11 @@ class Acts:
         """
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for at, operand in self._found.reads.get(memory, ()):
-            if self._history.inside(self._history.events[at], "step", "backward", "hook") >= 0:
+            event = self._history.events[at]
+            if self._history.inside(event, "step", "backward", "hook") >= 0:
                 continue
+            if operation(event.operation).replaces:
+                continue  # it hands the memory over, and looks at no value
             tensor: int = operand.tensor
             found[tensor].append((at, len(self._history.events)))
             for link in self._found.chain(tensor):

@@ -19,6 +19,7 @@ from tether.operations.table import operation
 from tether.source.filling import Filling, Fillings, container_of, mentions
 
 _ROOT = re.compile(r"[^\W\d]\w*")
+_NUMBER = re.compile(r"\d+")
 _MOST_READS = 200
 _INSIDE = ("backward", "zero_grad", "step")
 """Calls that write what PyTorch itself holds: ``.grad``, an optimizer's state."""
@@ -205,3 +206,9 @@ def in_one_container(holders: Sequence[Holder]) -> list[Holder]:
             groups[one.function, container_of(one.name)].append(one)
     best = max(groups.values(), key=len, default=[])
     return best if len(best) > 1 else []
+
+
+def are_alike(holders: Sequence[Holder]) -> bool:
+    """Whether two names differ in a number alone: ``layers.0.weight`` and ``layers.3.weight``."""
+    names = {one.name for one in holders}
+    return len({_NUMBER.sub("#", name) for name in names}) < len(names)

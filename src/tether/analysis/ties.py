@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, in_one_container, root_of
+from tether.analysis.holding import HeldAct, Holding, are_alike, in_one_container, root_of
 from tether.analysis.odd_writes import OddWrites
 from tether.analysis.shared_memory import RECORDS, Sharing, container
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
@@ -179,7 +179,9 @@ class Ties:
         write = history.events[act.write]
         score = max(_weight(holding, act, one) for one in act.others)
         if write.operation == "step" and act.tensor in history.held:
-            score = -15  # its module, its optimizer and lists of parameters hold it
+            # Its module, its optimizer and lists of parameters hold it; one module may do so twice.
+            holders = act.others if act.by is None else (*act.others, act.by)
+            score = 10 if are_alike(holders) else -30
         if len(in_one_container(act.others)) > 1:
             score = max(score, 45)
         if len([one for one in act.others if one.kind == "state"]) > 1:
