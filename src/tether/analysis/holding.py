@@ -16,7 +16,7 @@ from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Holder, Site, TensorId
 from tether.operations.table import operation
-from tether.source.filling import Filling, Fillings, container_of, mentions
+from tether.source.filling import Fill, Fillings, container_of, mentions
 
 _ROOT = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"\d+")
@@ -159,7 +159,7 @@ class Holding:
         """Return what the call that a place's function was making is assigned to."""
         return self._history.site(holder.site).target
 
-    def filled(self, holder: Holder) -> list[Filling]:
+    def filled(self, holder: Holder) -> list[Fill]:
         """Return the lines that put something into a place."""
         site = self._history.site(holder.site)
         return self.fillings.of(site.file, holder.function, holder.name)
@@ -183,7 +183,7 @@ def _gives_back(event: Event) -> bool:
 def written_text(site: Site, event: Event) -> str:
     """Return the text of what a write at a site is made to: ``x`` of ``x -= 1``, ``x.mul_(2)``."""
     text = site.expression
-    if event.operation in ("__setitem__", "__isub__", "__iadd__", "__imul__", "__itruediv__"):
+    if event.operation.startswith("__"):  # an assignment: to an index, or with an operator
         return site.target or re.split(r"\s*[-+*/@%&|^<>]*=", text, maxsplit=1)[0]
     out = re.search(r"\bout\s*=\s*([\w.\[\]]+)", text)
     if out is not None:

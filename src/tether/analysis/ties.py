@@ -27,7 +27,7 @@ MOST_SITES = 4
 """Lines of writes, and of reads, that a row names."""
 
 
-class Tie(NamedTuple):
+class ActedTie(NamedTuple):
     """Acts of one cause."""
 
     kind: Kind
@@ -54,7 +54,7 @@ class Ties:
     def __init__(self, history: History) -> None:
         self._history = history
         self._found = history.get(Sharing)
-        groups: dict[object, list[Tie]] = {}
+        groups: dict[object, list[ActedTie]] = {}
         for cause, tie in (
             *self._between_tensors(), *self._of_one_object(), *self._by_themselves()
         ):  # fmt: skip
@@ -64,7 +64,7 @@ class Ties:
 
     # -- two objects on one memory -----------------------------------------------------------
 
-    def _between_tensors(self) -> Iterator[tuple[object, Tie]]:
+    def _between_tensors(self) -> Iterator[tuple[object, ActedTie]]:
         history, events = self._history, self._history.events
         for act in history.get(Acts).all:
             since = _sites(history, act.since)
@@ -78,7 +78,7 @@ class Ties:
             cause = (since[:1], act.place.array != UNKNOWN, act.through == UNKNOWN)
             yield (
                 cause,
-                Tie(
+                ActedTie(
                     "array" if array else "tensor",
                     (name,),
                     history.name_of(act.through) if act.through != UNKNOWN else "the array",
@@ -117,7 +117,7 @@ class Ties:
 
     # -- one object in several places --------------------------------------------------------
 
-    def _of_one_object(self) -> Iterator[tuple[object, Tie]]:
+    def _of_one_object(self) -> Iterator[tuple[object, ActedTie]]:
         history = self._history
         holding = history.get(Holding)
         for act in holding.all:
@@ -136,7 +136,7 @@ class Ties:
             cause = (since[0] if since else write.site, root_of(by), root_of(names[0]))
             yield (
                 cause,
-                Tie(
+                ActedTie(
                     "array" if others[0].tensor == UNKNOWN else "object",
                     names[:8],
                     by,
@@ -153,13 +153,13 @@ class Ties:
 
     # -- writes that tell of a tie by themselves ---------------------------------------------
 
-    def _by_themselves(self) -> Iterator[tuple[object, Tie]]:
+    def _by_themselves(self) -> Iterator[tuple[object, ActedTie]]:
         history, events = self._history, self._history.events
         for one in history.get(OddWrites).all:
             write = events[one.write]
             yield (
                 (one.kind, write.site),
-                Tie(
+                ActedTie(
                     one.kind,
                     (history.name_of(one.tensor),),
                     history.name_of(one.through),
@@ -262,7 +262,7 @@ def _seen_before(history: History, tensor: int, write: int) -> bool:
 # -- joining --------------------------------------------------------------------------------
 
 
-def _joined(ties: list[Tie]) -> Tie:
+def _joined(ties: list[ActedTie]) -> ActedTie:
     best = max(ties, key=lambda one: (one.score, -one.write))
     ordered = [best, *(one for one in ties if one is not best)]
     tensors = tuple(dict.fromkeys(n for one in ordered for n in one.tensors))
@@ -286,7 +286,7 @@ def _sites(history: History, positions: Iterable[int]) -> tuple[Site, ...]:
 # -- words ----------------------------------------------------------------------------------
 
 
-def called(tie: Tie) -> str:
+def called(tie: ActedTie) -> str:
     """Return what shows the change, in a few words."""
     if len(tie.shows) < 2:
         return tie.shows[0]
