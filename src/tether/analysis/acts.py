@@ -140,19 +140,20 @@ class Acts:
                 own.append(write)
             elif reaches(self._history, write.operand, place.shown):
                 others.append((write, writer))
-        if not others:
-            return
         seen = [] if place.array != UNKNOWN else reads.get(place.tensor, [])
         for write, writer in others:
             read = _next_read(seen, write.at)
-            filled = any(
-                write.at < one.at < read and operation(self._history.events[one.at].operation)
-                .overwrites for one in own
-            )  # fmt: skip
+            filled = self._filled_between(own, write.at, read)
             since = tuple(at for at in self._since(place, writer) if at < write.at)
             alive = place.array != UNKNOWN or place.last > len(self._history.events)
             if since and (read >= 0 or alive):
                 yield Act(place, writer, write.at, read, since, filled)
+
+    def _filled_between(self, writes: list[Touch], first: int, last: int) -> bool:
+        """Whether one of some writes, between two positions, left nothing of the old values."""
+        between = [one.at for one in writes if first < one.at < last]
+        events = self._history.events
+        return any(operation(events[at].operation).overwrites for at in between)
 
     def writer(self, write: Touch) -> int:
         """Return the tensor that a write went through; for one made in passing, what it is of."""

@@ -21,8 +21,6 @@ from tether.source.filling import Fill, Fillings, container_of, mentions
 _ROOT = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"\d+")
 _MOST_READS = 200
-_INSIDE = ("backward", "zero_grad", "step")
-"""Calls that write what PyTorch itself holds: ``.grad``, an optimizer's state."""
 
 
 class HeldAct(NamedTuple):
@@ -72,7 +70,8 @@ class Holding:
         if len(event.writes) == 1:
             others += arrays
         lasting = any(one.kind in ("default", "cache") for one in others)
-        unnamed = by is None and event.operation not in _INSIDE and not lasting
+        within = not operation(event.operation).carries  # .grad, an optimizer's state
+        unnamed = by is None and not within and not lasting
         if not others or (unnamed and len(others) < 2):
             return None
         return HeldAct(tensor, at, by, tuple(others), self._read(at, tensor, by, others))
@@ -154,6 +153,10 @@ class Holding:
         if made >= 0 and operation(history.events[made].operation).enters:
             found.append(made)
         return found
+
+    def in_a_loop(self, act: HeldAct) -> bool:
+        """Whether the place that was written through is the variable of a loop."""
+        return act.by is not None and any(one.how == "loop" for one in self.filled(act.by))
 
     def target_of(self, holder: Holder) -> str:
         """Return what the call that a place's function was making is assigned to."""
