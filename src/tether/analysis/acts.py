@@ -29,7 +29,7 @@ MOST_WRITES = 64
 """Writes that are looked at for one place, the first ones and the last ones of its life."""
 
 
-class Place(NamedTuple):
+class Showing(NamedTuple):
     """What shows a memory, from when until when."""
 
     tensor: int
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 class Act(NamedTuple):
     """A write that another place shows."""
 
-    place: Place
+    place: Showing
     through: int  # the tensor that was written; UNKNOWN: an array was
     write: int  # position; of an unseen write, of the event before which it was noticed
     read: int  # the first read of the place after it; UNKNOWN: none was recorded
@@ -63,13 +63,13 @@ class Acts:
 
     # -- places ------------------------------------------------------------------------------
 
-    def _places(self) -> dict[int, list[Place]]:
+    def _places(self) -> dict[int, list[Showing]]:
         """Return the places of each memory that was written and has more than one."""
         history, memory = self._history, self._history.flow.memory
         written = {number for number, touches in self._found.writes.items() if touches}
         written |= {history.flow.memory_of(one.storage) for one in history.trace.unseen}
-        now: dict[int, Place] = {}
-        found: dict[int, list[Place]] = defaultdict(list)
+        now: dict[int, Showing] = {}
+        found: dict[int, list[Showing]] = defaultdict(list)
         for at, event in enumerate(history.events):
             for one in (*event.reads, *event.results, *event.writes):
                 known = now.get(one.tensor)
@@ -77,7 +77,7 @@ class Acts:
                     continue
                 if known is not None:
                     found[memory(known.shown)].append(known._replace(last=at))
-                now[one.tensor] = Place(one.tensor, at, self.died(one.tensor), one)
+                now[one.tensor] = Showing(one.tensor, at, self.died(one.tensor), one)
         for place in now.values():
             found[memory(place.shown)].append(place)
         for place in self._arrays():
@@ -88,7 +88,7 @@ class Acts:
             if number in written and len(places) > 1
         }
 
-    def _arrays(self) -> Iterator[Place]:
+    def _arrays(self) -> Iterator[Showing]:
         history = self._history
         for fact in history.trace.arrays:
             at = history.position(fact.event)
@@ -98,11 +98,11 @@ class Acts:
             gone = (
                 history.position(fact.released) if fact.released >= 0 else len(history.events) + 1
             )
-            yield Place(event.reads[0].tensor, at, gone, event.reads[0], array=at)
+            yield Showing(event.reads[0].tensor, at, gone, event.reads[0], array=at)
         for at, event in enumerate(history.events):
             if event.reads and operation(event.operation).leaves == "process":
                 for one in event.reads:  # how long the other process holds it is not known
-                    yield Place(one.tensor, at, len(history.events) + 1, one, array=at)
+                    yield Showing(one.tensor, at, len(history.events) + 1, one, array=at)
 
     def died(self, tensor: int) -> int:
         """Return the position of the first event without a tensor; past the last: it lives."""
@@ -126,7 +126,7 @@ class Acts:
 
     def _of_place(
         self,
-        place: Place,
+        place: Showing,
         writes: list[Touch],
         times: list[int],
         reads: dict[int, list[tuple[int, int]]],
@@ -140,19 +140,20 @@ class Acts:
                 own.append(write)
             elif reaches(self._history, write.operand, place.shown):
                 others.append((write, writer))
-        if not others:
-            return
         seen = [] if place.array != UNKNOWN else reads.get(place.tensor, [])
         for write, writer in others:
             read = _next_read(seen, write.at)
-            filled = any(
-                write.at < one.at < read and operation(self._history.events[one.at].operation)
-                .overwrites for one in own
-            )  # fmt: skip
+            filled = self._filled_between(own, write.at, read)
             since = tuple(at for at in self._since(place, writer) if at < write.at)
             alive = place.array != UNKNOWN or place.last > len(self._history.events)
             if since and (read >= 0 or alive):
                 yield Act(place, writer, write.at, read, since, filled)
+
+    def _filled_between(self, writes: list[Touch], first: int, last: int) -> bool:
+        """Whether one of some writes, between two positions, left nothing of the old values."""
+        between = [one.at for one in writes if first < one.at < last]
+        events = self._history.events
+        return any(operation(events[at].operation).overwrites for at in between)
 
     def writer(self, write: Touch) -> int:
         """Return the tensor that a write went through; for one made in passing, what it is of."""
@@ -172,7 +173,7 @@ class Acts:
         one, other = self._history.site_of(events[made]), self._history.site_of(events[at])
         return (one.file, one.line) == (other.file, other.line) or self.died(tensor) <= at + 1
 
-    def _since(self, place: Place, writer: int) -> tuple[int, ...]:
+    def _since(self, place: Showing, writer: int) -> tuple[int, ...]:
         """Return the calls by which a place and a tensor came to share, the latest first."""
         events = self._history.events
         ways = [] if place.array == UNKNOWN else [place.array]
@@ -202,8 +203,11 @@ class Acts:
         """
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for at, operand in self._found.reads.get(memory, ()):
-            if self._history.inside(self._history.events[at], "step", "backward", "hook") >= 0:
+            event = self._history.events[at]
+            if self._history.inside(event, "step", "backward", "hook") >= 0:
                 continue
+            if operation(event.operation).replaces:
+                continue  # it hands the memory over, and looks at no value
             tensor: int = operand.tensor
             found[tensor].append((at, len(self._history.events)))
             for link in self._found.chain(tensor):

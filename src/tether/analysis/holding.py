@@ -16,12 +16,11 @@ from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Holder, Site, TensorId
 from tether.operations.table import operation
-from tether.source.filling import Filling, Fillings, container_of, mentions
+from tether.source.filling import Fill, Fillings, container_of, mentions
 
 _ROOT = re.compile(r"[^\W\d]\w*")
+_NUMBER = re.compile(r"\d+")
 _MOST_READS = 200
-_INSIDE = ("backward", "zero_grad", "step")
-"""Calls that write what PyTorch itself holds: ``.grad``, an optimizer's state."""
 
 
 class HeldAct(NamedTuple):
@@ -71,7 +70,8 @@ class Holding:
         if len(event.writes) == 1:
             others += arrays
         lasting = any(one.kind in ("default", "cache") for one in others)
-        unnamed = by is None and event.operation not in _INSIDE and not lasting
+        within = not operation(event.operation).carries  # .grad, an optimizer's state
+        unnamed = by is None and not within and not lasting
         if not others or (unnamed and len(others) < 2):
             return None
         return HeldAct(tensor, at, by, tuple(others), self._read(at, tensor, by, others))
@@ -154,11 +154,15 @@ class Holding:
             found.append(made)
         return found
 
+    def in_a_loop(self, act: HeldAct) -> bool:
+        """Whether the place that was written through is the variable of a loop."""
+        return act.by is not None and any(one.how == "loop" for one in self.filled(act.by))
+
     def target_of(self, holder: Holder) -> str:
         """Return what the call that a place's function was making is assigned to."""
         return self._history.site(holder.site).target
 
-    def filled(self, holder: Holder) -> list[Filling]:
+    def filled(self, holder: Holder) -> list[Fill]:
         """Return the lines that put something into a place."""
         site = self._history.site(holder.site)
         return self.fillings.of(site.file, holder.function, holder.name)
@@ -182,7 +186,7 @@ def _gives_back(event: Event) -> bool:
 def written_text(site: Site, event: Event) -> str:
     """Return the text of what a write at a site is made to: ``x`` of ``x -= 1``, ``x.mul_(2)``."""
     text = site.expression
-    if event.operation in ("__setitem__", "__isub__", "__iadd__", "__imul__", "__itruediv__"):
+    if event.operation.startswith("__"):  # an assignment: to an index, or with an operator
         return site.target or re.split(r"\s*[-+*/@%&|^<>]*=", text, maxsplit=1)[0]
     out = re.search(r"\bout\s*=\s*([\w.\[\]]+)", text)
     if out is not None:
@@ -205,3 +209,9 @@ def in_one_container(holders: Sequence[Holder]) -> list[Holder]:
             groups[one.function, container_of(one.name)].append(one)
     best = max(groups.values(), key=len, default=[])
     return best if len(best) > 1 else []
+
+
+def are_alike(holders: Sequence[Holder]) -> bool:
+    """Whether two names differ in a number alone: ``layers.0.weight`` and ``layers.3.weight``."""
+    names = {one.name for one in holders}
+    return len({_NUMBER.sub("#", name) for name in names}) < len(names)

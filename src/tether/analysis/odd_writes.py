@@ -64,23 +64,16 @@ class OddWrites:
 
     def _overlaps(self, at: int, event: Event) -> Iterator[OddWrite]:
         """Find a call that writes elements which it also reads, in another place."""
-        for target in event.writes[:1]:
-            if overlaps_itself(target):
-                made = self._history.made_at(target.tensor)
-                if made >= 0:
-                    read = self._next_read(target, at)
-                    yield OddWrite("elements", target.tensor, target.tensor, (made,), at, read)
-            shown = target
-            if event.operation == "__setitem__" and event.results:
-                shown = event.results[0]
-            for source in event.reads[1:]:
-                if source.storage != target.storage or source.storage == UNKNOWN:
-                    continue
-                moves = operation(event.operation).copies and not same_place(source, shown)
-                if moves and source[3:6] != shown[3:6] and may_overlap(source, shown):
-                    made = max(self._history.made_at(source.tensor), 0)
-                    read = self._next_read(target, at)
-                    yield OddWrite("overlap", source.tensor, target.tensor, (made,), at, read)
+        target = event.writes[0]
+        made = self._history.made_at(target.tensor)
+        if made >= 0 and overlaps_itself(target):
+            read = self._next_read(target, at)
+            yield OddWrite("elements", target.tensor, target.tensor, (made,), at, read)
+        for source in event.reads[1:] if operation(event.operation).copies else ():
+            if source.storage == target.storage != UNKNOWN and _moves(source, target):
+                made = max(self._history.made_at(source.tensor), 0)
+                read = self._next_read(target, at)
+                yield OddWrite("overlap", source.tensor, target.tensor, (made,), at, read)
 
     def _next_read(self, operand: Operand, at: int) -> int:
         reads = self._found.reads.get(self._history.flow.memory(operand), ())
@@ -129,12 +122,9 @@ class OddWrites:
         history = self._history
         written = event.writes[0]
         made = history.made_at(written.tensor)
-        if made < 0 or made >= at or not history.events[made].reads:
+        if not 0 <= made < at or not self._is_of_its_own(made, written):
             return
         maker = history.events[made]
-        sources = {one.storage for one in maker.reads}
-        if written.storage in sources or operation(maker.operation).fresh:
-            return
         near = _one_line(history.site_of(maker), history.site_of(event))
         if not near and made < at - 3:
             return
@@ -147,9 +137,21 @@ class OddWrites:
             return
         yield OddWrite("lost", maker.reads[0].tensor, written.tensor, (made,), at, UNKNOWN)
 
+    def _is_of_its_own(self, made: int, written: Operand) -> bool:
+        """Whether a call made a tensor of others, on memory of its own."""
+        maker = self._history.events[made]
+        shared = any(one.storage == written.storage for one in maker.reads)
+        return bool(maker.reads) and not shared and not operation(maker.operation).fresh
+
     def _touched_after(self, memory: int, at: int) -> bool:
         positions = self._history._by_memory.get(memory, [])
         return bisect_right(positions, at) < len(positions)
+
+
+def _moves(source: Operand, target: Operand) -> bool:
+    """Whether a copy would write elements that it has to read for another place."""
+    other = not same_place(source, target) and source[3:6] != target[3:6]
+    return other and may_overlap(source, target)
 
 
 def _one_line(a: Site, b: Site) -> bool:

@@ -6,12 +6,13 @@ written and where, and where it was read. Rows are listed whether or not a verdi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, in_one_container, root_of
+from tether.analysis.holding import HeldAct, Holding, are_alike, in_one_container, root_of
 from tether.analysis.odd_writes import OddWrites
 from tether.analysis.shared_memory import RECORDS, Sharing, container
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
@@ -23,11 +24,13 @@ Kind = Literal[
     "handed",
 ]  # fmt: skip
 
+Item = TypeVar("Item")
+
 MOST_SITES = 4
 """Lines of writes, and of reads, that a row names."""
 
 
-class Tie(NamedTuple):
+class ActedTie(NamedTuple):
     """Acts of one cause."""
 
     kind: Kind
@@ -54,7 +57,7 @@ class Ties:
     def __init__(self, history: History) -> None:
         self._history = history
         self._found = history.get(Sharing)
-        groups: dict[object, list[Tie]] = {}
+        groups: dict[object, list[ActedTie]] = {}
         for cause, tie in (
             *self._between_tensors(), *self._of_one_object(), *self._by_themselves()
         ):  # fmt: skip
@@ -64,7 +67,7 @@ class Ties:
 
     # -- two objects on one memory -----------------------------------------------------------
 
-    def _between_tensors(self) -> Iterator[tuple[object, Tie]]:
+    def _between_tensors(self) -> Iterator[tuple[object, ActedTie]]:
         history, events = self._history, self._history.events
         for act in history.get(Acts).all:
             since = _sites(history, act.since)
@@ -78,7 +81,7 @@ class Ties:
             cause = (since[:1], act.place.array != UNKNOWN, act.through == UNKNOWN)
             yield (
                 cause,
-                Tie(
+                ActedTie(
                     "array" if array else "tensor",
                     (name,),
                     history.name_of(act.through) if act.through != UNKNOWN else "the array",
@@ -96,15 +99,10 @@ class Ties:
     def _score(self, act: Act) -> int:
         history, events = self._history, self._history.events
         write = events[act.write]
-        calls = [events[at] for at in act.since]
-        score = 0
+        score = self._way_score(act)
         if act.read >= 0 and not act.filled:
             read = events[act.read]
             score += 20 if read.inner == read.site else 12
-        if any(_looks_like_a_copy(one) for one in calls):
-            score += 25
-        elif act.place.tensor in {link.source for link in self._found.chain(act.through)}:
-            score -= 15  # a piece was written, by a view, to change the whole
         if act.place.array != UNKNOWN or act.through == UNKNOWN:
             score += 20
         if write.operation == "step" and history.names_of(act.place.tensor):
@@ -115,9 +113,17 @@ class Ties:
             score -= 15
         return score
 
+    def _way_score(self, act: Act) -> int:
+        """Say how much the calls by which two places share look like ones that share nothing."""
+        events = self._history.events
+        if any(_looks_like_a_copy(events[at]) for at in act.since):
+            return 25
+        pieces = {link.source for link in self._found.chain(act.through)}
+        return -15 if act.place.tensor in pieces else 0  # a piece was written to change the whole
+
     # -- one object in several places --------------------------------------------------------
 
-    def _of_one_object(self) -> Iterator[tuple[object, Tie]]:
+    def _of_one_object(self) -> Iterator[tuple[object, ActedTie]]:
         history = self._history
         holding = history.get(Holding)
         for act in holding.all:
@@ -125,10 +131,7 @@ class Ties:
             if score < 0:
                 continue
             others = in_one_container(act.others) or list(act.others)
-            since = [fill.site for one in others[:3] for fill in holding.filled(one)]
-            callers = [one for one in others if one.depth > 0 and one.kind == "variable"]
-            since += [history.site(one.site) for one in callers]
-            since += _sites(history, holding.came_by(act))
+            since = self._filled_at(holding, act, others)
             write = history.events[act.write]
             names = tuple(dict.fromkeys(one.name for one in others))
             read = (history.site_of(history.events[act.read]),) if act.read >= 0 else ()
@@ -136,7 +139,7 @@ class Ties:
             cause = (since[0] if since else write.site, root_of(by), root_of(names[0]))
             yield (
                 cause,
-                Tie(
+                ActedTie(
                     "array" if others[0].tensor == UNKNOWN else "object",
                     names[:8],
                     by,
@@ -151,15 +154,23 @@ class Ties:
                 ),
             )
 
+    def _filled_at(self, holding: Holding, act: HeldAct, others: list[Holder]) -> list[Site]:
+        """Return the lines that put an object into some places."""
+        history = self._history
+        since = [fill.site for one in others[:3] for fill in holding.filled(one)]
+        callers = [one for one in others if one.depth > 0 and one.kind == "variable"]
+        since += [history.site(one.site) for one in callers]
+        return [*since, *_sites(history, holding.came_by(act))]
+
     # -- writes that tell of a tie by themselves ---------------------------------------------
 
-    def _by_themselves(self) -> Iterator[tuple[object, Tie]]:
+    def _by_themselves(self) -> Iterator[tuple[object, ActedTie]]:
         history, events = self._history, self._history.events
         for one in history.get(OddWrites).all:
             write = events[one.write]
             yield (
                 (one.kind, write.site),
-                Tie(
+                ActedTie(
                     one.kind,
                     (history.name_of(one.tensor),),
                     history.name_of(one.through),
@@ -177,13 +188,7 @@ class Ties:
     def _held_score(self, holding: Holding, act: HeldAct) -> int:
         history = self._history
         write = history.events[act.write]
-        score = max(_weight(holding, act, one) for one in act.others)
-        if write.operation == "step" and act.tensor in history.held:
-            score = -15  # its module, its optimizer and lists of parameters hold it
-        if len(in_one_container(act.others)) > 1:
-            score = max(score, 45)
-        if len([one for one in act.others if one.kind == "state"]) > 1:
-            score = max(score, 45)
+        score = self._places_score(holding, act)
         if act.read >= 0:
             score += 20
         function = history.site_of(write).function.rpartition(".")[2]
@@ -196,6 +201,18 @@ class Ties:
         if not _seen_before(history, act.tensor, act.write):
             score -= 25
         return score
+
+    def _places_score(self, holding: Holding, act: HeldAct) -> int:
+        """Say how much the places of an object look like ones that were not meant to be one."""
+        states = [one for one in act.others if one.kind == "state"]
+        if len(states) > 1 or len(in_one_container(act.others)) > 1:
+            return 45
+        step = self._history.events[act.write].operation == "step"
+        if step and act.tensor in self._history.held:
+            # Its module, its optimizer and lists of parameters hold it; one module may do so twice.
+            holders = act.others if act.by is None else (*act.others, act.by)
+            return 10 if are_alike(holders) else -30
+        return max(_weight(holding, act, one) for one in act.others)
 
 
 _ODD = {
@@ -210,19 +227,23 @@ def _weight(holding: Holding, act: HeldAct, other: Holder) -> int:
     """Say how much a place that shows a write looks like one that was not meant to."""
     if other.tensor == UNKNOWN:
         return 30
-    ways = {fill.how for fill in holding.filled(act.by)} if act.by is not None else set()
-    if "loop" in ways and other.kind in ("slot", "attribute", "variable"):
+    if other.kind in ("slot", "attribute", "variable") and holding.in_a_loop(act):
         return 0  # the elements of a list, one after the other
-    if other.kind == "variable" and other.depth:
-        target = holding.target_of(other)
-        return 5 if target and root_of(target) == root_of(other.name) else 25
     if other.kind == "variable":
+        return _variable_weight(holding, other)
+    by = "" if act.by is None else act.by.kind
+    return _BESIDE.get((other.kind, by), _WEIGHTS[other.kind])
+
+
+_BESIDE = {("slot", ""): 0, ("attribute", ""): 0, ("attribute", "attribute"): 25}
+"""Weights by what the place was written through as well."""
+
+
+def _variable_weight(holding: Holding, other: Holder) -> int:
+    if not other.depth:
         return 30
-    if act.by is None and other.kind in ("slot", "attribute"):
-        return 0
-    if other.kind == "attribute" and act.by is not None and act.by.kind == "attribute":
-        return 25
-    return _WEIGHTS[other.kind]
+    target = holding.target_of(other)
+    return 5 if target and root_of(target) == root_of(other.name) else 25
 
 
 # -- facts that weigh -----------------------------------------------------------------------
@@ -260,20 +281,24 @@ def _seen_before(history: History, tensor: int, write: int) -> bool:
 # -- joining --------------------------------------------------------------------------------
 
 
-def _joined(ties: list[Tie]) -> Tie:
+def _joined(ties: list[ActedTie]) -> ActedTie:
     best = max(ties, key=lambda one: (one.score, -one.write))
     ordered = [best, *(one for one in ties if one is not best)]
-    tensors = tuple(dict.fromkeys(n for one in ordered for n in one.tensors))
+    tensors = _all(one.tensors for one in ordered)
     return best._replace(
-        shows=tuple(dict.fromkeys(name for one in ordered for name in one.shows)),
+        shows=_all(one.shows for one in ordered),
         tensors=tensors,
-        since=tuple(dict.fromkeys(site for one in ordered for site in one.since)),
-        writes=tuple(dict.fromkeys(site for one in ordered for site in one.writes)),
-        reads=tuple(dict.fromkeys(site for one in ordered for site in one.reads)),
+        since=_all(one.since for one in ordered),
+        writes=_all(one.writes for one in ordered),
+        reads=_all(one.reads for one in ordered),
         write=min(one.write for one in ties),
         times=len({one.write for one in ties}),
         score=best.score + (10 if len(tensors) > 1 else 0),
     )
+
+
+def _all(parts: Iterable[tuple[Item, ...]]) -> tuple[Item, ...]:
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
 
 def _sites(history: History, positions: Iterable[int]) -> tuple[Site, ...]:
@@ -284,7 +309,7 @@ def _sites(history: History, positions: Iterable[int]) -> tuple[Site, ...]:
 # -- words ----------------------------------------------------------------------------------
 
 
-def called(tie: Tie) -> str:
+def called(tie: ActedTie) -> str:
     """Return what shows the change, in a few words."""
     if len(tie.shows) < 2:
         return tie.shows[0]

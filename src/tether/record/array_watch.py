@@ -131,8 +131,6 @@ class ArrayWatch:
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
             return
         root, tensor = _root(data)
-        if tensor is None and _address(root) is None:
-            root = _buffer(root)
         who = self._tape.who
         # The array's base may be another tensor object on the memory that was exported.
         origin = who.storage_of(tensor) if tensor is not None else None
@@ -350,7 +348,7 @@ def _root(data: Any) -> tuple[Any, torch.Tensor | None]:
         if isinstance(base, torch.Tensor):
             return data, base
         data = base
-    return data, None
+    return (_buffer(data) if _address(data) is None else data), None
 
 
 def _distance(root: Any, result: torch.Tensor, nbytes: int) -> int | None:

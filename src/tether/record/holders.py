@@ -125,7 +125,7 @@ class HolderLog:
         self._writes.clear()
 
     def _search(self, tensors: Iterable[torch.Tensor], event: int) -> list[Holder]:
-        memories = [_Memory(self._tape, one) for one in tensors]
+        memories = [_Wanted(self._tape, one) for one in tensors]
         wanted = {one.number for one in memories if one.number is not None}
         if not wanted:
             return []
@@ -140,7 +140,7 @@ class HolderLog:
         ]  # fmt: skip
 
 
-class _Memory:
+class _Wanted:
     """The memory behind a tensor: its number, and where it lies."""
 
     def __init__(self, tape: Tape, tensor: torch.Tensor) -> None:

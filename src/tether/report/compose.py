@@ -30,7 +30,7 @@ from tether.report.document import (
 from tether.report.filters import Selection, shown_line, shown_path
 from tether.report.gaps import gap_rows
 from tether.report.gradients import Gradient
-from tether.report.ties import Row, block, rows
+from tether.report.ties import TieRow, block, rows
 from tether.source.edits import apply
 from tether.source.syntax import source_of
 
@@ -72,7 +72,7 @@ class Findings:
         return History(self.trace)
 
     @cached_property
-    def ties(self) -> list[Row]:
+    def ties(self) -> list[TieRow]:
         """The ties that acted, what a person looks for first."""
         selection = self.selection or Selection(self.trace.folder)
         return rows(self.history, selection, self.findings)

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from tether.analysis.history import History, shortened
-from tether.analysis.ties import Tie, Ties, called
+from tether.analysis.ties import ActedTie, Ties, called
 from tether.facts import Site
 from tether.finding import Finding
 from tether.operations.table import shown
@@ -21,21 +21,21 @@ LEAST = 15
 """The score from which on a row is shown; those below are what programs do all the time."""
 
 
-class Row(NamedTuple):
+class TieRow(NamedTuple):
     """A tie that acted, and the finding that speaks of it."""
 
-    tie: Tie
+    tie: ActedTie
     finding: int | None
 
 
-def rows(history: History, selection: Selection, findings: Sequence[Finding]) -> list[Row]:
+def rows(history: History, selection: Selection, findings: Sequence[Finding]) -> list[TieRow]:
     """Return the ties that name a wanted line, what a person looks for first."""
     found = history.get(Ties).found
     wanted = [one for one in found if any(selection.wants(site) for site in one.sites)]
-    return [Row(one, _finding(one, findings)) for one in wanted]
+    return [TieRow(one, _finding(one, findings)) for one in wanted]
 
 
-def _finding(tie: Tie, findings: Sequence[Finding]) -> int | None:
+def _finding(tie: ActedTie, findings: Sequence[Finding]) -> int | None:
     lines = {(site.file, site.line) for site in tie.sites}
     for number, one in enumerate(findings):
         named = {(site.file, site.line) for site in (one.site, *(e.site for e in one.evidence))}
@@ -48,7 +48,7 @@ def _finding(tie: Tie, findings: Sequence[Finding]) -> int | None:
 # -- words ----------------------------------------------------------------------------------
 
 
-def message(tie: Tie) -> str:
+def message(tie: ActedTie) -> str:
     """Say what happened in one sentence, with the lines."""
     home = tie.sites[0].file if tie.sites else ""
     name, through = _quoted(called(tie)), _quoted(tie.through)
@@ -87,7 +87,7 @@ def _line(site: Site, home: str) -> str:
 # -- the report -----------------------------------------------------------------------------
 
 
-def block(found: Sequence[Row], folder: str) -> list[Block]:
+def block(found: Sequence[TieRow], folder: str) -> list[Block]:
     """Return the part of a report that lists the ties that no finding speaks of."""
     own = [one.tie for one in found if one.finding is None and one.tie.score >= LEAST]
     if not own:
@@ -106,7 +106,7 @@ def block(found: Sequence[Row], folder: str) -> list[Block]:
     ]
 
 
-def _cells(tie: Tie, folder: str) -> tuple[Phrase, ...]:
+def _cells(tie: ActedTie, folder: str) -> tuple[Phrase, ...]:
     home = (tie.writes or tie.since or tie.reads)[0].file if tie.sites else ""
     return (
         Phrase(shortened(called(tie).strip("`")), "code"),
@@ -130,7 +130,7 @@ def _place(sites: Sequence[Site], home: str, folder: str) -> str:
     return shown_line(sites[0].file, sites[0].line, folder)
 
 
-def of_name(name: str, tensors: set[int], found: Sequence[Row], excerpt: Any) -> Iterator[Block]:
+def of_name(name: str, tensors: set[int], found: Sequence[TieRow], excerpt: Any) -> Iterator[Block]:
     """Tell of the ties of one name, for ``tether why``."""
     mine = [one.tie for one in found if tensors & set(one.tie.tensors) or name in one.tie.shows]
     if not mine:
@@ -148,7 +148,7 @@ def of_name(name: str, tensors: set[int], found: Sequence[Row], excerpt: Any) ->
 # -- JSON -----------------------------------------------------------------------------------
 
 
-def values(row: Row, site_values: Any) -> dict[str, Any]:
+def values(row: TieRow, site_values: Any) -> dict[str, Any]:
     """Return a tie as the report's JSON has it."""
     tie = row.tie
 

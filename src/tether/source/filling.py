@@ -26,7 +26,7 @@ STORING = frozenset(
 _LAST = re.compile(r"(\.[^.\[\]]+|\[[^\[\]]*\])$")
 
 
-class Filling(NamedTuple):
+class Fill(NamedTuple):
     """A place in the text that fills something."""
 
     site: Site
@@ -38,14 +38,14 @@ class Fillings:
     """The fillings in the texts of some files, by function."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
-        self._found: dict[tuple[str, str], list[Filling]] = defaultdict(list)
+        self._found: dict[tuple[str, str], list[Fill]] = defaultdict(list)
         for file, text in sources.items():
             tree = source_of(file, text).tree
             if tree is not None:
                 self._file, self._lines = file, text.splitlines()
                 self._visit(tree.body, "", "")
 
-    def of(self, file: str, function: str, name: str) -> list[Filling]:
+    def of(self, file: str, function: str, name: str) -> list[Fill]:
         """Return what fills a name of a function, in the order of the text.
 
         ``history[2]`` is filled by what fills ``history``; an attribute that its function does
@@ -76,7 +76,7 @@ class Fillings:
             inner, given = prefix + node.name, node.args
             for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
                 site = Site(self._file, one.lineno, one.col_offset + 1)
-                self._found[self._file, inner].append(Filling(site, "parameter", one.arg))
+                self._found[self._file, inner].append(Fill(site, "parameter", one.arg))
             self._visit(node.body, inner, f"{inner}.<locals>.")
         elif isinstance(node, ast.ClassDef):
             self._visit(node.body, prefix + node.name, f"{prefix}{node.name}.")
@@ -90,7 +90,7 @@ class Fillings:
         for one in _flat(target):
             site = site_of_node(self._file, value or one, self._lines)
             name = ast.unparse(one.value if isinstance(one, ast.Subscript) else one)
-            self._found[self._file, function or "<module>"].append(Filling(site, how, name))
+            self._found[self._file, function or "<module>"].append(Fill(site, how, name))
 
 
 def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, How]]:

@@ -138,17 +138,13 @@ def _records(history: History, found: Sharing) -> Iterator[Story]:
             continue
         written = {found.family(one.operand.tensor) for one in writes}
         for record in records:
-            link = found.links[record]
-            kept = _kept(history, record, link.at)
-            story = _read_after(history, found, record, link.at, writes, reads) if kept else None
-            if (
-                story is None
-                and record in written
-                and (kept or history.get(Acts).died(record) > link.at + 3)
-            ):
-                story = _written_through(history, found, record, link.at, writes, reads)
-                if story is not None and not kept and not _passed_on(history, story):
-                    story = None
+            at = found.links[record].at
+            kept = _kept(history, record, at)
+            story = _read_after(history, found, record, at, writes, reads) if kept else None
+            if story is None and record in written:
+                story = _written_through(history, found, record, at, writes, reads)
+                passed = story is None or kept or _passed_on(history, story)
+                story = story if passed else None
             if story is not None:
                 yield story
 
@@ -163,6 +159,8 @@ def _kept(history: History, record: int, at: int) -> bool:
 
 def _passed_on(history: History, story: Story) -> bool:
     """Whether another function than the one that made a record wrote it, and not by its name."""
+    if history.get(Acts).died(story.writer) <= story.shared + 3:
+        return False
     made, wrote = (history.site_of(history.events[at]) for at in (story.shared, story.write))
     return made.function != wrote.function and not wrote.function.endswith("_")
 

@@ -140,37 +140,39 @@ def _beside_itself(history: History) -> Iterator[Claim]:
     They were two before a write through one of them: since then the call can only find them equal.
     """
     for at, event in enumerate(history.events):
-        if len(event.reads) < 2 or event.raised or event.operation == "step":
-            continue
         row = operation(event.operation)
-        if not row.compares and not (row.writes and row.blends):
+        if event.raised or not (row.compares or row.blends) or len(event.reads) < 2:
             continue
         a, b = event.reads[:2]
         if a.storage != b.storage or a.storage == UNKNOWN or a[3:6] != b[3:6]:
             continue
         pair = _two_places(history, at, event, a, b)
-        if pair is None:
-            continue
-        write, since = pair
-        done = history.events[write]
-        yield Claim(
-            tensors=(b.tensor if a.tensor == b.tensor else _older(history, a, b),),
-            cause=("beside", since, done.site),
-            site=since,
-            operation=done.operation,
-            message=say(
-                "{x} and {y} are one memory since {since}: {call} at {write} changed both, and"
-                " {read} finds them equal.",
-                x=Tensor(a.tensor), y=_other(history, a, b, event), since=At(since),
-                call=CallOf(write), write=At(done.site), read=At(event.site),
-            ),
-            story=(
-                Step("shared", since, say("from here on both names show the same elements")),
-                Step("written", done.site, say("written by {call}", call=CallOf(write))),
-                Step("read", event.site, say("both are read here")),
-            ),
-            repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(since))),
-        )  # fmt: skip
+        if pair is not None:
+            yield _one_for_two(history, event, a, b, *pair)
+
+
+def _one_for_two(
+    history: History, event: Event, a: Operand, b: Operand, write: int, since: Where
+) -> Claim:
+    done = history.events[write]
+    return Claim(
+        tensors=(b.tensor if a.tensor == b.tensor else _older(history, a, b),),
+        cause=("beside", since, done.site),
+        site=since,
+        operation=done.operation,
+        message=say(
+            "{x} and {y} are one memory since {since}: {call} at {write} changed both, and {read}"
+            " uses both as if they were two.",
+            x=Tensor(a.tensor), y=_other(history, a, b, event), since=At(since),
+            call=CallOf(write), write=At(done.site), read=At(event.site),
+        ),
+        story=(
+            Step("shared", since, say("from here on both names show the same elements")),
+            Step("written", done.site, say("written by {call}", call=CallOf(write))),
+            Step("read", event.site, say("both are read here")),
+        ),
+        repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(since))),
+    )  # fmt: skip
 
 
 def _older(history: History, a: Operand, b: Operand) -> int:

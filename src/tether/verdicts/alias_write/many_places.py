@@ -76,26 +76,31 @@ def _is_parameter(history: History, tensor: int) -> bool:
 
 def _each_time(history: History) -> Iterator[Claim]:
     """Find one object that a line wrote and returned again and again, kept each time."""
-    made: dict[int, Counter[int]] = defaultdict(Counter)
-    last: dict[int, int] = {}
-    for at, event in enumerate(history.events):
-        written = {one.tensor for one in event.writes}
-        for one in event.results:
-            if one.tensor in written:
-                made[one.tensor][event.site] += 1
-                last[one.tensor] = at
+    returned = _written_and_returned(history)
     for tensor, slots in _slots(history).items():
         groups: dict[str, list[str]] = defaultdict(list)
         for name in slots:
             groups[container_of(name)].append(name)
         container, names = max(groups.items(), key=lambda one: len(one[1]))
-        if len(names) < 2 or _is_parameter(history, tensor):
+        if len(names) < 2 or not container or _is_parameter(history, tensor):
             continue
-        sites = [site for site, times in made[tensor].items() if times == len(names)]
-        reads = [at for at, _ in history.get(Holding).reads_of(tensor) if at > last.get(tensor, -1)]
-        if sites and reads and container:
-            act = HeldAct(tensor, last[tensor], None, (), reads[0])
+        calls = returned.get(tensor, [])
+        times = Counter(history.events[at].site for at in calls)
+        sites = [site for site, number in times.items() if number == len(names)]
+        last = max(calls, default=UNKNOWN)
+        reads = [at for at, _ in history.get(Holding).reads_of(tensor) if at > last]
+        if sites and reads:
+            act = HeldAct(tensor, last, None, (), reads[0])
             yield _holds_one(history, act, container, len(names), sites[-1])
+
+
+def _written_and_returned(history: History) -> dict[int, list[int]]:
+    """Return tensor -> the calls that wrote and returned it."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for at, event in enumerate(history.events):
+        for tensor in {one.tensor for one in event.writes} & {one.tensor for one in event.results}:
+            found[tensor].append(at)
+    return found
 
 
 def _slots(history: History) -> dict[int, dict[str, int]]:
@@ -254,18 +259,20 @@ def _read_by_both(history: History, act: HeldAct, other: Holder) -> tuple[str, i
     target = history.site(other.site).target
     if not target or root_of(target) == root_of(other.name):
         return None
-    old, new = UNKNOWN, UNKNOWN
+    old = _reads_naming(history, act, other, other.name)
+    new = _reads_naming(history, act, other, target)
+    return (target, old[0]) if old and new else None
+
+
+def _reads_naming(history: History, act: HeldAct, other: Holder, name: str) -> list[int]:
+    """Return the reads after a write whose lines, in the function of a place, have a name."""
+    found, called = [], history.site(other.site).position
     for at, made in history.get(Holding).reads_of(act.tensor):
-        if at <= act.write or made <= act.write:
-            continue
         site = history.site_of(history.events[at])
-        if site.function != other.function or site.position == history.site(other.site).position:
-            continue
-        if old == UNKNOWN and mentions(site.expression, other.name):
-            old = at
-        if new == UNKNOWN and mentions(site.expression, target):
-            new = at
-    return (target, old) if old >= 0 and new >= 0 else None
+        there = site.function == other.function and site.position != called
+        if min(at, made) > act.write and there and mentions(site.expression, name):
+            found.append(at)
+    return found
 
 
 def _reached_further(
