@@ -337,7 +337,10 @@ class Movement(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """An edge of the graph over which no gradient came back, though one came to its node."""
+    """An edge of the graph over which no gradient came back, though one came to its node.
+
+    Or, where it is `broken`, one that is not finite, though all that came to its node was.
+    """
 
     node: int
     input: int
@@ -345,6 +348,7 @@ class Stop(NamedTuple):
     saved: str = ""  # what the node had saved: "other"
     low: float = 0.0  # least and greatest of its elements
     high: float = 0.0
+    broken: bool = False
 
 
 class Followed(NamedTuple):

@@ -148,7 +148,7 @@ for _ in range(2):
 model(x).sum().backward()
 w = torch.ones(3, requires_grad=True)
 (w ** 3).sum().backward(create_graph=True)  #! graph-retained w.grad
-print(model.weight.grad.sum())
+opt.step()
 """,
     "features of inference mode in training": """
 encoder, head = nn.Linear(3, 4), nn.Linear(4, 2)
@@ -329,6 +329,7 @@ for _ in range(4):
     b.sum().backward(retain_graph=True)
     c = b.sin()
     c.sum().backward()
+    opt.step()
 """,
     "a state_dict loaded back into the tied model that it shows": """
 net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))

@@ -8,7 +8,7 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Site
 from tether.finding import Evidence
-from tether.source.reading import deciders
+from tether.source.reading import callers_of, deciders
 from tether.source.syntax import Source, source_of
 
 MOST = 3
@@ -34,6 +34,13 @@ class Surroundings:
         """Yield the lines from which a line was first reached."""
         for above in self._callers.get(site.position, [])[:MOST]:
             yield Evidence("called", above, "it is first reached from here")
+
+    def calls(self, site: Site) -> Iterator[Evidence]:
+        """Yield the lines of the text that call the function which a line stands in."""
+        if site.function in ("", "<module>") or site.function.endswith("forward"):
+            return
+        for line in callers_of(self.source(site.file), site.function):
+            yield Evidence("called", at_line(site, line), f"{site.function} is called here")
 
     def deciding(self, site: Site) -> Iterator[Evidence]:
         """Yield the conditions in the text that decide whether a line is reached."""

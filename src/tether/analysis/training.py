@@ -11,6 +11,7 @@ come to its end.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from typing import Literal
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.surroundings import at_line
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.facts import UNKNOWN, Movement, Stop, TensorId
-from tether.finding import CallOf, Code, Sentence, Step, Tensor, say
-from tether.source.reading import calls_of, gathered
+from tether.finding import CallOf, Sentence, Step, Tensor, say
+from tether.operations.table import operation
+from tether.source.reading import calls_of, gathered, returns
 from tether.source.syntax import source_of
 
 Why = Literal[
@@ -98,10 +100,10 @@ class Training:
 
     def _reason(self, tensor: TensorId) -> Reason | None:
         if self.moved(tensor):
-            return None
+            return self._written_over(tensor)
         for ask in (
             self._not_held, self._never_stepped, self._not_a_number, self._rate_zero, self._undone,
-            self._too_small, self._zero_by_values,
+            self._written_over, self._too_small, self._zero_by_values,
         ):  # fmt: skip
             found = ask(tensor)
             if found is not None:
@@ -129,17 +131,18 @@ class Training:
         if tensor not in self._history.had_gradient or self.moved(tensor) is None:
             return None
         optimizer = self._trace.optimizers[number]
-        passes = self._passes(tensor)
+        passes, waiting = self._passes(tensor), tuple(self._step_calls(optimizer.site))
         return Reason(
             "never stepped",
             say("{kind} holds it and no step of it ever ran", kind=optimizer.kind),
             (
                 Step("held", optimizer.site, say("{kind} takes it here", kind=optimizer.kind)),
                 *passes,
-                *self._step_calls(optimizer.site),
+                *waiting,
+                *self._broken(),
             ),
             optimizer.site,
-            certain=len(self._history.backwards) > 1,
+            certain=bool(waiting),  # else the gradients may be all that was wanted
         )  # fmt: skip
 
     def _not_a_number(self, tensor: TensorId) -> Reason | None:
@@ -150,8 +153,8 @@ class Training:
         return Reason(
             "not a number",
             say("its values are not finite numbers, and no step changes that"),
-            (*self._made(tensor), Step("step", first.site, say("{x} is not finite at this step",
-             x=Tensor(tensor)))),
+            (*self._made(tensor), *self._broken(), Step("step", first.site,
+             say("{x} is not finite at this step", x=Tensor(tensor)))),
             first.site,
             certain=True,
         )  # fmt: skip
@@ -203,6 +206,42 @@ class Training:
             site,
         )
 
+    def _written_over(self, tensor: TensorId) -> Reason | None:
+        """Find a line that again and again replaces a stepped tensor by values of elsewhere.
+
+        What is written must not come from what the steps had made of the tensor, as an average, a
+        clamp or a snapshot does.
+        """
+        steps = [self._history.position(one.at) for one in self._history.steps
+                 if tensor in one.status]  # fmt: skip
+        operand = self._history.operand_of(tensor)
+        if len(steps) < 2 or operand is None:
+            return None
+        writes = [
+            at
+            for at in self._history.writes_to(operand, steps[0])
+            if operation(self._history.events[at].operation).overwrites
+        ]
+        between = {bisect_left(steps, at) for at in writes}
+        if len(between) < 2 or self._comes_from(tensor, writes[-1], steps[0]):
+            return None
+        return Reason(
+            "undone",
+            say("between its steps, values that do not come from them are written over it"),
+            tuple(self._writes(writes, tensor)),
+            self._history.events[writes[-1]].site,
+        )
+
+    def _comes_from(self, tensor: int, write: int, since: int) -> bool:
+        """Whether what a call wrote was computed from a tensor as it was after a step."""
+        events = self._history.events
+        given = [one for one in events[write].reads if one.tensor != tensor]
+        if not given:
+            return True  # a fill: an initialisation, or a reset that is meant
+        sources = [edge.source for edge in self._history.flow.edges[write] if edge.source >= 0]
+        behind = set(sources).union(*[self._history.flow.behind(one) for one in sources])
+        return any(one.tensor == tensor for at in behind if at > since for one in events[at].reads)
+
     def _too_small(self, tensor: TensorId) -> Reason | None:
         if not self._stayed(tensor) or tensor not in self._had_values:
             return None
@@ -236,7 +275,7 @@ class Training:
             return None
         stops = list(self._stops(tensor))[:MOST_STOPS]
         if not stops:
-            return None
+            return self._cancelled(tensor) if statuses <= {"zero", "unchecked"} else None
         at, _ = stops[0]
         return Reason(
             "zero by values",
@@ -245,6 +284,32 @@ class Training:
             self._history.events[at].site,
         )
 
+    def _cancelled(self, tensor: int) -> Reason | None:
+        """Find the call in which several ways from a tensor meet, and whose gradients add to zero.
+
+        The pass was followed, and none of its calls gave back zeros on any of these ways.
+        """
+        graph, events = self._history.get(Graph), self._history.events
+        for fact in self._trace.followed:
+            behind = sorted(graph.behind(self._history.position(fact.event)))
+            uses = {at for at in behind if any(one.tensor == tensor for one in events[at].reads)}
+            if len(uses) < 2:
+                continue
+            for at in behind:
+                if len(uses & (graph.behind(at) | {at})) > 1:
+                    said = say("what comes back to it over several ways adds up to zero")
+                    return Reason(
+                        "zero by values",
+                        said,
+                        (
+                            *(Step("used", events[one].site, say("one way begins here"))
+                              for one in sorted(uses)[:MOST_STOPS]),
+                            Step("zero", events[at].site, say("the ways meet here")),
+                        ),
+                        events[at].site,
+                    )  # fmt: skip
+        return None
+
     def _zeroed(self, at: int, stop: Stop | None) -> Iterator[Step]:
         """Yield where a gradient became zero, and where a factor that is zero came from."""
         yield Step("zero", self._history.events[at].site, _stopped(at, stop))
@@ -252,10 +317,22 @@ class Training:
             return
         for operand in self._history.get(Graph).saved(at):
             writes = [one for one in self._history.writes_to(operand) if one < at]
-            for one in (*writes[-1:], self._history.made_at(operand.tensor)):
-                if one >= 0:
-                    said = say("{x}, which it saved, got its values here", x=Tensor(operand.tensor))
-                    yield Step("written", self._history.events[one].site, said)
+            for one in (*writes[-1:], *self._origin(operand.tensor)):
+                said = say("{x}, which it saved, got its values here", x=Tensor(operand.tensor))
+                yield Step("written", self._history.events[one].site, said)
+
+    def _origin(self, tensor: int) -> Iterator[int]:
+        """Yield the calls on the last few lines by which a value was computed."""
+        waiting, lines = [self._history.made_at(tensor)], set[int]()
+        while waiting and len(lines) < MOST_STOPS:
+            at = waiting.pop(0)
+            if at < 0:
+                continue
+            site = self._history.events[at].site
+            if site not in lines:
+                lines.add(site)
+                yield at
+            waiting += [edge.source for edge in self._history.flow.edges[at]]
 
     # -- what the reasons rest on ----------------------------------------------------------------
 
@@ -282,7 +359,9 @@ class Training:
         graph = self._history.get(Graph)
         for fact in self._trace.followed:
             places: list[tuple[int, Stop | None]] = [
-                (graph.call_of(fact.thread, stop.node), stop) for stop in fact.stops
+                (graph.call_of(fact.thread, stop.node), stop)
+                for stop in fact.stops
+                if not stop.broken
             ]
             places += [(graph.call_of(fact.thread, node), None) for node in fact.zeroed]
             for at, stop in sorted(places, key=lambda one: one[0], reverse=True):
@@ -335,6 +414,16 @@ class Training:
                 said = say("it is given memory of {dtype} here", dtype=event.reads[-1].dtype)
                 yield Step("typed", event.site, said)
                 return
+
+    def _broken(self) -> Iterator[Step]:
+        """Yield the calls through which finite gradients came back as what is not finite."""
+        graph = self._history.get(Graph)
+        for fact in self._trace.followed:
+            for stop in fact.stops:
+                at = graph.call_of(fact.thread, stop.node) if stop.broken else UNKNOWN
+                if at >= 0:
+                    yield Step("broken", self._history.events[at].site, _stopped(at, stop))
+                    return
 
     def _made_site(self, tensor: int) -> int:
         at = self._history.made_at(tensor)
@@ -398,14 +487,21 @@ class Training:
             if self._trace.optimizers[one.optimizer].site == site:
                 yield Step("rate", one.site, say("{kind} sets the rate", kind=one.kind))
                 if one.factor >= 0:
-                    yield Step(
-                        "rate", one.factor, say("{code} is its factor", code=Code(one.factor))
-                    )
+                    place = self._history.site(one.factor)
+                    source = self._history.get(Surroundings).source(place.file)
+                    yield Step("rate", one.factor, say("it is computed by this function"))
+                    for line in returns(source, place.line):
+                        yield Step("rate", at_line(place, line), say("this is what it returns"))
 
 
 def _stopped(at: int, stop: Stop | None) -> Sentence:
     """Say how a gradient became zero at a call."""
     call = CallOf(at)
+    if stop is not None and stop.broken:
+        return say(
+            "{call} gives back NaN or infinity: what it saved lies between {low} and {high}",
+            call=call, low=f"{stop.low:.4g}", high=f"{stop.high:.4g}",
+        )  # fmt: skip
     if stop is None:
         return say("what comes back to {call} adds up to zero", call=call)
     if not stop.zeros:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tether.facts import Stop
-from tether.record.contents import is_zero, span_of
+from tether.record.contents import is_finite, is_zero, span_of
 from tether.record.graph import saved_hooks, saved_with_names
 
 MOST_NODES = 20_000
@@ -65,9 +65,13 @@ class Trail:
                 self._got_zeros.add(number)
                 return
             returned = given_back if isinstance(given_back, tuple) else (given_back,)
-            for place, one in enumerate(returned):
-                if place < len(wanted) and wanted[place] and (one is None or is_zero(one)):
-                    self._stop(node, number, place, zeros=one is not None)
+            for place, one in enumerate(returned[: len(wanted)]):
+                if not wanted[place]:
+                    continue
+                if one is None or is_zero(one):
+                    self._stop(node, Stop(number, place, zeros=one is not None))
+                elif is_finite(one) is False and _are_finite(came):
+                    self._stop(node, Stop(number, place, zeros=False, broken=True))
 
         def safely(given_back: Any, came: Any) -> None:
             try:
@@ -78,14 +82,14 @@ class Trail:
 
         return safely
 
-    def _stop(self, node: Any, number: int, place: int, *, zeros: bool) -> None:
-        found = Stop(number, place, zeros)
+    def _stop(self, node: Any, found: Stop) -> None:
         for name, value in () if saved_hooks() else saved_with_names(node).items():
             span = span_of(value)
             if span is not None:
-                found = Stop(number, place, zeros, name.removeprefix("_saved_"), *span)
+                saved = name.removeprefix("_saved_")
+                found = found._replace(saved=saved, low=span[0], high=span[1])
                 break
-        self._stops[number, place] = found
+        self._stops[found.node, found.input] = found
 
     def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...]]:
         """Return the stops, and the nodes that only zeros reached; hear no more."""
@@ -100,6 +104,10 @@ class Trail:
             )
         )
         return tuple(self._stops.values()), tuple(zeroed)
+
+
+def _are_finite(came: Iterable[torch.Tensor | None]) -> bool:
+    return all(one is None or is_finite(one) is not False for one in came)
 
 
 def can_follow(losses: Iterable[torch.Tensor]) -> bool:

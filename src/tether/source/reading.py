@@ -39,6 +39,24 @@ def calls_of(source: Source, method: str) -> list[tuple[int, int]]:
     )
 
 
+def callers_of(source: Source, function: str) -> list[int]:
+    """Return the lines that call a function of this name: its last part, as in a qualified name."""
+    name = function.rpartition(".")[2]
+    return sorted(
+        {
+            node.lineno
+            for node in _nodes(source)
+            if isinstance(node, ast.Call) and _called(node.func) == name
+        }
+    )[:MOST_LINES]
+
+
+def _called(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
 def gathered(source: Source, call: Site) -> list[int]:
     """Return the lines at which the first argument of a call was put together.
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History, common_module
+from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import missing
 from tether.analysis.wording import listed, place
 from tether.facts import UNKNOWN
@@ -79,6 +80,7 @@ def _warning(history: History, site_number: int, tensors: list[int]) -> Finding:
     facts = [Evidence("held", optimizer, f"{holder.kind} is asked to train it here")]
     if site_number != UNKNOWN:
         facts.insert(0, Evidence("frozen", site, "requires_grad is switched off here"))
+        facts += history.get(Surroundings).calls(site)
     since = f" since {place(site)}" if site_number != UNKNOWN else " and never did"
     meant = site_number != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
