@@ -74,7 +74,7 @@ PROGRAMS = {
         import torch
         w = torch.ones(3, requires_grad=True)
         (w * 2).sum().backward()
-        first = w.grad.clone()  #? yes line 6 may write
+        first = w.grad.clone()  #? yes line 6 writes
         (w * 3).sum().backward()
         print(first, w.grad)
     """,
@@ -237,7 +237,7 @@ PROGRAMS = {
         w = torch.nn.Parameter(torch.ones(2))
         v = torch.nn.Parameter(torch.ones(2))
         (w * 2).sum().backward()
-        before = [w.grad.clone()]  #? yes line 8 may write
+        before = [w.grad.clone()]  #? yes line 8 writes
         v.register_post_accumulate_grad_hook(lambda _: print(before.pop()))
         ((w * 2) + (v * 3).exp()).sum().backward()
     """,
@@ -349,7 +349,7 @@ PROGRAMS = {
             w.sum().backward()
             optimizer.step()
         step()
-        before = optimizer.state[w]["exp_avg"].clone()  #? yes may write `optimizer.state[w]['exp_avg']`
+        before = optimizer.state[w]["exp_avg"].clone()  #? yes writes `optimizer.state[w]['exp_avg']`
         step()
         print(before)
     """,

@@ -221,7 +221,7 @@ def test_one_node_apart():
     assert (found.subject, found.count) == ("small", 200)
     assert found.site.line == line_of(name, "small.clone().detach()")
     assert found.fix.text == "Use `small.detach().clone()`."
-    assert [row.finding for row in recording.gradients] == [None, None]  # it is not why
+    assert recording.gradients == []  # nothing here trains
     rows = copies(recording, name)
     for text in ("small.detach().clone()", "small.clone().detach()"):
         line = line_of(name, text)

@@ -386,7 +386,9 @@ def test_json_fits_its_schema():
         "function": "Net.forward",
     }
     assert finding["fix"]["edits"][0]["file"] == "train.py"
-    assert made["gradients"][0] == {"name": "net.layer1.weight", "status": "none", "finding": 0}
+    assert made["gradients"][0] == {
+        "name": "net.layer1.weight", "status": "none", "changed": None, "finding": 0,
+    }  # fmt: skip
     assert made["gaps"] == [{"code": "compiled", "reason": SENTENCES["compiled"], "count": 2}]
     assert made["memory"]["peak_bytes"] == 1004
     assert sum(row["held_peak"] for row in made["memory"]["lines"]) == 1004

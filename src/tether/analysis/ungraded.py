@@ -112,6 +112,8 @@ def passes_of_steps(history: History, tensor: int) -> list[int]:
     for fact in history.steps:
         if tensor not in fact.status:
             continue
+        if history.trace.optimizers[fact.optimizer].site == fact.site:
+            made.pop(fact.optimizer, None)  # first met as it stepped: it is older than that
         at = history.position(fact.at)
         before = history.backwards[: bisect_left(history.backwards, at)]
         if before and before[-1] >= made.get(fact.optimizer, 0):
