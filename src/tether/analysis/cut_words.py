@@ -9,7 +9,7 @@ from tether.analysis.surroundings import at_line
 from tether.analysis.wording import place
 from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
 from tether.finding import Evidence
-from tether.source.reading import returns_of
+from tether.source.reading import outcomes_of
 from tether.source.syntax import source_of
 
 
@@ -159,8 +159,8 @@ def _function(history: History, at: int, event: Event, _expression: str) -> Cut 
     found = [Evidence("cut", site, what)]
     texts = history.trace.sources
     for file in [site.file, *(one for one in texts if one != site.file)]:
-        lines = returns_of(source_of(file, texts.get(file, "")), name, "backward")
-        said = f"{name}.backward returns its gradients here"
+        lines = outcomes_of(source_of(file, texts.get(file, "")), name, "backward")
+        said = f"{name}.backward decides here what it returns"
         found += [Evidence("kept", at_line(site._replace(file=file), line), said) for line in lines]
     inner = _first_inside(history, at)
     if inner is not None:

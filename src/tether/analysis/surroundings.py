@@ -8,7 +8,7 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Site
 from tether.finding import Evidence
-from tether.source.reading import callers_of, deciders
+from tether.source.reading import callers_of, deciders, mentions
 from tether.source.syntax import Source, source_of
 
 MOST = 3
@@ -41,6 +41,27 @@ class Surroundings:
             return
         for line in callers_of(self.source(site.file), site.function):
             yield Evidence("called", at_line(site, line), f"{site.function} is called here")
+
+    def mentioned(self, made: Site, path: str) -> Iterator[Evidence]:
+        """Yield the lines of the text that speak of a module: ``heads`` of ``model.heads.0``."""
+        parts = [one for one in path.split(".")[1:] if not one.isdigit()]
+        for line in mentions(self.source(made.file), parts[0])[:MOST] if parts else ():
+            if line != made.line:
+                yield Evidence("read", at_line(made, line), f"`{parts[0]}` is spoken of here")
+
+    def entering(self, cut: int, backward: int) -> Iterator[Evidence]:
+        """Yield where a value that was cut from the graph goes into that of a loss."""
+        graph, flow = self._history.get(Graph).behind(backward), self._history.flow
+        reached = {cut}
+        for at in range(cut + 1, backward):
+            through = [edge.source for edge in flow.edges[at] if edge.source in reached]
+            if through and at in graph:
+                for one in (through[0], at):
+                    site = self._history.site_of(self._history.events[one])
+                    yield Evidence("used", site, "its values go this way into the loss")
+                return
+            if through and flow.carries[at]:
+                reached.add(at)
 
     def deciding(self, site: Site) -> Iterator[Evidence]:
         """Yield the conditions in the text that decide whether a line is reached."""

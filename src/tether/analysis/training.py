@@ -402,6 +402,10 @@ class Training:
                 yield Step("held", one.site, many)
             place = self._history.site(one.site)
             source = source_of(place.file, self._trace.sources.get(place.file, ""))
+            for error in self._trace.raised:
+                at = self._history.position(error.event)
+                if at >= 0 and self._history.events[at].operation == "add_param_group":
+                    yield Step("raised", error.site, say("this parameter group is refused"))
             for line in gathered(source, place):
                 yield Step("held", at_line(place, line), say("what it is given is gathered here"))
 

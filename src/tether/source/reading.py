@@ -83,14 +83,31 @@ def returns(source: Source, line: int) -> list[int]:
     return _returning(found[0]) if found else []
 
 
-def returns_of(source: Source, kind: str, method: str) -> list[int]:
-    """Return the lines that return from a method of a class: ``Quantize``, ``backward``."""
+def outcomes_of(source: Source, kind: str, method: str) -> list[int]:
+    """Return the lines that decide what a method of a class returns: ``Quantize``, ``backward``.
+
+    Those are its returns and its conditions.
+    """
     for node in _nodes(source):
         if isinstance(node, ast.ClassDef) and node.name == kind:
             for one in node.body:
                 if isinstance(one, ast.FunctionDef) and one.name == method:
-                    return _returning(one)
+                    tests = {test.lineno for test in ast.walk(one) if isinstance(test, ast.If)}
+                    return sorted({*_returning(one), *tests})[:MOST_LINES]
     return []
+
+
+def mentions(source: Source, attribute: str) -> list[int]:
+    """Return the lines that read an attribute of this name."""
+    return sorted(
+        {
+            node.lineno
+            for node in _nodes(source)
+            if isinstance(node, ast.Attribute)
+            and node.attr == attribute
+            and isinstance(node.ctx, ast.Load)
+        }
+    )[:MOST_LINES]
 
 
 def _returning(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[int]:

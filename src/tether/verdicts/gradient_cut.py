@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.cut_words import Cut, described
 from tether.analysis.gradient_paths import Paths
 from tether.analysis.history import History
+from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import in_how_many, missing, without_backward
 from tether.analysis.wording import and_more, listed, place
 from tether.finding import Evidence, Finding, Fix
@@ -124,6 +125,7 @@ def _finding(
         for other in others
         if (other.site.file, other.site.line) not in shown
     ]
+    facts += history.get(Surroundings).entering(cut.at, paths.backward)
     facts.append(Evidence("loss", loss, "backward starts from the loss here"))
     whole = and_more(names)
     when = in_how_many(history, tensors[0])

@@ -101,6 +101,8 @@ def _finding(history: History, module: str, tensors: list[int]) -> Finding:
     for used_at in _uses(history, tensors):
         facts.append(Evidence("read", used_at, "its values are used here"))
         facts += around.deciding(used_at)
+    if not used and fact is not None:
+        facts += around.mentioned(made, module)
     facts += around.loss(history.backwards[-1])
     return Finding(
         slug="gradient-unused",

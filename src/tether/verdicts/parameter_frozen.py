@@ -81,6 +81,9 @@ def _warning(history: History, site_number: int, tensors: list[int]) -> Finding:
     if site_number != UNKNOWN:
         facts.insert(0, Evidence("frozen", site, "requires_grad is switched off here"))
         facts += history.get(Surroundings).calls(site)
+    elif history.made_at(tensors[0]) >= 0:
+        made = history.site_of(history.events[history.made_at(tensors[0])])
+        facts.insert(0, Evidence("made", made, "it is made here, and does not require grad"))
     since = f" since {place(site)}" if site_number != UNKNOWN else " and never did"
     meant = site_number != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -60,6 +60,7 @@ class Optimizers:
         replace = self._replacements.replace
         replace(Optimizer, "__init__", self._init)
         replace(LRScheduler, "__init__", self._schedules)
+        replace(Optimizer, "add_param_group", self._add_param_group)
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
         for name in ("state_dict", "load_state_dict"):
@@ -99,6 +100,17 @@ class Optimizers:
                     self._recorder.naming.maybe_search(here(2))
 
         return __init__
+
+    def _add_param_group(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def add_param_group(optimizer: Optimizer, group: Any) -> None:
+            try:
+                original(optimizer, group)
+            except Exception as error:
+                self._replacements.refused(original, error, (group,))
+                raise
+
+        return add_param_group
 
     def _schedules(self, original: Original) -> Original:
         @functools.wraps(original)
