@@ -16,30 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, Trace
+from tether.operations.table import ALL, operation
 from tether.regions import extent, may_overlap
-
-NO_VALUES = frozenset(
-    {"grad.__get__", "grad.__set__", "backward", "step", "zero_grad"}
-    | {"set_grad_enabled", "register_hook", "save", "__repr__", "__format__", "__str__"}
-    | {"requires_grad.__set__", "retain_grad", "__reduce_ex__", "is_nonzero"}
-)
-"""Operations through which no value flows on to another tensor."""
-
-OVERWRITES = frozenset(
-    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"}
-    | {"log_normal_", "cauchy_", "geometric_", "trunc_normal_", "set_", "data.__set__"}
-    | {"kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "ones_"}
-    | {"zeros_", "constant_", "orthogonal_", "eye_", "dirac_", "sparse_", "_foreach_zero_"}
-    | {"_foreach_copy_"}
-)
-"""Writes after which nothing of the old value is left in what was written."""
 
 _REGIONS = 32
 """Regions of one memory whose last writes are kept apart."""
-
-_FIRST_ONLY = frozenset(
-    {"type_as", "expand_as", "view_as", "reshape_as", "resize_as_", "to_sparse_like", "resize_as"}
-)
 
 
 class Edge(NamedTuple):
@@ -83,7 +64,7 @@ class Dataflow:
 
     def _add(self, position: int, event: Event) -> None:
         if event.span in self._quiet_spans or (
-            event.operation in NO_VALUES and position not in self._bridges
+            not operation(event.operation).carries and position not in self._bridges
         ):
             self.edges.append(tuple(self._sources(event.reads)))  # asked by why(), not by flow
             self.carries.append(False)
@@ -171,22 +152,14 @@ class Dataflow:
 
 
 def _values_read(event: Event) -> tuple[Operand, ...]:
-    """Return the operands whose values matter to the results."""
-    operation, reads = event.operation, event.reads
-    if operation.endswith("_like") or operation in (
-        "new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided"
-    ):  # fmt: skip
+    """Return the operands whose values matter to the results: no templates, nothing overwritten."""
+    row = operation(event.operation)
+    if row.template == ALL:
         return ()
-    if operation in _FIRST_ONLY or (operation == "to" and len(reads) > 1):
-        return reads[:1]
-    if operation == "new_tensor":
+    reads = tuple(one for at, one in enumerate(event.reads) if at not in row.template)
+    if event.operation == "data.__set__":
         return reads[1:]
-    if operation == "data.__set__":
-        return reads[1:]
-    if operation in OVERWRITES and event.writes:
-        written = {operand.tensor for operand in event.writes}
-        return tuple(operand for operand in reads if operand.tensor not in written)
-    if event.flags & OUT:
+    if event.flags & OUT or (row.overwrites and event.writes):
         written = {operand.tensor for operand in event.writes}
         return tuple(operand for operand in reads if operand.tensor not in written)
     return reads

@@ -10,10 +10,10 @@ from collections import defaultdict
 from functools import cached_property
 from typing import NamedTuple
 
-from tether.analysis.dataflow import NO_VALUES, OVERWRITES
 from tether.analysis.history import History
 from tether.analysis.names import paths_to
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
+from tether.operations.table import operation
 from tether.regions import extent
 
 RECORDS = frozenset(
@@ -58,7 +58,7 @@ class Sharing:
                         self._join(at, event, read.tensor, made.tensor)
             for one in () if _onto_itself(event) else _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
-            if event.operation not in NO_VALUES or event.operation in ("save", "__repr__"):
+            if operation(event.operation).carries or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
                     self.reads[memory(one)].append(Touch(at, one))
 
@@ -147,7 +147,7 @@ def _onto_itself(event: Event) -> bool:
 
 def _matter(event: Event) -> tuple[Operand, ...]:
     """Return the operands whose bytes the call looked at."""
-    if event.operation in OVERWRITES and event.writes:
+    if operation(event.operation).overwrites and event.writes:
         written = {one.tensor for one in _target(event)}
         return tuple(one for one in event.reads if one.tensor not in written)
     if event.flags & OUT or event.operation == "Parameter":

@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 from tether.analysis.acts import Acts
-from tether.analysis.dataflow import OVERWRITES
 from tether.analysis.history import History
 from tether.analysis.shared_memory import (
     RECORDS,
@@ -21,6 +20,7 @@ from tether.analysis.shared_memory import (
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import Claim, Finding, Fix
+from tether.operations.table import operation
 from tether.regions import overlaps
 from tether.verdicts.alias_write.default_arguments import defaults_written
 from tether.verdicts.alias_write.kept import SILENT, kept_values
@@ -211,7 +211,7 @@ def _written_through(
         done = history.events[write.at]
         if write.at <= at or found.family(write.operand.tensor) != record:
             continue
-        if done.operation in OVERWRITES or done.inner != done.site:
+        if operation(done.operation).overwrites or done.inner != done.site:
             continue
         for read in reads:
             other = found.family(read.operand.tensor)

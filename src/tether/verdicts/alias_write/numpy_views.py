@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tether.analysis.dataflow import OVERWRITES
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, container, unheard
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand, Site
 from tether.finding import Evidence, Finding, Fix
+from tether.operations.table import operation
 from tether.regions import may_overlap
 from tether.source.syntax import site_of_node
 
@@ -175,7 +175,7 @@ def _changed(history: History, export: Export, others: list[Export]) -> int:
         event = history.events[write.at]
         if event.operation == "step":
             return write.at
-        if event.operation not in OVERWRITES and _had_values(history, export):
+        if not operation(event.operation).overwrites and _had_values(history, export):
             return write.at
     return UNKNOWN
 
