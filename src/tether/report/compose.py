@@ -297,7 +297,11 @@ def _gradients(about: Findings) -> list[Block]:
     blocks: list[Block] = [Heading("gradients"), Paragraph((Phrase(text),))]
     if counts["reached"] == len(rows) > MANY_PARAMETERS:
         return blocks
-    table = _by_module(rows) if len(rows) > MANY_PARAMETERS else _by_parameter(rows)
+    table = (
+        _by_module(rows)
+        if len(rows) > MANY_PARAMETERS
+        else _by_parameter(rows, bool(about.trace.optimizers))
+    )
     return [*blocks, table]
 
 
@@ -308,19 +312,19 @@ _STATUS: dict[str, tuple[str, Kind]] = {
 }
 
 
-def _gradient_of(row: Gradient) -> Phrase:
+def _gradient_of(row: Gradient, optimized: bool) -> Phrase:
     text, kind = _STATUS[row.status]
-    if row.status == "reached" and row.changed is False:
+    if optimized and row.status == "reached" and row.changed is False:
         return Phrase("reached, unchanged", "warning")
     return Phrase(text, kind)
 
 
-def _by_parameter(rows: Sequence[Gradient]) -> Table:
+def _by_parameter(rows: Sequence[Gradient], optimized: bool) -> Table:
     columns = (Column("parameter", give=True), Column("gradient"), Column("why"))
     return Table(
         columns,
         tuple(
-            (Phrase(row.name, "code"), _gradient_of(row), _why({row.finding} - {None}))
+            (Phrase(row.name, "code"), _gradient_of(row, optimized), _why({row.finding} - {None}))
             for row in rows
         ),
     )
