@@ -26,15 +26,18 @@ MOST_NODES = 5_000
 MOST_ELEMENTS = 1 << 22
 """Elements of a node's gradient up to which it is run."""
 
+ROUNDING = 1e-5
+"""Part of a gradient by which float32 may miss it: some hundred units in its last place."""
+
 _SEED = 20_261
 _profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
 
 
 class NodeAnswer(NamedTuple):
-    """What a node gives back for some gradients, as bytes."""
+    """What a node gives back for some gradients."""
 
     node: Any
-    gradients: tuple[bytes | None, ...]
+    gradients: tuple[torch.Tensor | None, ...]
 
 
 class AlteredLog:
@@ -58,7 +61,7 @@ class AlteredLog:
         with torch._C.DisableTorchFunction():
             for before in answers:
                 number = before.node._sequence_nr()
-                differs = _asked(before.node).gradients != before.gradients
+                differs = _differ(before.gradients, _asked(before.node).gradients)
                 self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
 
     def _savers(self, tensor: torch.Tensor) -> Iterator[Any]:
@@ -68,9 +71,12 @@ class AlteredLog:
         if wanted is None:
             return
         seen: set[Any] = set()
-        # A view is not asked: that would bring its node up to date with writes to its base.
+        # A view is not asked, which would bring its node up to date with writes to its base: the
+        # base is.
         waiting = [
-            one.grad_fn for one in who.living_tensors() if one.requires_grad and not one._is_view()
+            (one._base if one._is_view() else one).grad_fn  # type: ignore[union-attr]
+            for one in who.living_tensors()
+            if one.requires_grad
         ]
         while waiting and len(seen) < MOST_NODES:
             node = waiting.pop()
@@ -106,7 +112,7 @@ def _asked(node: Any) -> NodeAnswer:
     except Exception:  # noqa: BLE001 -- what it saved is freed, or it wants other gradients
         return NodeAnswer(node, ())
     returned = found if isinstance(found, tuple) else (found,)
-    return NodeAnswer(node, tuple(_bytes(one) for one in returned))
+    return NodeAnswer(node, tuple(_kept(one) for one in returned))
 
 
 def _random(metadata: Any, made: torch.Generator) -> torch.Tensor | None:
@@ -118,7 +124,27 @@ def _random(metadata: Any, made: torch.Generator) -> torch.Tensor | None:
     return torch.rand(tuple(metadata.shape), generator=made, dtype=torch.float64).to(metadata.dtype)
 
 
-def _bytes(gradient: torch.Tensor | None) -> bytes | None:
+def _kept(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a copy of a gradient as real numbers in a row; None where there are none."""
     if gradient is None or gradient.layout is not torch.strided:
         return None
-    return gradient.resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes()
+    plain = gradient.detach().resolve_conj().resolve_neg()
+    return (torch.view_as_real(plain) if plain.is_complex() else plain).double().reshape(-1).clone()
+
+
+def _differ(before: Sequence[torch.Tensor | None], after: Sequence[torch.Tensor | None]) -> bool:
+    """Whether gradients differ by more than rounding: what is computed anew is rounded anew."""
+    if len(before) != len(after):
+        return True
+    return any(
+        (a is None) != (b is None) or (a is not None and b is not None and not _close(a, b))
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    finite = a[torch.isfinite(a)].abs()
+    size = float(finite.max()) if finite.numel() else 0.0
+    return torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING * size, equal_nan=True)
