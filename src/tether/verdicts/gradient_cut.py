@@ -11,6 +11,7 @@ from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import in_how_many, missing, without_backward
 from tether.analysis.wording import and_more, listed, place
+from tether.facts import GRAD_ON
 from tether.finding import Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.parameter_stale import stale, unheld
@@ -125,7 +126,8 @@ def _finding(
         for other in others
         if (other.site.file, other.site.line) not in shown
     ]
-    facts += history.get(Surroundings).entering(cut.at, paths.backward)
+    if cut.at >= 0 and history.events[cut.at].grad_mode != GRAD_ON:
+        facts += history.get(Surroundings).entering(cut.at, paths.backward)
     facts.append(Evidence("loss", loss, "backward starts from the loss here"))
     whole = and_more(names)
     when = in_how_many(history, tensors[0])
