@@ -1,6 +1,6 @@
 # The chores. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup test long check figures format bench docs versions ci
+.PHONY: help setup test long check figures format bench docs site versions ci
 
 help:  ## list the chores
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,7 +28,10 @@ bench:  ## measure what recording and copying cost, as ratios within one run
 
 docs:  ## make the generated pages again
 	python -m tether.report.rulebook > docs/rulebook.md
-	python docs/make_verdict_pages.py
+	python docs/make_pages.py
+
+site:  ## build the documentation as a site in build/site (extra "docs")
+	python -m mkdocs build --strict
 
 versions:  ## the smoke suite on every release of PyTorch that the README names
 	.ci/versions 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.13.0,numpy==1.26.4 2.14.1 2.15.0

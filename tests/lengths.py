@@ -1,4 +1,4 @@
-"""How long a law runs: a sample by default, all with ``pytest --long``, which CI runs as well.
+"""How long a law runs: a sample by default, all with ``pytest --long``.
 
 ``TETHER_PROGRAMS`` sets how many programs each law of random programs tries, at night a million.
 """

@@ -40,7 +40,16 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.finish(variables_of_frames(here(2)), error)
+        if not self.ended:
+            self.finish(variables_of_frames(here(2)), error)
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """End the recording before its block ends, to ask it; a second time it does nothing.
+
+        `error` is what ended the block.
+        """
+        if not self.ended:
+            self.finish(variables_of_frames(here(2)), error)
 
     def finish(
         self, variables: Iterable[tuple[str, Any]], error: BaseException | None = None

@@ -78,6 +78,11 @@ class Operand(NamedTuple):
     requires_grad: bool
     leaf: bool
 
+    @property
+    def whole(self) -> bool:
+        """Whether its elements are whole numbers or truths, which have no gradient."""
+        return self.dtype.startswith(("int", "uint", "bool"))
+
 
 RAISED = 1  # the call raised; the `Raised` fact has the message
 OUT = 2  # results went to an out= argument
@@ -87,6 +92,10 @@ RETAIN_GRAPH = 16  # of backward, autograd.grad: what was saved is kept
 ON = 32  # set_grad_enabled, requires_grad_ and its assignment: on; without it, off
 INFERENCE = 64  # set_grad_enabled: inference mode from here on
 NONE = 128  # grad: None was read or assigned; zero_grad: gradients became None, not zeros
+
+
+BACKWARDS = ("backward", "autograd.grad")
+"""The calls that go back through the graph."""
 
 
 class Event(NamedTuple):
@@ -119,6 +128,11 @@ class Event(NamedTuple):
     def raised(self) -> bool:
         """The call raised."""
         return bool(self.flags & RAISED)
+
+    @property
+    def is_backward(self) -> bool:
+        """The call went back through the graph, for gradients."""
+        return self.operation in BACKWARDS
 
     @property
     def on(self) -> bool:
@@ -157,6 +171,7 @@ class Kind(NamedTuple):
     # another node of the call, or -1 - n for operand n
     rounds: bool = False  # it was asked to round, so only zeros come back
     known: bool = True  # False: the program's own hooks on saved tensors were not to be run
+    results: tuple[int, ...] = ()  # of a call with several: the node of each, -1 for none
 
 
 class Walk(NamedTuple):
@@ -171,6 +186,7 @@ class Walk(NamedTuple):
     nodes: tuple[tuple[int, int], ...]  # stretches of nodes in the graph
     freed: tuple[tuple[int, int], ...] = ()  # of those, nodes whose saved values were gone
     whole: bool = True  # False: it was too large to be walked to its end
+    asked: tuple[TensorId, ...] = ()  # that alone were to get gradients; none: all leaves
 
 
 class Altered(NamedTuple):
@@ -305,11 +321,11 @@ class Gradients(NamedTuple):
     """The gradients of many tensors at one moment.
 
     ``backward``: after a backward pass. ``asked``: what ``autograd.grad`` returned for each input.
-    ``step``: as the optimizer used them, when its step has finished. ``end``: when the recording
-    ended.
+    ``step``: as the optimizer used them, when its step has finished. ``carried``: those of its step
+    that hold what an earlier step had used, too. ``end``: when the recording ended.
     """
 
-    moment: Literal["backward", "asked", "step", "end"]
+    moment: Literal["backward", "asked", "step", "carried", "end"]
     at: Moment
     site: SiteId
     optimizer: OptimizerId  # UNKNOWN for all but a step
@@ -371,6 +387,32 @@ class Bridge(NamedTuple):
     entry: EventId
     certain: bool
     via: str = ""  # in words: "the NumPy array", "the float, through `total`"
+
+
+class Same(NamedTuple):
+    """A call gave, in memory of its own, elements that a tensor showed already, in their order.
+
+    Compared when the call returned, where its name does not say it: a choice by an index, what
+    came back from an array or a list. The view of the older memory that shows them has the shape
+    of the result.
+    """
+
+    event: EventId
+    tensor: TensorId  # the result
+    source: TensorId  # that showed them
+    storage: StorageId  # of the source
+    offset: int  # of the view, in elements
+    strides: tuple[int, ...]
+    since: EventId  # the call that they were taken from the source by: `event`, or an export
+
+
+class Taken(NamedTuple):
+    """A call made a tensor of an array that no tensor shows, bit for bit, and what became of it."""
+
+    event: EventId
+    beside: int  # bytes of the array's memory that the tensor has not
+    changed: Literal["yes", "no", "unknown"]  # while the tensor lived
+    released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
 
 
 class ArrayFact(NamedTuple):
@@ -454,6 +496,23 @@ class Gap(NamedTuple):
         return f"{self.code}: {self.detail}" if self.detail else self.code
 
 
+class Process(NamedTuple):
+    """The process that a recording was made in."""
+
+    number: int = 0  # its process id
+    rank: int = UNKNOWN  # among those that work together; UNKNOWN: it is none of them
+    ranks: int = 0  # how many work together
+    name: str = ""  # what multiprocessing calls it: "SpawnProcess-1"
+    started: bool = False  # by another process that was recorded
+
+    @property
+    def label(self) -> str:
+        """What reports call it."""
+        if self.rank >= 0:
+            return f"rank {self.rank}"
+        return self.name or (f"process {self.number}" if self.started else "the main process")
+
+
 Outcome = Literal["finished", "raised", "interrupted", "unfinished"]
 """How the program ended; ``unfinished``: it was killed, or is still running."""
 
@@ -467,6 +526,7 @@ class Trace:
     torch: str = ""
     python: str = ""
     outcome: Outcome = "finished"
+    process: Process = field(default_factory=Process)
     dropped: int = 0  # events forgotten at the start, under a limit, but for those in `kept`
     kept: list[EventId] = field(default_factory=list)  # the first events, from before `dropped`
     events: Sequence[Event] = field(default_factory=list)
@@ -487,6 +547,8 @@ class Trace:
     movements: list[Movement] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
+    same: list[Same] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
@@ -494,6 +556,7 @@ class Trace:
     attached: list[Attached] = field(default_factory=list)
     allocators: list[Allocator] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # file -> text, of the user's files
+    concluded: str = ""  # what was made of the facts, for who opens the file (`report.kept`)
 
     @property
     def ended(self) -> Moment:

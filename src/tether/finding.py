@@ -46,10 +46,6 @@ class Said(str):
         made.segments = kept
         return made
 
-    def hiding(self, kind: str, instead: str) -> Said:
-        """Return the sentence with every piece of a kind replaced."""
-        return Said(Segment(instead) if one.kind == kind else one for one in self.segments)
-
 
 class Tensor(NamedTuple):
     """In a sentence: a tensor, by its name."""
@@ -79,14 +75,6 @@ class CallOf(NamedTuple):
     """In a sentence: how a reader calls what an event did."""
 
     position: int
-
-
-class Amount(NamedTuple):
-    """In a sentence: so many of something."""
-
-    number: int
-    one: str
-    many: str = ""
 
 
 class Bytes(NamedTuple):
@@ -132,7 +120,7 @@ class Step(NamedTuple):
     said: Sentence
 
 
-Action = Literal["", "leave out", "copy", "clone", "out of place", "detach", "wait"]
+Action = Literal["", "leave out", "copy", "clone", "out of place", "detach", "wait", "by hand"]
 """How a repair changes the text of the call at a claim's site (`source.edits`)."""
 
 
@@ -214,4 +202,5 @@ class Finding:
     bytes: int | None = None
     tensors: tuple[int, ...] = field(default=(), compare=False)  # serials of the subject and also
     proven: bool | None = None  # by running the program again; None: that was not tried
+    ranks: tuple[str, ...] = ()  # the processes that it was found in, of several: "rank 1"
     library: str = ""  # the package whose own lines do it; the program's line only led there

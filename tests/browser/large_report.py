@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from tether.analysis.history import History
 from tether.facts import Event, Gradients, Name, Operand, OptimizerFact, Site, StorageFact, Trace
 from tether.finding import Edit, Evidence, Finding, Fix, Severity
-from tether.report.compose import Findings, in_order
+from tether.report.compose import Findings
 from tether.report.copies import copies
 from tether.report.gradients import gradients
+from tether.report.grouping import in_order
 from tether.source.annotate import annotate
 
 FOLDER = "/home/me/app"
@@ -48,7 +50,7 @@ def large(files: int, lines: int, findings: int, parameters: int = 200) -> Findi
     status = {n: "none" if n % 3 == 0 else "some" for n in range(parameters)}
     trace.gradients = [Gradients("step", 0, 0, 0, status)]
     found = in_order([_finding(trace, n) for n in range(findings)])
-    return Findings(trace, found, gradients(trace, found), copies(trace))
+    return Findings(trace, found, gradients(History(trace), found), copies(trace))
 
 
 def _file(trace: Trace, file: str, steps: int) -> None:

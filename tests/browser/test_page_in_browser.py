@@ -106,16 +106,18 @@ def test_a_link_leads_to_the_line_and_back(browser):
     assert browser.current_url.endswith("#finding-1")
 
 
-def test_the_search_filters_verdicts_and_ways(browser):
+def test_the_search_looks_into_findings_source_and_tables(browser):
     assert shown(browser, "details.v") == 1
     type_into(browser, "#search", "layer1")
     assert shown(browser, "details.v") == 1
-    assert shown(browser, ".route") == 1
+    assert shown(browser, ".l.hit") == 3
+    assert css(browser, "#shown").text == "1 of 1 findings, 3 lines, 3 rows"
     type_into(browser, "#search", " no-such-thing")
     assert shown(browser, "details.v") == 0
-    assert css(browser, "#shown").text == "0 of 1 shown"
+    assert css(browser, "#shown").text == "0 of 1 findings, 0 lines, 0 rows"
     type_into(browser, "#search", "\ue00c")  # Escape
     assert shown(browser, "details.v") == 1
+    assert css(browser, "#shown").text == ""
 
 
 def test_the_theme_switches_and_is_kept(browser):
@@ -165,21 +167,23 @@ def test_the_keyboard_alone_is_enough(browser):
     assert browser.switch_to.active_element.get_attribute("id") == "search"
 
 
-def test_memory_grows_wider(browser):
-    width = "return document.querySelector('svg.mem').getBoundingClientRect().width"
-    before = browser.execute_script(width)
-    css(browser, ".zoomer").click()
-    assert browser.execute_script(width) == pytest.approx(2.5 * before, rel=0.1)
+def test_the_peak_is_made_of_lines_that_one_can_go_to(browser):
+    rows = browser.find_elements("css selector", ".parts tbody tr")
+    shares = [float(row.find_element("css selector", ".share").text[:-1]) for row in rows]
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert shares == sorted(shares, reverse=True)
+    rows[0].find_element("css selector", "a").click()
+    assert "#s0-" in browser.current_url
 
 
 def test_every_control_has_a_name_and_every_part_a_heading(browser):
     nameless = browser.execute_script(
         "return [...document.querySelectorAll('button,input,select,a,summary')]"
-        ".filter((e) => !(e.textContent.trim() || e.title || (e.labels && e.labels.length))).length"
+        ".filter((e) => !(e.textContent.trim() || e.title || e.ariaLabel || (e.labels && e.labels.length))).length"
     )
     assert nameless == 0
     headings = [one.text for one in browser.find_elements("css selector", "h2")]
-    assert headings[:4] == ["verdicts", "source", "gradient", "memory"]
+    assert headings[:4] == ["findings", "ties", "source", "memory"]
 
 
 def test_it_reads_without_scripts(browser, page):

@@ -94,7 +94,11 @@ def test_a_saved_recording_gives_the_same_report_and_answers_why(program):
         ("rulebook", "--only", "nothing"),
         ("no-such-command",),
         ("run", "-m", "no.such.module"),
-        ("run", "-m", "json.tool", "-c", "1"),
+        ("run", "--htlm", "x.html", "train.py"),
+        ("run", "--html"),
+        ("run", "--select", "gradient-cot", "train.py"),
+        ("run", "--output-format", "xml", "train.py"),
+        ("completion", "tcsh"),
         ("run", "-o", "no/such/folder/x", "train.py"),
         ("report", "nothing.tether"),
         ("report", "train.py"),
@@ -113,6 +117,8 @@ def test_a_module_and_a_string_of_code_run_as_python_runs_them(program):
     (program / "tool.py").write_text("import sys, torch\nprint(__name__, sys.argv)\n")
     done = tether("run", "-q", "-m", "tool", "a", folder=program)
     assert done.stdout == f"__main__ ['{program / 'tool.py'}', 'a']\n"
+    done = tether("run", "-qmtool", "-c", "--html", "--", "x", folder=program)
+    assert done.stdout == f"__main__ ['{program / 'tool.py'}', '-c', '--html', '--', 'x']\n"
     done = tether("run", "-q", "-c", "import sys; print(__name__, sys.argv)", "b", folder=program)
     assert done.stdout == "__main__ ['-c', 'b']\n"
 

@@ -36,6 +36,43 @@ def train():
 """
 
 ACTED = {
+    "a default of a class's first method": """
+class Drift:
+    def __init__(self, at=torch.zeros(2)):  #! alias-write at
+        self.at = at
+
+    def move(self, step):
+        self.at += step
+        return self.at.sum()
+
+left, right = Drift(), Drift()
+print([left.move(1.0).item() + right.move(-2.0).item() for _ in range(3)])
+""",
+    "rows that change places": """
+board = torch.arange(6.).reshape(3, 2)
+board[0], board[2] = board[2], board[0]  #! alias-write board[2]
+print(board)
+""",
+    "a product written onto its factor": """
+spread, state = torch.rand(3, 3), torch.ones(1, 3)
+for _ in range(3):
+    torch.mm(state, spread, out=state)  #! alias-write state (note)
+print(state)
+""",
+    "a result that is given another name": """
+def gated(x):
+    gate = x.sigmoid_()  #~
+    return x * gate  #~
+print(gated(torch.ones(3)))
+""",
+    "a teacher that is its student": LOOP
+    + """
+teacher = model  #~
+before = teacher(data).mean()
+for _ in range(3):
+    train()
+print(before, teacher(data).mean(), model(data).mean())
+""",
     "one accumulator in every slot": """
 def main():
     zero = torch.zeros(4)
@@ -382,7 +419,7 @@ RETAINED = {
 model, errors = nn.Linear(4, 2), []
 
 def check(x):
-    y = model(x).pow(2)  #! graph-retained y
+    y = model(x).pow(2)
     if y.sum() > -1:
         raise ValueError("bad")
 
@@ -390,7 +427,62 @@ for _ in range(5):
     try:
         check(torch.randn(8, 4))
     except ValueError as error:
-        errors.append(error)
+        errors.append(error)  #! graph-retained errors
+""",
+    "scores that are summed up after the loop, with gradients on": """
+net = nn.Sequential(nn.Linear(16, 256), nn.Tanh(), nn.Linear(256, 1))
+
+def score(batches):
+    scores = []
+    for _ in range(batches):
+        out = net(torch.ones(128, 16))  #! graph-retained out
+        scores.append(out.mean())
+    return torch.stack(scores).mean().item()
+
+out = score(12)
+""",
+    "a filter's state that is carried on": """
+mix = nn.Linear(64, 64)
+
+class Filter:
+    def __init__(self):
+        self.last = torch.zeros(256, 64)
+
+    def feed(self, x):
+        self.last = torch.tanh(mix(self.last) + x)  #! graph-retained smooth.last
+        return self.last.argmax(1)
+
+smooth = Filter()
+for _ in range(30):
+    smooth.feed(torch.ones(256, 64))
+""",
+    "reports that are written later": """
+later = []
+
+def examine(k):
+    table = torch.full((256, 256), float(k))
+    squares = table * table  #! storage-pinned later (note)
+    later.append(lambda: f"{squares.mean()}")
+
+for k in range(16):
+    examine(k)
+print(later[-1]())
+""",
+    "requests that failed": """
+failed = []
+
+@torch.no_grad()
+def serve(k):
+    rows = torch.full((256, 256), float(k))  #! storage-pinned failed (note)
+    logits = rows.sum() + 1
+    if logits.max() > 0:
+        raise ValueError("too large")
+
+for k in range(16):
+    try:
+        serve(k)
+    except ValueError as error:
+        failed.append((k, error))
 """,
     "a cache of outputs": """
 model = nn.Linear(4, 2)
@@ -445,6 +537,53 @@ def named(tie):
 
 
 RIGHT = {
+    "an average that is read by a view made of it": """
+class Average:
+    def __init__(self, parameters):
+        self.shadow = [p.clone().detach() for p in parameters]
+    def update(self, parameters):
+        with torch.no_grad():
+            for s, p in zip(self.shadow, parameters):
+                s.sub_((s - p) * 0.1)
+    def copy_to(self, parameters):
+        for s, p in zip(self.shadow, parameters):
+            p.data.copy_(s.data)
+net = nn.Linear(3, 2)
+average, opt = Average(net.parameters()), torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.randn(4, 3)).sum().backward()
+    opt.step()
+    average.update(net.parameters())
+average.copy_to(net.parameters())
+print(net(torch.ones(1, 3)))
+""",
+    "rows that change places through a copy": """
+board = torch.arange(6.).reshape(3, 2)
+board[0], board[2] = board[2].clone(), board[0].clone()
+torch.cumsum(board, 0, out=board)
+torch.maximum(board, board * 2, out=board)
+print(board)
+""",
+    "outputs that are joined after the loop": """
+net = nn.Linear(16, 256)
+def joined():
+    outputs, rows = [], []
+    for k in range(12):
+        out = net(torch.full((128, 16), float(k)))
+        outputs.append(out)
+        rows.append(torch.full((256, 256), float(k)))
+    return torch.cat(outputs).mean(), torch.stack(rows).sum()
+loss, total = joined()
+loss.backward()
+""",
+    "one pass through a long sequence": """
+cell, state, states = nn.RNNCell(16, 128), torch.zeros(64, 128), []
+for k in range(40):
+    state = cell(torch.ones(64, 16), state)
+    states.append(state)
+torch.stack(states).mean().backward()
+""",
     "slots of their own": """
 sums = [torch.zeros(4) for _ in range(3)]
 for k in range(6):
@@ -846,6 +985,20 @@ def test_what_was_meant_is_quiet(name, tmp_path):
     assert not grave
 
 
+def test_a_source_is_told_though_a_view_of_its_record_is_read_first(tmp_path):
+    text = """
+base = torch.ones(3)
+kept = base.detach()
+def bump(t):
+    t.sub_(0.5)
+bump(kept)
+print(kept.data.sum())
+print(base.sum())
+"""
+    found = record_program(HEAD + text, tmp_path).findings
+    assert [(one.slug, one.subject) for one in found] == [("alias-write", "base")]
+
+
 def test_a_row_says_who_and_where(tmp_path):
     text = HEAD + ACTED["labels that are the inputs"]
     recording = record_program(text, tmp_path)
@@ -860,6 +1013,29 @@ def test_a_row_says_who_and_where(tmp_path):
     recording.print(shown)
     assert "shared memory that was written" in shown.getvalue()
     assert "`labels` changed at line 9" in str(recording.why("labels")).replace("\n", " ")
+
+
+IN_PASSING = """
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+
+def visit(m):
+    def inner(module):
+        module.touched = 1
+    m.apply(inner)
+
+for _ in range(6):
+    visit(model)
+    fitted = model(torch.rand(6, 8))
+    fitted.mean().backward()
+    visit(model)
+    model(torch.rand(6, 8)).mean().backward()
+"""
+
+
+def test_what_a_line_assigns_is_what_it_returned_last(tmp_path):
+    """The counter that a normalisation moves on the way is not what the model returns."""
+    rows = json.loads(record_program(HEAD + IN_PASSING, tmp_path).json())["ties"]
+    assert "fitted" not in {one["through"] for one in rows}
 
 
 def test_a_finding_stands_for_its_row(tmp_path):

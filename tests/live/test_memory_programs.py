@@ -236,6 +236,18 @@ other.load_state_dict(model.state_dict(), assign=True)  #! alias-write other
 step()
 print(other(x))
 """,
+    "a shallow copy of layers in a row": """
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+frozen = copy.copy(model)  #! alias-write frozen
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(4, 2)
+for _ in range(2):
+    optimizer.zero_grad()
+    with torch.no_grad():
+        wanted = frozen(x) - 1
+    (model(x) - wanted).pow(2).sum().backward()
+    optimizer.step()
+""",
     "a dataclass default, written through one instance": """
 from dataclasses import dataclass, field
 
@@ -264,21 +276,21 @@ net, hooks = nn.Linear(4, 4), []
 def hook_for(t):
     return lambda grad: grad + t.sum().detach() * 0
 for i in range(5):
-    hidden = net(torch.ones(2, 4))  #! graph-retained hidden
+    hidden = net(torch.ones(2, 4))
     hidden.pow(2).mean().backward()
-    hooks.append(hook_for(hidden))
+    hooks.append(hook_for(hidden))  #! graph-retained hooks
 """,
     "exceptions that are kept with their tracebacks": """
 net, errors = nn.Linear(4, 4), []
 def attempt():
-    hidden = net(torch.ones(2, 4))  #! graph-retained hidden
+    hidden = net(torch.ones(2, 4))
     hidden.pow(2).mean().backward()
     raise ValueError("bad batch")
 for i in range(5):
     try:
         attempt()
     except ValueError as error:
-        errors.append(error)
+        errors.append(error)  #! graph-retained errors
 """,
     "a loss whose backward would fail, and was not tried": """
 w = torch.ones(3, requires_grad=True)
@@ -323,6 +335,7 @@ for _ in range(3):
     "three losses of one forward pass, each with a pass of its own": MODEL
     + """
 for _ in range(4):
+    opt.zero_grad()
     a = model(x).tanh()
     a.sum().backward(retain_graph=True)
     b = a.exp()

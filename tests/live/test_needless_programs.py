@@ -60,6 +60,19 @@ PROGRAMS = {
             model(torch.ones(4, 2)).sum().backward()
             optimizer.step()
             best = model.weight.detach().clone()  #? yes line 9 writes
+            kept = best if _ == 0 else kept
+        print(best, kept)
+    """,
+    "weights that train on, and nothing reads": """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        best = None
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            best = model.weight.detach().clone()  #? no
     """,
     "the last of the weights, kept": """
         import torch
@@ -69,6 +82,7 @@ PROGRAMS = {
             model(torch.ones(4, 2)).sum().backward()
             optimizer.step()
         best = model.weight.detach().clone()  #? unknown line 7 writes
+        print(best)
     """,
     "the gradient of a parameter, before the next backward": """
         import torch
@@ -148,6 +162,7 @@ PROGRAMS = {
         x = torch.ones(4)
         a = x.numpy()
         y = x.clone()  #? yes the end of the recording comes after an array wrote `x`
+        print(y)
         a += 1
     """,
     "a transfer that nobody waited for": """

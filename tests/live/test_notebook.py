@@ -124,3 +124,33 @@ def test_an_exception_in_the_cell_ends_it_and_the_report_is_there():
     assert cells[1].outputs[1].ename == "RuntimeError"
     assert [one.get("ename") for one in cells[2].outputs][-1] == "SyntaxError"
     assert all(one.output_type != "display_data" for one in cells[3].outputs)
+
+
+def test_answers_are_cards():
+    """Each with its words escaped, in a kernel as Jupyter runs it."""
+    cells = run(
+        CELLS["set up"],
+        CELLS["with"],
+        "tether.relate(model[0].weight, model[0].weight.detach())",
+        "tether.describe(model[0].weight[0])",
+        "x = torch.ones(2, requires_grad=True); tether.why(x, (x * 2).sum())",
+        "r.findings",
+        "r.why('model.0.weight')",
+        "type(r.findings)()",
+    )
+    shown = [output_html(cell) for cell in cells[2:]]
+    assert all(text.startswith("<div style=") for text in shown)
+    assert all("<script" not in text for text in shown)
+    for text, said in zip(
+        shown,
+        ["the same memory (36 bytes)", "12 bytes used of 36", "SumBackward0", "gradient-cut",
+         "what happened to it", "nothing to report"],
+        strict=True,
+    ):  # fmt: skip
+        assert said in text
+
+
+def output_html(cell):
+    (output,) = [one for one in cell.outputs if one.output_type == "execute_result"]
+    assert "text/plain" in output.data
+    return output.data["text/html"]

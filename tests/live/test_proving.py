@@ -69,6 +69,7 @@ def test_a_missing_copy_is_tried(tmp_path):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         best = model.state_dict()
         for _ in range(2):
+            optimizer.zero_grad()
             model(torch.ones(4, 2)).sum().backward()
             optimizer.step()
         model.load_state_dict(best)
@@ -81,7 +82,7 @@ def test_a_missing_copy_is_tried(tmp_path):
     assert found["proven"] is True
     proof = found["evidence"][-1]
     assert proof["role"] == "proof"
-    assert "item at train.py:11 is another value" in proof["text"]
+    assert "item at train.py:12 is another value" in proof["text"]
 
 
 def test_a_program_that_is_never_the_same_proves_nothing(tmp_path):

@@ -880,5 +880,5 @@ prepare(x)
     path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
     done = _run(tmp_path, program, PYTHONPATH=path, PYTHONUSERBASE=str(tmp_path / "base"))
     words = " ".join(done.stderr.split())
-    assert "2 notes on the code of heavy (2 needless-copy); --json has all" in words
+    assert "2 notes on the code of heavy (2 needless-copy); --show-all lists them" in words
     assert "#1" not in words

@@ -15,6 +15,7 @@ SLOW = {
         model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(4):
+            optimizer.zero_grad()
             model(torch.ones(1, 400)).sum().backward()
             optimizer.step()
             best = copy.deepcopy(model.state_dict())  #! slow-copy best (note)
@@ -25,6 +26,7 @@ SLOW = {
         model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(4):
+            optimizer.zero_grad()
             model(torch.ones(1, 400)).sum().backward()
             optimizer.step()
             best = {k: v.clone() for k, v in model.state_dict().items()}  #! slow-copy v (note)
@@ -36,6 +38,7 @@ SLOW = {
         optimizer = torch.optim.SGD([w], lr=0.1)
         for step in range(6):
             before = w.detach().clone()  #! slow-copy before (note)
+            optimizer.zero_grad()
             w.sum().backward()
             optimizer.step()
             print((w - before).abs().max().item())
@@ -47,6 +50,7 @@ SLOW = {
         history = []
         for step in range(80):
             history.append(w.clone().detach())  #! slow-copy w (note)
+            optimizer.zero_grad()
             w.sum().backward()
             optimizer.step()
         print(torch.stack(history).sum())
@@ -82,6 +86,7 @@ QUIET = {
         history = []
         for step in range(80):
             history.append(w.detach().clone())
+            optimizer.zero_grad()
             w.sum().backward()
             optimizer.step()
     """,
@@ -126,6 +131,7 @@ QUIET = {
         kept = []
         for step in range(5):
             kept.append(w.detach().clone())
+            optimizer.zero_grad()
             w.sum().backward()
             optimizer.step()
         print(torch.stack(kept).sum())
@@ -136,6 +142,7 @@ QUIET = {
         optimizer = torch.optim.SGD([w], lr=0.1)
         old = w.detach().clone()
         for step in range(5):
+            optimizer.zero_grad()
             w.sum().backward()
             optimizer.step()
             new = w.detach().clone()
@@ -148,6 +155,7 @@ QUIET = {
         optimizer = torch.optim.SGD([w], lr=0.1)
         for step in range(2):
             before = w.detach().clone()
+            optimizer.zero_grad()
             w.sum().backward()
             optimizer.step()
             print((w - before).sum())

@@ -6,8 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from test_report import FILE, TEXT, example, operand
+from test_report import FILE, TEXT, example, fits, operand
 
+from tether.analysis.history import History
 from tether.facts import Event, Name, Site, TensorFact
 from tether.finding import Finding
 from tether.report import compare_report
@@ -166,7 +167,7 @@ def test_gradients_by_name():
     after = example()
     for fact in after.trace.gradients:
         fact.status[2] = "none"
-    after = replace(after, gradients=gradients(after.trace, after.findings))
+    after = replace(after, gradients=gradients(History(after.trace), after.findings))
     found = Differences(example(), after)
     assert found.gradients == [("net.layer3.weight", "reached", "none")]
 
@@ -195,4 +196,4 @@ def test_it_fits(width):
     ]
     for found in (Differences(example(), after), Differences(after, example())):
         lines = render(compare_report.build(found, "a.tether", "b.tether"), width).splitlines()
-        assert max(map(len, lines)) <= width
+        assert all(fits(line, width) for line in lines)

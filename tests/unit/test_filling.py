@@ -2,7 +2,8 @@
 
 import pytest
 
-from tether.source.filling import Fillings, container_of, mentions, names_above
+from tether.source.filling import Fillings, mentions
+from tether.source.names import container_of, paths_to
 
 TEXT = """\
 best = None
@@ -40,7 +41,7 @@ def lines(function, name):
         ("<module>", "x", [(3, "loop")]),
         ("Keeper.__init__", "self.best", [(8, "assigned")]),
         ("<module>", "keeper.best['w']", [(8, "assigned")]),
-        ("Keeper.put", "self.kept['a']", [(11, "assigned")]),
+        ("Keeper.put", "self.kept['a']", [(11, "stored")]),
         ("train", "first", [(13, "parameter")]),
         ("train", "last", [(13, "parameter")]),
         ("train", "c", [(14, "assigned")]),
@@ -58,8 +59,8 @@ def test_text_that_is_no_python_fills_nothing():
     assert Fillings({"/p/m.py": "x = ("}).of("/p/m.py", "<module>", "x") == []
 
 
-def test_names_above():
-    assert list(names_above("a.b['k'][0]")) == ["a.b['k'][0]", "a.b['k']", "a.b", "a"]
+def test_names_on_the_way():
+    assert paths_to("a.b['k.l'][0]") == ["a", "a.b", "a.b['k.l']", "a.b['k.l'][0]"]
     assert container_of("a.b[0]") == "a.b"
     assert container_of("a") == ""
 

@@ -9,6 +9,7 @@ from tether.analysis.shared_memory import container, overlaps_itself
 from tether.facts import NON_BLOCKING, Event, Operand, Site, StorageFact, TensorFact, Trace
 from tether.store.check import check
 from tether.verdicts import storage_pinned, unsynchronized_read
+from tether.verdicts.judging import judged
 
 
 def operand(tensor, storage=None, *, shape=(4,), strides=(1,), offset=0, grad=False, leaf=True):
@@ -28,7 +29,7 @@ def copied(*events: Event, device: str = "cuda:0") -> list[str]:
         trace.sites.append(Site("/p/main.py", line, target="host" if line == 1 else ""))
         trace.events.append(event._replace(site=line - 1, inner=line - 1))
     check(trace)
-    found = unsynchronized_read.check(History(trace))
+    found = judged(History(trace), [unsynchronized_read.VERDICT])
     return [f"{one.subject} {one.site.line}" for one in found]
 
 

@@ -10,14 +10,15 @@ from html.parser import HTMLParser
 import pytest
 from traces import trace
 
+from tether.analysis.history import History
 from tether.facts import Name, Site
 from tether.finding import Edit, Evidence, Finding, Fix
 from tether.report import page
 from tether.report.annotated import annotated
 from tether.report.compose import Findings
 from tether.report.copies import copies
-from tether.report.gradient_routes import routes
 from tether.report.gradients import gradients
+from tether.report.shown_cards import FindingList
 
 # Each line is the program and its own source: `traces` puts event N at line N, columns 1 to 9.
 PROGRAM = """\
@@ -49,7 +50,7 @@ def example(**finding) -> Findings:
         "tensors": (0,),
     }
     found = [Finding(**{**facts, **finding})]
-    return Findings(made, found, gradients(made, found), copies(made))
+    return Findings(made, found, gradients(History(made), found), copies(made))
 
 
 class Elements(HTMLParser):
@@ -90,14 +91,11 @@ def test_names_on_one_memory_have_one_group():
     assert not groups["h"] & groups["x"]
 
 
-def test_the_way_from_the_loss_and_where_it_is_cut():
-    ways = {one.module: one for one in routes(example())}
-    assert [(stop.operation, stop.cut) for stop in ways["net.a"].stops] == [
-        ("backward", False), ("mul", False), ("detach", True), ("mul", False),
-    ]  # fmt: skip
-    assert [(stop.operation, stop.cut) for stop in ways["net.b"].stops] == [
-        ("backward", False), ("mul", False),
-    ]  # fmt: skip
+def test_a_line_bears_the_severity_of_the_finding_and_only_its_mark_is_told():
+    (file,) = annotated(example())
+    assert file.lines[5].severity == "warning"
+    assert file.lines[5].told == {"cut": "warning"}
+    assert file.lines[7].severity is None
 
 
 def test_every_link_leads_somewhere_and_ids_are_unique():
@@ -158,8 +156,8 @@ def test_hostile_text_stays_text(bad):
     found = Elements(text)
     assert {(tag, *attrs) for tag, attrs in found.elements} <= clean | {
         ("i", "class"), ("i", "data-g"), ("i", "class", "data-g"), ("option", "value"),
-        ("code",), ("dt",), ("dd", "class"), ("div", "class"), ("mark",),
-        ("details", "class", "data-f"), ("b",),
+        ("code",), ("dt",), ("dd", "class"), ("div", "class"), ("mark",), ("dl",), ("dd",),
+        ("details", "class", "data-f"), ("ul", "class"), ("details",), ("summary",), ("li",),
     }  # fmt: skip
     assert not re.search("[\x00-\x09\x0b-\x1f\u200f\u202a-\u202e\u2066-\u2069\ufeff]", _shown(text))
     if bad.isprintable():
@@ -194,3 +192,20 @@ def test_a_typical_page_is_small():
     about = example()
     about.trace.sources["/p/main.py"] = PROGRAM * 30
     assert len(page.render(about)) < 300_000
+
+
+def test_a_card_is_text_but_for_its_own_marks():
+    bad = "`<img src=x>` & <b>"
+    shown = FindingList([example(message=bad, subject=bad).findings[0]])._repr_html_()
+    assert "<img" not in shown
+    assert "&lt;img src=x&gt;" in shown
+    many = FindingList(example().findings * 7)._repr_html_()
+    assert "2 more" in many
+
+
+def test_the_meaning_of_a_finding_links_to_its_page_where_the_site_is_known(monkeypatch):
+    monkeypatch.delenv("TETHER_DOCS_URL", raising=False)
+    assert "https://" not in page.render(example())
+    monkeypatch.setenv("TETHER_DOCS_URL", 'https://docs.example.org/"/')
+    address = "https://docs.example.org/&quot;/verdicts/gradient-cut/"
+    assert f'<a href="{address}">{address}</a>' in page.render(example())

@@ -8,6 +8,7 @@ import random
 import stat
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tether.facts import Event, Operand, Site, Trace
 from tether.store import frames, layout
 from tether.store.check import check
 from tether.store.columns import columns_of
-from tether.store.file import RecordingError, load, merge, save
+from tether.store.file import RecordingError, load, load_all, merge, save
 
 MUTATIONS = int(os.environ.get("TETHER_FUZZ", "3000" if LONG else "1000"))
 """How many damaged files are tried; TETHER_FUZZ=100000 before a release."""
@@ -39,6 +40,7 @@ def example() -> Trace:
         outcome="raised",
         dropped=7,
         kept=[2],
+        concluded="{}",
         events=[
             Event("randn", 0, (), (one,)),
             Event(
@@ -69,6 +71,8 @@ def example() -> Trace:
         followed=[facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,))],
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],
         bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
+        same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
+        taken=[facts.Taken(8, 64, "unknown", 9)],
         arrays=[facts.ArrayFact(7, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],
         raised=[facts.Raised(9, "ValueError", "bad\nvalue", 0, True)],
@@ -386,6 +390,29 @@ def test_merge_keeps_ranks_apart():
     assert [one.memory for one in merged.storages.values()] == [3, 7]
     assert merged.outcome == "raised"
     assert merged.events[2].detail == "Name"
+
+
+def test_what_lived_when_a_process_ended_ended_with_it():
+    one = plain()
+    merged = merge([one, one, one])
+    assert [life.died for life in merged.tensors.values()][1::2] == [23, 25, -1]
+
+
+def test_a_file_of_several_processes(tmp_path):
+    traces = [replace(plain(), process=facts.Process(40 + n, n, 2)) for n in range(2)]
+    path = tmp_path / "all.tether"
+    save(traces, path)
+    assert [one.process for one in load_all(path)] == [one.process for one in traces]
+    assert [one.events for one in load_all(path)] == [one.events for one in traces]
+    one, two = tmp_path / "one.tether", tmp_path / "two.tether"
+    save(traces[0], one)
+    save(traces[1], two)
+    assert path.read_bytes() == one.read_bytes() + two.read_bytes()
+    whole = path.read_bytes()
+    for end in range(len(one.read_bytes()) + 1, len(whole)):  # the last was killed
+        path.write_bytes(whole[:end])
+        if not isinstance(opened(path), str):
+            assert [one.outcome for one in load_all(path)[1:]] in ([], ["unfinished"])
 
 
 def test_merge_of_one_and_none():

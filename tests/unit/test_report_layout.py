@@ -78,7 +78,7 @@ def test_no_colour_codes_unless_asked_for():
 
 
 def test_a_group_is_a_heading_of_its_rows_in_html():
-    page = html.render(build(two_files()))
+    page = "".join(html.blocks(build(two_files())))
     assert page.count('scope="rowgroup"') == 3
     assert '<th colspan="7" scope="rowgroup" class="place">train.py</th>' in page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tether.analysis.history import History
 from tether.facts import GRAD_OFF, Event, Gradients, Name, Operand, OptimizerFact, Site, Trace
 from tether.finding import Finding
 from tether.report.copies import Copy, copies, nbytes
@@ -127,7 +128,7 @@ def table(*moments: dict[int, str], moment="step", held=(0, 1)) -> list[tuple[st
     trace = Trace(names=[Name(0, "net.w", 0), Name(1, "net.b", 0), Name(2, "w2", 0)])
     trace.optimizers = [OptimizerFact("SGD", -1, 0, held)] if held else []
     trace.gradients = [Gradients(moment, n, -1, 0, one) for n, one in enumerate(moments)]
-    return [(one.name, one.status) for one in gradients(trace)]
+    return [(one.name, one.status) for one in gradients(History(trace))]
 
 
 def test_reached_once_is_reached():
@@ -151,13 +152,13 @@ def test_gradients_point_at_their_finding():
     finding = Finding("gradient-cut", "warning", "net.w", Site("/m.py", 1), "", "", tensors=(0,))
     trace = Trace(names=[Name(0, "net.w", 0)], optimizers=[OptimizerFact("SGD", -1, 0, (0,))])
     trace.gradients = [Gradients("step", 0, -1, 0, {0: "none"})]
-    assert gradients(trace, [finding, finding])[0].finding == 0
-    assert gradients(trace)[0].finding is None
+    assert gradients(History(trace), [finding, finding])[0].finding == 0
+    assert gradients(History(trace))[0].finding is None
 
 
 def test_shortest_names():
     names = [Name(0, "agent.net.w", 0), Name(0, "net.w", 0), Name(0, "ten.w", 0)]
-    assert shortest_names(Trace(names=names)) == {0: "net.w"}
+    assert shortest_names(History(Trace(names=names))) == {0: "net.w"}
 
 
 # -------------------------------------------------------------------------------------- filters

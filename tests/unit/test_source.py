@@ -11,6 +11,7 @@ import pytest
 
 from tether.facts import Site, Trace
 from tether.source.annotate import annotate
+from tether.source.calls import copied_text
 from tether.source.syntax import MAX_TEXT, Source, one_line, read, source_of
 
 
@@ -214,3 +215,17 @@ def test_source_is_kept():
 )
 def test_one_line(text, line):
     assert one_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "copied"),
+    [
+        ("clone", "x.clone()", "x"),
+        ("clone", "torch.clone(x)", "x"),
+        ("tensor", "th.tensor(array)", "array"),
+        ("as_tensor", "th.as_tensor(rows[0])", "rows[0]"),
+        ("new_tensor", "x.new_tensor(array)", "array"),
+    ],
+)
+def test_what_a_call_copies_is_its_argument_or_its_owner(operation, text, copied):
+    assert copied_text(operation, text) == copied

@@ -27,6 +27,7 @@ from tether.facts import (
 )
 from tether.store.check import check
 from tether.verdicts import needless_copy, repeated_transfer, slow_copy
+from tether.verdicts.judging import judged
 
 _LINE = re.compile(r"(?:(\w+)@(\w+) = )?(\w+)((?: \w+)*)(?: !(\w+))?(?: \* (\d+))?$")
 
@@ -81,12 +82,11 @@ class Program:
 
     def found(self, verdict):
         """Return what a verdict says, as (line, operation, count)."""
-        return [
-            (one.site.line, one.operation, one.count) for one in verdict.check(History(self.trace))
-        ]
+        findings = judged(History(self.trace), [verdict.VERDICT])
+        return sorted((one.site.line, one.operation, one.count) for one in findings)
 
     def only(self, verdict):
-        (found,) = verdict.check(History(self.trace))
+        (found,) = judged(History(self.trace), [verdict.VERDICT])
         return found
 
 
@@ -99,7 +99,7 @@ SMALL = {"shapes": {"x": (10,), "y": (10,)}}
 def test_the_same_bytes_at_each_step():
     found = Program("x@cpu = randn", "y@cuda = to x * 5").only(repeated_transfer)
     assert (found.site.line, found.count, found.bytes) == (2, 4, 4 * SIZE)
-    assert "moved to cuda again, 4 times at line 2" in found.message
+    assert found.message.startswith("Moved to cuda again, 4 times at line 2: `randn()`, ")
 
 
 def test_the_same_bytes_from_two_lines():
@@ -116,7 +116,7 @@ def test_back_to_the_host():
 
 def test_into_a_buffer():
     program = Program("x@cpu = randn", "b@cuda = empty", "copy_ b x * 3")
-    (found,) = repeated_transfer.check(History(program.trace))
+    found = program.only(repeated_transfer)
     assert found.count == 2
     assert "write a clone" in found.fix.text
 

@@ -99,10 +99,9 @@ class Acts:
                 history.position(fact.released) if fact.released >= 0 else len(history.events) + 1
             )
             yield Showing(event.reads[0].tensor, at, gone, event.reads[0], array=at)
-        for at, event in enumerate(history.events):
-            if event.reads and operation(event.operation).leaves == "process":
-                for one in event.reads:  # how long the other process holds it is not known
-                    yield Showing(one.tensor, at, len(history.events) + 1, one, array=at)
+        for at, event in history.events.where(lambda name: operation(name).leaves == "process"):
+            for one in event.reads:  # how long the other holds it is not known
+                yield Showing(one.tensor, at, len(history.events) + 1, one, array=at)
 
     def died(self, tensor: int) -> int:
         """Return the position of the first event without a tensor; past the last: it lives."""
@@ -192,8 +191,8 @@ class Acts:
         """Tensor -> the call that put the memory under it that it has now (``p.data = x``)."""
         return {
             event.reads[0].tensor: at
-            for at, event in enumerate(self._history.events)
-            if len(event.reads) > 1 and operation(event.operation).replaces
+            for at, event in self._history.events.where(lambda name: operation(name).replaces)
+            if len(event.reads) > 1
         }
 
     def _reads(self, memory: int) -> dict[int, list[tuple[int, int]]]:

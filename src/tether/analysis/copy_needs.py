@@ -1,16 +1,15 @@
 """Whether a copy was needed: what would have gone otherwise had it been its source.
 
-Asked of every copy that PyTorch makes of a tensor with the same elements, dtype and device. Each
-condition that fails is a reason, with the event it rests on; what the recording cannot tell makes
-the answer "unknown". The conditions, in the order in which they are asked:
+Asked of every call that made what was there already (`already_there`). Each condition that fails is
+a reason, with the event it rests on; what the recording cannot tell makes the answer "unknown". A
+copy that nothing in the whole program read was not needed, whatever was written. Of any other is
+asked, in this order:
 
 - the source was written while the copy lived, or the copy while the source did. Lived, not read:
-  a copy kept for later is needed even if this run never came back to it. Memory lives as long as
-  anything holds it, the gradient graph and exported arrays included;
+  memory lives as long as anything holds it, the gradient graph and exported arrays included;
 - the copy as an object had something of its own: a hook, a retained gradient, a place in an
   optimizer, a ``requires_grad_``, a name inside a module;
-- another layout was relied upon: every call that was given the copy must give the same bits
-  whatever the strides are;
+- another layout was relied upon (`relied_layout`);
 - the copy let a much larger memory go;
 - the gradient graph would add up a gradient in another order.
 
@@ -19,58 +18,25 @@ A site's answer is the gravest of its executions': one that needed the copy is e
 
 from __future__ import annotations
 
-import ast
 import math
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tether.analysis.already_there import AlreadyThere, Copied, nbytes, within_one
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, Operand, Span
-from tether.regions import element_size, may_overlap
+from tether.analysis.layouts import remapped, same_layout
+from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.relied_layout import ReliedLayout
+from tether.facts import UNKNOWN, Event, Operand, Span, Taken
+from tether.operations.table import ALL, operation
+from tether.regions import may_overlap
+from tether.source.calls import copied_text
 
 Needed = Literal["yes", "no", "unknown"]
-
-COPIES = frozenset(
-    {"clone", "contiguous", "to", "cpu", "cuda", "tensor", "new_tensor", "__deepcopy__", "copy_"}
-    | {"float", "double", "half", "bfloat16", "int", "long", "type", "type_as"}
-)
-"""Operations that can return the same elements in memory of their own."""
-
-_EMPTIES = frozenset({"empty_like", "empty", "new_empty", "empty_strided", "new_empty_strided"})
-
-_OWN = {
-    "requires_grad_": "has its own requires_grad",
-    "requires_grad.__set__": "has its own requires_grad",
-    "retain_grad": "retains its own gradient",
-    "register_hook": "has a hook of its own",
-    "register_post_accumulate_grad_hook": "has a hook of its own",
-    "grad.__get__": "is asked for its own gradient",
-    "grad.__set__": "takes part in a gradient that is set",
-    "detach_": "is cut from the graph in place",
-    "swap_tensors": "is swapped with another tensor",
-    "backward": "is what backward starts from",
-    "autograd.grad": "is differentiated by name",
-    "__setstate__": "is filled anew",
-}
-"""What is done to the object, so that its source must be another object."""
-
-_REPLACED = {
-    "set_": "is given other memory",
-    "data.__set__": "is given other memory",
-    "resize_": "is given another size",
-    "resize_as_": "is given another size",
-    "share_memory_": "is moved to shared memory",
-    "Parameter": "becomes a Parameter of its own",
-}
-"""What is done to the memory behind the object, and so to whoever else uses it."""
-
-_MAKING = frozenset({"Parameter", "detach", "data.__get__", "requires_grad_", "__getitem__"})
-"""Calls that take part in making a tensor, before it is used."""
 
 _CLOSED = {
     "function": "inside an autograd.Function",
@@ -83,22 +49,10 @@ _CLOSED = {
 }
 """Spans in which a copy plays a part that the facts do not tell."""
 
-VIEWS = frozenset(
-    {"__getitem__", "unsqueeze", "squeeze", "transpose", "permute", "expand", "detach", "select"}
-    | {"narrow", "unbind", "t", "movedim", "moveaxis", "swapaxes", "swapdims", "split", "chunk"}
-    | {"T.__get__", "mT.__get__", "split_with_sizes", "tensor_split", "diagonal", "unfold"}
-)
-"""Views that can be had of any strides; who reads them is asked in turn."""
+_BLIND = frozenset({"killed", "forgotten", "failed", "pytorch", "thread", "compiled", "traced"})
+"""Gaps beside which memory may have been read unseen."""
 
-SINKS = frozenset(
-    {"amax", "amin", "item", "tolist", "any", "all", "equal", "cat", "stack", "index_select"}
-    | {"gather", "nonzero", "copy_", "isin", "unique", "bincount", "count_nonzero"}
-    | {"__bool__", "__float__", "__int__", "__repr__", "__format__"}
-)
-"""Calls of which nothing depends on strides: neither a bit of their results nor their layout."""
-
-RESHAPES = frozenset({"view", "view_as", "reshape", "reshape_as", "flatten", "ravel", "unflatten"})
-"""Calls that group the same elements anew, in the same memory where strides allow it."""
+_FAR = 1_000  # events behind an index that are looked through
 
 FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth having
 
@@ -111,15 +65,6 @@ class Reason(NamedTuple):
     at: int = UNKNOWN  # the event it rests on
 
 
-class _Write(NamedTuple):
-    """A write to a memory."""
-
-    at: int  # the event that wrote it; of an unheard write, the one before which it was noticed
-    written: Operand | None = None  # None: no telling which part of it
-    verb: str = "writes"
-    since: int = UNKNOWN  # the position after which a write came that was noticed later
-
-
 @dataclass
 class Need:
     """The answer for one site."""
@@ -130,8 +75,15 @@ class Need:
     at: int = UNKNOWN  # the event that the reason rests on
     count: int = 0
     bytes: int = 0  # copied, in all its executions
-    executions: list[tuple[int, Operand, Operand]] = field(default_factory=list)
+    executions: list[Copied] = field(default_factory=list)
     relaid: bool = False  # its copies have another layout than their sources
+    unread: int = 0  # executions whose copies nothing read
+    bound: bool = False  # more than the one call would have to go
+
+    @property
+    def droppable(self) -> bool:
+        """Whether the call can be left out by itself: its source stands for what it made."""
+        return self.needed == "no" and not self.bound
 
     def add(self, reason: Reason | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
@@ -146,328 +98,249 @@ Key = tuple[int, int, str]
 
 def needs(history: History) -> dict[Key, Need]:
     """Return for every line that copies whether its copies were needed."""
-    found: dict[Key, Need] | None = history.memo.get("needs")
-    if found is None:
-        found = history.memo["needs"] = _Judge(history).judge()
-    return found
+    return history.get(CopyNeeds).found
 
 
 def needed_by_site(history: History) -> dict[tuple[int, str], tuple[Needed, str]]:
     """Return the answers by (site, operation), lines of libraries joined with what led there."""
     joined: dict[tuple[int, str], Need] = {}
-    for (site, _, operation), need in needs(history).items():
-        total = joined.setdefault((site, operation), Need(operation))
-        total.add(Reason(need.needed, need.reason, need.at))
+    for (site, _, _), need in needs(history).items():
+        for name in {history.events[one.position].operation for one in need.executions}:
+            total = joined.setdefault((site, name), Need(name))
+            total.add(Reason(need.needed, need.reason, need.at))
     return {key: (need.needed, need.reason) for key, need in joined.items()}
 
 
-def copied(history: History, position: int) -> tuple[Operand, Operand] | None:
-    """Return (source, copy) when an event gave the same elements in memory of their own."""
-    event = history.events[position]
-    operation = event.operation
-    if operation not in COPIES or event.raised or not event.reads:
-        return None
-    if operation == "copy_":
-        return _filled(history, position)
-    if not event.results:
-        return None
-    source, copy = event.reads[-1 if operation == "new_tensor" else 0], event.results[0]
-    if source.storage == copy.storage or UNKNOWN in (source.storage, copy.storage):
-        return None
-    storages = history.trace.storages
-    if source.dtype != copy.dtype or source.shape != copy.shape:
-        return None
-    one, other = storages.get(source.storage), storages.get(copy.storage)
-    if one is None or other is None or one.device != other.device:
-        return None
-    return source, copy
+class CopyNeeds:
+    """The answers for one history, by copying line.
 
-
-def _filled(history: History, position: int) -> tuple[Operand, Operand] | None:
-    """Return the pair of ``torch.empty_like(x).copy_(x)``, written as one expression."""
-    event = history.events[position]
-    if len(event.reads) < 2 or not event.results or not position:
-        return None
-    target, source = event.reads[0], event.reads[1]
-    made = history.events[position - 1]
-    if made.operation not in _EMPTIES or not made.results or made.thread != event.thread:
-        return None
-    here, there = history.site_of(event), history.site_of(made)
-    inside = (here.file, here.line, here.column) == (there.file, there.line, there.column)
-    if made.results[0].tensor != target.tensor or not inside or made.inner != event.inner:
-        return None
-    if source.dtype != target.dtype or source.shape != target.shape:
-        return None
-    return source, event.results[0]
-
-
-def nbytes(operand: Operand) -> int:
-    """Return the bytes of a tensor's elements."""
-    return math.prod(operand.shape) * element_size(operand.dtype)
-
-
-def same_layout(a: Operand, b: Operand) -> bool:
-    """Whether two tensors of one shape lay their elements out in the same way."""
-    return all(
-        size <= 1 or one == other
-        for size, one, other in zip(a.shape, a.strides, b.strides, strict=True)
-    )
-
-
-def viewable(operand: Operand, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor's elements, in their order, can be seen as another shape without a copy.
-
-    They can when each run of dimensions that PyTorch may join, for its strides are those of one
-    dimension, is cut up by dimensions of the new shape alone (ATen's `computeStride`).
+    A copy that was not needed counts as its source from then on: of a copy of a copy one may go
+    where both may not.
     """
-    if 0 in operand.shape:
+
+    def __init__(self, history: History) -> None:
+        there = history.get(AlreadyThere)
+        self.found: dict[Key, Need] = {}
+        made: list[Copied] = []
+        for position, copies in there.by_position.items():
+            need = self._need(history, position)
+            need.executions += copies
+            need.count += 1
+            made += copies
+        judge = _Judge(history, made)
+        for key, need in self.found.items():
+            judge.library = key[1] != UNKNOWN
+            self._answer(judge, need)
+        for position in there.unseen:
+            event = history.events[position]
+            known = self.found.get(_key(history, event))
+            if known is not None:
+                text = "not all of its runs were seen to give what was there already"
+                known.add(Reason("unknown", text, position))
+
+    def _need(self, history: History, position: int) -> Need:
+        key = _key(history, history.events[position])
+        return self.found.setdefault(key, Need(key[2]))
+
+    def _answer(self, judge: _Judge, need: Need) -> None:
+        kept = []
+        for one in need.executions:
+            need.bytes += nbytes(one.copy)
+            need.relaid |= not same_layout(one.source, one.copy)
+            if need.needed == "yes":
+                continue
+            answer = judge.unread(one)
+            need.unread += answer is not None
+            need.bound |= bool(answer) or judge.bound(one)
+            if answer is None:
+                need.add(judge.reason(one))
+                kept.append(one)
+        if need.needed == "no":
+            for one in kept:
+                judge.leave_out(one)
+
+
+def _key(history: History, event: Event) -> Key:
+    if not _own_line(history, event):
+        return (event.site, event.inner, event.operation)
+    whole = "__deepcopy__" if _deep(history, event) else event.operation
+    return (event.site, UNKNOWN, whole)
+
+
+def _own_line(history: History, event: Event) -> bool:
+    """Whether the user's line makes the copy itself; ``copy.deepcopy`` is no library here."""
+    if event.inner in (UNKNOWN, event.site):
         return True
-    wanted = [size for size in shape if size != 1]
-    count = 1
-    dimensions = [pair for pair in zip(operand.shape, operand.strides, strict=True) if pair[0] != 1]
-    for n in range(len(dimensions) - 1, -1, -1):
-        size, stride = dimensions[n]
-        count *= size
-        if n and dimensions[n - 1][1] == size * stride:
-            continue  # the one before is joined to this
-        part = 1
-        while wanted and part < count:
-            part *= wanted.pop()
-        if part != count:
-            return False
-        count = 1
-    return not wanted
+    deep = "__deepcopy__"
+    return _deep(history, event) and operation(deep).typed in history.site_of(event).expression
 
 
-def copied_text(operation: str, expression: str) -> str:
-    """Return the text of what a call copies, as far as the call is a plain one; else "".
-
-    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``.
-    """
-    try:
-        tree = ast.parse(expression.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return ""
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
-        return ""
-    name = tree.func.attr if isinstance(tree.func, ast.Attribute) else tree.func.id
-    if name != operation.strip("_"):
-        return ""
-    argument = tree.args[0] if tree.args else None
-    module = isinstance(tree.func, ast.Name) or (
-        isinstance(tree.func.value, ast.Name) and tree.func.value.id in ("torch", "copy")
-    )
-    taken = argument if module or operation == "new_tensor" else tree.func.value  # type: ignore[union-attr]
-    return ast.unparse(taken) if taken is not None else ""
+def _deep(history: History, event: Event) -> bool:
+    """Whether an event is one tensor's part of a deep copy, perhaps of a whole model."""
+    within = history.site(event.inner).function.rpartition(".")[2]
+    return "__deepcopy__" in (event.operation, within)
 
 
 class _Judge:
-    """The judgement of one history, with the indexes that it needs."""
+    """The judgement of one execution, with the indexes that it needs."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, made: Sequence[Copied]) -> None:
         self.history = history
         self.trace = history.trace
         self.flow = history.flow
         self.whole = bool(self.trace.program) and self.trace.outcome == "finished"
         self.held = history.held
-        self.copies: dict[Key, Need] = {}
-        self._library = False  # the copy in question is made by a library's line
-        self.joined: dict[int, int] = {}  # memory of a needless copy -> that of its source
-        tensors: set[int] = set()
-        memories: set[int] = set()
-        for position, event in enumerate(history.events):
-            pair = copied(history, position)
-            if pair is None:
-                continue
-            inner = UNKNOWN if self._own_line(event) else event.inner
-            need = self.copies.setdefault(
-                (event.site, inner, event.operation), Need(event.operation)
-            )
-            need.executions.append((position, *pair))
-            tensors.update((pair[0].tensor, pair[1].tensor))
-            memories.update((self.flow.memory(pair[0]), self.flow.memory(pair[1])))
+        unseen = history.had_children or any(one.code in _BLIND for one in self.trace.gaps)
+        self._blind = not self.whole or unseen or bool(self.trace.dropped)
+        self.library = False  # the copy in question is made by a library's line
+        self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
+        pairs = [(one.source, one.copy) for one in made]
+        self.lives = MemoryLives(history, {self.flow.memory(one) for pair in pairs for one in pair})
         self.reads: dict[int, list[int]] = defaultdict(list)  # tensor -> events that read it
-        self.writes: dict[int, list[_Write]] = defaultdict(list)
-        self.unheard: dict[int, list[_Write]] = defaultdict(list)
-        self.freed: dict[int, float] = {}  # memory -> position when the last of it was gone
-        self.exported: set[int] = set()
-        self._index(tensors, memories)
+        self._index_reads({operand.tensor for pair in pairs for operand in pair})
+        self._parts: dict[int, list[Copied]] = defaultdict(list)
+        for copied in made:
+            self._parts[copied.position].append(copied)
+        self._asked: set[int] = set()
 
-    def judge(self) -> dict[Key, Need]:
-        """Answer for every line.
-
-        A copy that was not needed counts as its source from then on: of a copy of a copy one may
-        go where both may not.
-        """
-        for key, need in self.copies.items():
-            for position, source, copy in need.executions:
-                need.count += 1
-                need.bytes += nbytes(copy)
-                need.relaid |= not same_layout(source, copy)
-                if need.needed != "yes":
-                    self._library = key[1] != UNKNOWN
-                    need.add(self._reason(position, source, copy))
-            if need.needed == "no":
-                for _, source, copy in need.executions:
-                    self._join(source, copy)
-        return self.copies
-
-    def _memory(self, operand: Operand) -> int:
-        """Return the memory behind an operand, of a copy that counts as its source the source's."""
-        memory = self.flow.memory(operand)
-        while memory in self.joined:
-            memory = self.joined[memory]
-        return memory
-
-    def _join(self, source: Operand, copy: Operand) -> None:
-        one, other = self._memory(source), self._memory(copy)
-        if one == other:
-            return
-        self.joined[other] = one
-        self.writes[one] = sorted(self.writes[one] + self.writes[other], key=lambda found: found.at)
-        self.unheard[one] += self.unheard[other]
-        self.freed[one] = max(self.freed.get(one, math.inf), self.freed.get(other, math.inf))
-        if other in self.exported:
-            self.exported.add(one)
-
-    def _own_line(self, event: Event) -> bool:
-        """Whether the user's line makes the copy itself; ``copy.deepcopy`` is no library here."""
-        if event.inner in (UNKNOWN, event.site):
-            return True
-        expression = self.history.site_of(event).expression
-        return event.operation == "__deepcopy__" and "deepcopy" in expression
-
-    # -- indexes ---------------------------------------------------------------------------------
-
-    def _index(self, tensors: set[int], memories: set[int]) -> None:
-        history, flow = self.history, self.flow
-        made: set[int] = set()  # memories that some call was heard to return
-        gradients: set[int] = set()
-        accumulating: list[int] = []
-        seen: dict[int, tuple[int, int]] = {}  # tensor -> where it was last met, at which version
-        moved: list[
-            tuple[int, int, int]
-        ] = []  # memory, and the events between which it was written
-        # A step or a backward pass is told of when it ends; it wrote at some time since it began.
-        began = {
-            history.position(span.event): history.position(span.first)
-            for span in self.trace.spans
-            if span.event != UNKNOWN and span.kind in ("step", "backward")
-        }
-        for position, event in enumerate(history.events):
+    def _index_reads(self, tensors: set[int]) -> None:
+        for position, event in enumerate(self.history.events):
             for one in {one.tensor for one in event.reads} & tensors:
                 self.reads[one].append(position)
-            for operand in (*event.reads, *event.results):
-                since, known = seen.get(operand.tensor, (position, operand.version))
-                if UNKNOWN < known < operand.version:
-                    memory = flow.memory(operand)
-                    if memory in memories:
-                        moved.append((memory, since, position))
-                seen[operand.tensor] = (position, operand.version)
-            within = began.get(position, UNKNOWN)
-            for operand in event.writes:
-                memory = flow.memory(operand)
-                if memory in memories:
-                    kept = self.writes if within == UNKNOWN else self.unheard
-                    kept[memory].append(_Write(position, operand, since=within))
-            if event.operation == "grad.__get__":
-                gradients.update(flow.memory(one) for one in event.results)
-                continue
-            made.update(flow.memory(one) for one in event.results)
-            if event.operation in ("backward", "zero_grad", "step"):
-                accumulating.append(position)
-            elif event.operation in ("numpy", "__array__", "__dlpack__", "from_dlpack"):
-                self.exported.update(flow.memory(one) for one in event.reads)
-        # A backward pass adds to gradients in place, a step writes its optimizer's state.
-        for memory in memories & (gradients | (memories - made)):
-            self.unheard[memory] += [
-                _Write(at, verb="may write", since=began.get(at, at - 1)) for at in accumulating
-            ]
-        numbers = {serial: flow.memory_of(serial) for serial in self.trace.storages}
-        for unseen in self.trace.unseen:
-            memory = numbers.get(unseen.storage, unseen.storage)
-            if memory in memories:
-                before = history.position(unseen.before)
-                since = history.position(unseen.after)
-                self.unheard[memory].append(
-                    _Write(before, None, "comes after an array wrote", since)
-                )
-        for found in self.writes.values():
-            found.sort(key=lambda one: one.at)
-        for memory, since, position in moved:
-            heard = [*self.writes.get(memory, ()), *self.unheard.get(memory, ())]
-            if not any(since <= one.at <= position for one in heard):
-                write = _Write(position, None, "comes after something wrote", since)
-                self.unheard[memory].append(write)
-        for serial, fact in self.trace.storages.items():
-            memory = numbers[serial]
-            if memory in memories:
-                end = math.inf if fact.freed == UNKNOWN else history.position(fact.freed)
-                self.freed[memory] = max(self.freed.get(memory, -math.inf), end)
-                if fact.memory != UNKNOWN:
-                    self.exported.add(memory)
 
-    def _written(self, operand: Operand, after: int, until: float) -> Iterator[_Write]:
-        """Yield the writes to the memory behind an operand, after one event and before a time."""
-        found = self.writes.get(self._memory(operand), [])
-        for write in found[bisect_right(found, after, key=lambda one: one.at) :]:
-            if write.at >= until:
+    def leave_out(self, copied: Copied) -> None:
+        """Let a copy count as its source from now on."""
+        if copied.taken is not None:
+            return
+        self.lives.join(copied.source, copied.copy)
+        if not copied.part:
+            self.left_out[copied.copy.storage] = copied
+
+    def _resolved(self, source: Operand) -> Operand:
+        """Return a source as it would be without the copies left out before."""
+        for _ in range(len(self.left_out)):
+            made = self.left_out.get(source.storage)
+            found = remapped(source, made.copy, made.source) if made is not None else None
+            if found is None:
                 break
-            yield write
-        for write in self.unheard.get(self._memory(operand), []):
-            if write.at > after and write.since < until:
-                yield write
+            source = found
+        return source
 
     # -- one execution ---------------------------------------------------------------------------
 
-    def _reason(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+    def reason(self, copied: Copied) -> Reason | None:
         """Return why the copy was needed or why that is unknown; None when it was not needed."""
-        event = self.history.events[position]
+        event = self.history.events[copied.position]
+        if copied.taken is not None:
+            return self._unseen(copied, event) or self._of_array(copied, copied.taken)
+        copied = copied._replace(source=self._resolved(copied.source))
         return (
-            self._unseen(position, event, source, copy)
-            or self._writes_of_source(position, source, copy)
-            or self._writes_of_copy(position, source, copy)
-            or self._object(position, source, copy)
-            or self._layout(position, source, copy)
-            or self._size(source, copy)
-            or self._kept(position, source, copy)
-            or self._order(position, source, copy)
+            self._unseen(copied, event)
+            or self._chosen_by_values(copied, event)
+            or self._writes_of_source(copied)
+            or self._writes_of_copy(copied)
+            or self._object(copied)
+            or self._layout(copied)
+            or self._size(copied)
+            or self._kept(copied)
+            or self._order(copied)
         )
 
-    def _unseen(self, position: int, event: Event, source: Operand, copy: Operand) -> Reason | None:
+    def unread(self, copied: Copied) -> bool | None:
+        """Say of a copy that nothing in the whole program read whether it was written.
+
+        None for any other. A call that gives another tensor on the same memory, or writes nothing
+        but it, has read nothing for anybody else.
+        """
+        memory = self.flow.memory(copied.copy)
+        if self.library or self._blind or memory in self.lives.exported:
+            return None
+        later = [at for at in self.history.on_storage(copied.copy) if at > copied.position]
+        events = [self.history.events[at] for at in later]
+        if not all(self._reads_nothing(event, memory) for event in events):
+            return None
+        return any(self.flow.memory(one) == memory for event in events for one in event.writes)
+
+    def _reads_nothing(self, event: Event, memory: int) -> bool:
+        """Whether an event gives or writes nothing but a memory, if it was given that at all."""
+        row = operation(event.operation)
+        given = any(self.flow.memory(one) == memory for one in event.reads)
+        out = {self.flow.memory(one) for one in (*event.results, *event.writes)}
+        if (row.replaces and not row.makes) or self._trains(event, memory):
+            return False
+        return not given or out == {memory}
+
+    def _trains(self, event: Event, memory: int) -> bool:
+        """Whether an optimizer holds what an event was given or gave of a memory."""
+        operands = (*event.reads, *event.results)
+        return any(one.tensor in self.held and self.flow.memory(one) == memory for one in operands)
+
+    def bound(self, copied: Copied) -> bool:
+        """Whether more than the call itself would have to go, were the copy left out."""
+        event = self.history.events[copied.position]
+        row = operation(event.operation)
+        filled = bool(row.writes) and not within_one(self.history, copied.position)
+        module = _deep(self.history, event) and event.operation != "__deepcopy__"
+        outside = not event.reads and not row.copies  # no function mode hears `from_numpy`
+        return copied.part or copied.taken is not None or filled or module or outside
+
+    # -- what the recording cannot tell ----------------------------------------------------------
+
+    def _unseen(self, copied: Copied, event: Event) -> Reason | None:
         """Give what the recording cannot tell of this execution."""
         if self.trace.dropped:
             return Reason("unknown", "the start of the recording was forgotten (--limit)")
         if self.history.had_children:
             return Reason("unknown", "a child process, which was not recorded, may write it")
+        return (
+            self._inside(copied, event)
+            or self._opaque(copied)
+            or self._elsewhere(copied, event.thread)
+        )
+
+    def _inside(self, copied: Copied, event: Event) -> Reason | None:
+        """Ask for spans in which a copy plays a part that the facts do not tell."""
         number = event.span
         while number != UNKNOWN:
             span = self.trace.spans[number]
-            if span.kind in _CLOSED and not self._stepped_apart(span, source, copy):
+            open_ = self._stepped_apart(span, copied) or self._kept_by_function(span, copied)
+            if span.kind in _CLOSED and not open_:
                 return Reason("unknown", _CLOSED[span.kind])
             number = span.parent
-        for one in (source, copy):
+        return None
+
+    def _opaque(self, copied: Copied) -> Reason | None:
+        """Ask for memory that others may write unheard, and tensors that are more than elements."""
+        for one in (copied.source, copied.copy):
             kind = self._kind(one)
             if kind not in ("Tensor", "Parameter", "Buffer"):
                 return Reason("unknown", f"a {kind} may be more than its elements")
-            if self._memory(one) in self.exported and self._unwatched(one):
+            if self.lives.memory(one) in self.lives.exported and self._unwatched(one):
                 return Reason("unknown", "an array on its memory may have been written unheard")
-        if self._outlived_by_array(source, copy):
+            if self.lives.memory(one) in self.lives.addressed:
+                return Reason("unknown", "what is done with its address is not heard")
+        if self._outlived_by_array(copied):
             return Reason("unknown", "the array behind its source may have been written later on")
-        if copy.dtype.startswith("complex"):
+        if copied.copy.dtype.startswith("complex"):
             return Reason("unknown", "a complex tensor may be conjugated in name only")
-        if (source.version == UNKNOWN) != (copy.version == UNKNOWN):
+        if copied.source.version == UNKNOWN != copied.copy.version:
             return Reason("yes", "its source is an inference tensor, and it is none")
-        for tensor in (source.tensor, copy.tensor):
+        return None
+
+    def _elsewhere(self, copied: Copied, thread: int) -> Reason | None:
+        """Ask for other threads, and for transfers that nobody waited for."""
+        for tensor in (copied.source.tensor, copied.copy.tensor):
             for at in self.reads[tensor]:
-                if at > position and self.history.events[at].thread != event.thread:
+                if at <= copied.position:
+                    continue
+                if self.history.events[at].thread != thread:
                     return Reason("unknown", "another thread reads it", at)
-                if at > position and self.history.events[at].non_blocking:
+                if self.history.events[at].non_blocking:
                     text = f"the transfer of {self._line(at)} may read it for longer"
                     return Reason("unknown", text, at)
         return None
 
-    def _stepped_apart(self, span: Span, source: Operand, copy: Operand) -> bool:
+    def _stepped_apart(self, span: Span, copied: Copied) -> bool:
         """Whether a span is a step that writes neither: a closure's copies, as of any other code.
 
         What a step writes is known when it has ended; when in the step that was is not.
@@ -477,42 +350,79 @@ class _Judge:
         ended = self.history.position(span.event)
         return not any(
             write.at == ended
-            for one in (source, copy)
-            for write in self.unheard.get(self._memory(one), [])
+            for one in (copied.source, copied.copy)
+            for write in self.lives.unheard.get(self.lives.memory(one), [])
         )
+
+    def _kept_by_function(self, span: Span, copied: Copied) -> bool:
+        """Whether a custom Function made a copy for itself: it gives none of its memory.
+
+        A graph of gradients would lead back to a saved argument, and not to a saved copy of it.
+        """
+        if span.kind != "function" or span.event == UNKNOWN:
+            return False
+        given = self.history.events[self.history.position(span.event)].results
+        if any(one.storage in (copied.copy.storage, copied.source.storage) for one in given):
+            return False
+        return not any(event.create_graph for event in self._backwards())
+
+    def _backwards(self) -> list[Event]:
+        return [self.history.events[at] for at in self.history.backwards]
 
     def _unwatched(self, operand: Operand) -> bool:
         """Whether writes through an array on this memory could have gone unnoticed."""
         fact = self.trace.storages[operand.storage]
         return fact.device != "cpu" or fact.nbytes > 16 << 20 or self.history.arrays_unchecked
 
-    def _outlived_by_array(self, source: Operand, copy: Operand) -> bool:
+    def _outlived_by_array(self, copied: Copied) -> bool:
         """Whether the source was made of an array, and gone before the copy was.
 
         Its memory is the array's, which may live on: bytes are compared only while a tensor shows
         them.
         """
-        fact = self.trace.storages[source.storage]
+        fact = self.trace.storages[copied.source.storage]
         if fact.memory == UNKNOWN or fact.freed == UNKNOWN:
             return False
-        return self.history.position(fact.freed) < self._lives_until(copy)
+        return self.history.position(fact.freed) < self.lives.until(copied.copy)
 
     def _kind(self, operand: Operand) -> str:
         fact = self.trace.tensors.get(operand.tensor)
         return fact.kind if fact is not None else "Tensor"
 
-    def _lives_until(self, operand: Operand) -> float:
-        return self.freed.get(self._memory(operand), math.inf)
+    def _chosen_by_values(self, copied: Copied, event: Event) -> Reason | None:
+        """Ask of a choice whether the very values decide it: a guard that met nothing this time."""
+        if not operation(event.operation).picks:
+            return None
+        memory = self.flow.memory(copied.source)
+        for one in event.reads:
+            made = self.history.made_at(one.tensor)
+            if self.flow.memory(one) == memory or made < 0:
+                continue
+            if any(self._uses(at, memory) for at in (made, *self.flow.behind(made, _FAR))):
+                return Reason("unknown", "which elements it takes hangs on their values", made)
+        return None
 
-    def _writes_of_source(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+    def _uses(self, position: int, memory: int) -> bool:
+        """Whether an event was given the values in a memory."""
+        event = self.history.events[position]
+        if operation(event.operation).template == ALL:
+            return False
+        return any(self.flow.memory(one) == memory for one in event.reads)
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    def _writes_of_source(self, copied: Copied) -> Reason | None:
         """Find a write to the source while the copy lived."""
-        for write in self._written(source, position, self._lives_until(copy)):
+        source, copy = copied.source, copied.copy
+        for write in self.lives.written(source, copied.since, self.lives.until(copy)):
             written, line = write.written, self._line(write.at)
+            if write.at == copied.position:
+                continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
-                text = f"{line} {write.verb} {self._source(position, source)}"
+                text = f"{line} {write.verb} {self._source(copied)}"
                 return Reason("yes", f"{text} while {self._name(copy)} lives", write.at)
-            if self._saves(copy, position, write.at):
-                text = f"{line} writes beside {self._source(position, source)}"
+            if self._saves(copy, copied.position, write.at):
+                text = f"{line} writes beside {self._source(copied)}"
                 return Reason("yes", f"{text}, which the backward pass would refuse", write.at)
         return None
 
@@ -520,34 +430,92 @@ class _Judge:
         """Whether a call saved the copy for backward, which a moved version would refuse."""
         graph = self.history.get(Graph)
         return any(
-            after < at < before and any(one.tensor == copy.tensor for one in graph.saved(at))
-            for at in self.reads[copy.tensor]
+            after < at < before and any(one.storage == copy.storage for one in graph.saved(at))
+            for at in self.history.on_storage(copy)
         )
 
-    def _writes_of_copy(self, position: int, source: Operand, copy: Operand) -> Reason | None:
-        """Find a write to the copy while the source lived."""
-        for write in self._written(copy, position, self._lives_until(source)):
+    def _writes_of_copy(self, copied: Copied) -> Reason | None:
+        """Find a write to the copy while the source lived, or to what cannot be written at all."""
+        source, copy = copied.source, copied.copy
+        doubled = any(
+            size > 1 and not stride
+            for size, stride in zip(source.shape, source.strides, strict=True)
+        )
+        until = math.inf if doubled else self.lives.until(source)
+        for write in self.lives.written(copy, copied.position, until):
             text = f"{self._line(write.at)} {write.verb} {self._name(copy)}"
-            lives = f"while {self._source(position, source)} lives"
-            return Reason("yes", f"{text} {lives}", write.at)
+            why = "of which several elements would be one" if doubled else ""
+            return Reason("yes", f"{text} {why or f'while {self._source(copied)} lives'}", write.at)
         return None
 
-    def _object(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+    def _of_array(self, copied: Copied, taken: Taken) -> Reason | None:
+        """Say why a tensor could not have shown the memory of the array that it was made of."""
+        copy, name = copied.copy, self._name(copied.copy)
+        if taken.changed != "no":
+            text = f"the array that it was made of was written while {name} lives"
+            doubt = "what became of the array that it was made of was not seen"
+            yes = taken.changed == "yes"
+            return Reason("yes", text) if yes else Reason("unknown", doubt)
+        gone = taken.released != UNKNOWN
+        released = self.history.position(taken.released) if gone else math.inf
+        for write in self.lives.written(copy, copied.position, released):
+            text = f"{self._line(write.at)} {write.verb} {name} while its array lives"
+            return Reason("yes", text, write.at)
+        if taken.beside > min(FLOOR, nbytes(copy)) and released < self.lives.until(copy):
+            return Reason("yes", f"it lets {taken.beside:,} bytes beside it be freed")
+        for at in self.reads[copy.tensor]:
+            row = operation(self.history.events[at].operation)
+            if row.replaces and not row.makes:
+                return Reason("yes", f"at {self._line(at)} it {row.replaces}", at)
+        if max(released, self.lives.until(copy)) == math.inf and not self.whole:
+            return Reason("unknown", "both are alive where the recording ends")
+        return None
+
+    # -- the object ------------------------------------------------------------------------------
+
+    def _object(self, copied: Copied) -> Reason | None:
         """Find something of its own that the copy has as an object."""
+        source, copy = copied.source, copied.copy
         if self._kind(copy) != "Tensor":
             return Reason("yes", f"it is a {self._kind(copy)} of its own")
         if copy.tensor in self.held:
             return Reason("yes", "an optimizer holds it")
-        alone = self._alone(position, source)
+        if self._of_module(copied):
+            return None
+        alone = self._alone(copied.position, source)
         for at in self.reads[copy.tensor]:
-            if at <= position:
-                continue
-            operation = self.history.events[at].operation
-            own = _REPLACED.get(operation) or ("" if alone else _OWN.get(operation))
-            if own:
+            row = operation(self.history.events[at].operation)
+            own = row.replaces or ("" if alone else row.own)
+            if at > copied.position and own:
                 return Reason("yes", f"at {self._line(at)} it {own}", at)
-            if operation == "save" and self._saved_apart(at, source, copy):
+            if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
                 return Reason("yes", f"{self._line(at)} saves it as memory of its own", at)
+        return self._named(source, copy)
+
+    def _of_module(self, copied: Copied) -> bool:
+        """Whether a copied model only took the place of another, which is not used any more.
+
+        No gradient is computed for the copy: it would be added to that of the other.
+        """
+        if not _deep(self.history, self.history.events[copied.position]):
+            return False
+        here = self.history.events[copied.position].site
+        copy = self.flow.memory(copied.copy)
+        for operand in (copied.source, copied.copy):
+            memory = self.flow.memory(operand)
+            for at in self.history.on_storage(operand):
+                event = self.history.events[at]
+                if at <= copied.position or event.site == here:
+                    continue
+                if memory != copy or event.kind >= 0 or self._trains(event, copy):
+                    return False
+                row = operation(event.operation)
+                if row.own or (row.replaces and not row.makes):
+                    return False
+        return True
+
+    def _named(self, source: Operand, copy: Operand) -> Reason | None:
+        """Ask for modules that hold the copy: they may write it, and register a Parameter."""
         name = self.history.facts_of_name(copy.tensor)
         if name is not None and name.module:
             return Reason("unknown", f"as `{name.name}` a module holds it, and may write it")
@@ -574,74 +542,60 @@ class _Judge:
         beside = any(one.storage == source.storage for one in self.history.events[at].reads)
         return beside or fact.nbytes > nbytes(copy)
 
-    def _layout(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+    # -- layout, size, order ---------------------------------------------------------------------
+
+    def _layout(self, copied: Copied) -> Reason | None:
         """Find a call for which it may matter how the elements lie."""
-        if same_layout(source, copy):
+        parts = self._parts[copied.position] if copied.part else [copied]
+        if parts[0].copy is not copied.copy and copied.part:
+            return None  # asked with the first of them
+        if not copied.part and same_layout(copied.source, copied.copy):
             return None
-        until = self._lives_until(copy)
-        changed, used = {copy.tensor}, False
-        found: Reason | None = None
-        for at in self.history.on_storage(copy):
-            if at <= position:
-                continue
-            if at >= until:
-                break
-            event = self.history.events[at]
-            if not any(one.tensor in changed for one in event.reads):
-                continue
-            used = True
-            name = event.operation
-            if name in VIEWS and all(one.storage == copy.storage for one in event.results):
-                changed.update(one.tensor for one in event.results)
-            elif name in RESHAPES and self._regroups(event, copy):
-                if not viewable(source, event.results[0].shape):
-                    text = "could not view its source" if name.startswith("view") else "would copy"
-                    return Reason("yes", f"{self._line(at)}, {name}, {text} without it", at)
-                changed.add(event.results[0].tensor)
-            elif name == "embedding" and copy.dtype.startswith(("int", "uint")):
-                continue  # looks its indices up one by one
-            elif name not in SINKS or (name in ("cat", "stack") and len(copy.shape) > 3):
-                # cat of channels-last images is channels-last
-                text = f"{self._line(at)}, {name}, may rely on its layout"
-                found = found or Reason("unknown", text, at)
-        if not used:
+        relied = ReliedLayout(self.history, parts, self.lives.until(copied.copy), self._must_stay)
+        at, text = relied.run()
+        if text:
+            certain = text.startswith(("would copy", "could not", "needs"))
+            name = self.history.events[at].operation
+            return Reason("yes" if certain else "unknown", f"{self._line(at)}, {name}, {text}", at)
+        if not relied.used and not copied.part:
             return Reason("unknown", "its layout is another, and nothing was seen to read it")
-        return found
+        return None
 
-    def _regroups(self, event: Event, copy: Operand) -> bool:
-        """Whether an event gave the very copy another shape, in the same memory."""
-        result = event.results[0] if event.results else None
-        return (
-            result is not None
-            and event.reads[0].tensor == copy.tensor
-            and (result.storage, result.dtype) == (copy.storage, copy.dtype)
-        )
+    def _must_stay(self, copied: Copied) -> str:
+        """Say why a later copy would have to stay, which would be made no more."""
+        if copied.position in self._asked:
+            return "it is asked already"
+        self._asked.add(copied.position)
+        found = self.reason(copied)
+        self._asked.discard(copied.position)
+        return found.text if found is not None else ""
 
-    def _size(self, source: Operand, copy: Operand) -> Reason | None:
+    def _size(self, copied: Copied) -> Reason | None:
         """Say whether the copy let a much larger memory go."""
+        source, copy = copied.source, copied.copy
         fact = self.trace.storages[source.storage]
         more = fact.nbytes - nbytes(copy)
-        if self._lives_until(source) < self._lives_until(copy) and more > min(
-            FLOOR, fact.nbytes / 2
-        ):
+        least = min(FLOOR, fact.nbytes / 2)
+        if self.lives.until(source) < self.lives.until(copy) and more > least:
             return Reason("yes", f"it lets {more:,} bytes beside it be freed")
         return None
 
-    def _kept(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+    def _kept(self, copied: Copied) -> Reason | None:
         """Ask what comes after, and what others do between a library's calls: neither was seen."""
-        kept = min(self._lives_until(copy), self._lives_until(source)) == math.inf
-        if not kept and not self._library:
+        source, copy = copied.source, copied.copy
+        kept = min(self.lives.until(copy), self.lives.until(source)) == math.inf
+        if not kept and not self.library:
             return None
         if kept and not self.whole:
             return Reason("unknown", "both are alive where the recording ends")
-        if kept and self._library:
+        if kept and self.library:
             # The program has ended, but the library serves others as well.
             text = "both are kept: what a library's other callers write was not seen"
             return Reason("unknown", text)
         # A program has its own order; a library's copy guards against that of other callers.
-        for write in self._written(source, UNKNOWN, math.inf):
-            if write.at != position and self._used_before(source, write.at):
-                text = f"{self._line(write.at)} writes {self._source(position, source)}"
+        for write in self.lives.written(source, UNKNOWN, math.inf):
+            if write.at != copied.position and self._used_before(source, write.at):
+                text = f"{self._line(write.at)} writes {self._source(copied)}"
                 return Reason("unknown", f"{text} at other times", write.at)
         return None
 
@@ -651,21 +605,21 @@ class _Judge:
             if position >= at:
                 return False
             event = self.history.events[position]
-            if event.reads and not event.writes and event.operation not in _MAKING:
+            if event.reads and not event.writes and not operation(event.operation).makes:
                 return True
         return False
 
-    def _order(self, position: int, source: Operand, copy: Operand) -> Reason | None:
+    def _order(self, copied: Copied) -> Reason | None:
         """Ask for sums of gradients: three parts or more, added in another order, round anew."""
-        if not copy.requires_grad:
+        if not copied.copy.requires_grad:
             return None
         events = self.history.events
         parts = [
-            sum(at != position and events[at].kind >= 0 for at in self.reads[one.tensor])
-            for one in (source, copy)
+            sum(at != copied.position and events[at].kind >= 0 for at in self.reads[one.tensor])
+            for one in (copied.source, copied.copy)
         ]
         if min(parts) and sum(parts) > 2:
-            text = f"without it the gradient of {self._source(position, source)}"
+            text = f"without it the gradient of {self._source(copied)}"
             return Reason("unknown", f"{text} is added up in another order")
         return None
 
@@ -677,22 +631,22 @@ class _Judge:
             return "the end of the recording"
         event = self.history.events[position]
         site = self.history.site_of(event)
-        if self._library and event.inner not in (UNKNOWN, event.site):
+        if self.library and event.inner not in (UNKNOWN, event.site):
             inner = self.history.site(event.inner)
             return f"{Path(inner.file).name}:{inner.line}"
         return f"line {site.line}" if site.line else "an unknown line"
 
-    def _source(self, position: int, source: Operand) -> str:
+    def _source(self, copied: Copied) -> str:
         """Return what the copying line calls its source, else its name."""
-        event = self.history.events[position]
-        site = self.history.site(event.inner) if self._library else self.history.site_of(event)
-        named = self._library or self._own_line(event)
+        event = self.history.events[copied.position]
+        site = self.history.site(event.inner) if self.library else self.history.site_of(event)
+        named = self.library or _own_line(self.history, event)
         text = copied_text(event.operation, site.expression) if named else ""
-        return f"`{text}`" if text else self._name(source, "its source")
+        return f"`{text}`" if text else self._name(copied.source, "its source")
 
     def _name(self, operand: Operand, otherwise: str = "the copy") -> str:
         """Return a tensor's name; a library's line that gives it none has no other to show."""
         name = self.history.name_of(operand.tensor)
-        if self._library and not self.history.names_of(operand.tensor):
+        if self.library and not self.history.names_of(operand.tensor):
             return otherwise
         return name if name.startswith("`") else f"`{name}`"

@@ -12,12 +12,17 @@ What carries no values: reading or clearing ``.grad``, the backward pass and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
-from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, Trace
+import numpy as np
+
+from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, StorageFact, Trace
 from tether.operations.table import ALL, operation
 from tether.regions import extent, may_overlap
+from tether.store.columns import STORAGE, Events, Numbers, StorageLives, columns_of
 
 _REGIONS = 32
 """Regions of one memory whose last writes are kept apart."""
@@ -30,29 +35,72 @@ class Edge(NamedTuple):
     operand: Operand | None  # None: it came over a bridge, outside the tensors
 
 
+class Edges:
+    """The edges into each event, by its position: numbers, of which edges are made when asked."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._ends = array("q", [0])
+        self._sources = array("i")
+        self._places = array("i")  # in what the event read; UNKNOWN: over a bridge
+
+    def add(self, found: Iterable[tuple[int, int]]) -> None:
+        """Append the edges of the next event: where from, and as which of its operands."""
+        for source, place in found:
+            self._sources.append(source)
+            self._places.append(place)
+        self._ends.append(len(self._sources))
+
+    def sources(self, position: int) -> array[int]:
+        """Return where the values that went into an event came from."""
+        return self._sources[self._ends[position] : self._ends[position + 1]]
+
+    def __getitem__(self, position: int) -> tuple[Edge, ...]:
+        places = self._places[self._ends[position] : self._ends[position + 1]]
+        reads = self._events[position].reads
+        return tuple(
+            Edge(source, reads[place] if place >= 0 else None)
+            for source, place in zip(self.sources(position), places, strict=True)
+        )
+
+
 class Dataflow:
-    """The edges of a trace; built in one pass."""
+    """The edges of a trace; built in one pass when they are first asked for."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self.edges: list[tuple[Edge, ...]] = []
-        self.carries: list[bool] = []  # whether the event is part of the flow at all
         self._memory: dict[int, int] = {
-            serial: -2 - fact.memory for serial, fact in trace.storages.items() if fact.memory >= 0
+            serial: -2 - memory for serial, memory in _shared_memories(trace.storages)
         }
+
+    @cached_property
+    def edges(self) -> Edges:
+        """For each event what went into it."""
+        return self._built[0]
+
+    @cached_property
+    def carries(self) -> bytearray:
+        """For each event whether it is part of the flow at all."""
+        return self._built[1]
+
+    @cached_property
+    def _built(self) -> tuple[Edges, bytearray]:
+        events = columns_of(self._trace.events)
+        self._edges, self._carries = Edges(events), bytearray()
         self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
         # memory -> the events that wrote it last, each with the elements it wrote
         self._writers: dict[int, list[tuple[int, Operand]]] = {}
         self._alias: dict[int, int] = {}  # memory -> event that last returned a tensor on it
-        self._quiet_spans = _quiet_spans(trace)
-        self._guarded = _initialised_until(trace, self._memory)
+        self._quiet_spans = _quiet_spans(self._trace)
+        self._guarded = _initialised_until(self._trace, self._memory)
         self._bridges: dict[int, list[int]] = {}
-        for bridge in trace.bridges:
-            entry, exit_ = trace.position(bridge.entry), trace.position(bridge.exit)
+        for bridge in self._trace.bridges:
+            entry, exit_ = self._trace.position(bridge.entry), self._trace.position(bridge.exit)
             if exit_ >= 0:
                 self._bridges.setdefault(entry, []).append(exit_)
-        for position, event in enumerate(trace.events):
+        for position, event in enumerate(events):
             self._add(position, event)
+        return self._edges, self._carries
 
     def memory(self, operand: Operand) -> int:
         """Return the number of the memory behind an operand; storages on one array have one."""
@@ -62,25 +110,32 @@ class Dataflow:
         """Return the number of the memory behind a storage."""
         return self._memory.get(storage, storage)
 
+    def memories(self, storages: Numbers) -> Numbers:
+        """Return the numbers of the memories behind storages."""
+        if not self._memory:
+            return storages
+        known, back = np.unique(storages, return_inverse=True)
+        return np.array([self.memory_of(one) for one in known.tolist()], np.int64)[back]
+
     def _add(self, position: int, event: Event) -> None:
         if event.span in self._quiet_spans or (
             not operation(event.operation).carries and position not in self._bridges
         ):
-            self.edges.append(tuple(self._sources(event.reads)))  # asked by why(), not by flow
-            self.carries.append(False)
+            self._edges.add(self._sources(event, range(len(event.reads))))  # asked by why()
+            self._carries.append(False)
             for result in event.results:
                 self._producer.pop(result.tensor, None)
             return
-        edges = list(self._sources(_values_read(event), event.results))
-        edges += (Edge(exit_, None) for exit_ in self._bridges.get(position, ()))
+        edges = list(self._sources(event, _values_read(event), event.results))
+        edges += ((exit_, UNKNOWN) for exit_ in self._bridges.get(position, ()))
         if event.operation == "apply":
             # What the forward computed from tensors that were not arguments flows through too.
             for result in event.results:
                 inner = self._producer.get(result.tensor)
                 if inner is not None:
-                    edges.append(Edge(inner, None))
-        self.edges.append(tuple(edges))
-        self.carries.append(True)
+                    edges.append((inner, UNKNOWN))
+        self._edges.add(edges)
+        self._carries.append(True)
         shown = self._shown_through(event)
         for result in event.results:
             source = shown.get(result.tensor, position)
@@ -123,46 +178,59 @@ class Dataflow:
         self._writers[memory] = [*kept[-_REGIONS:], (position, written)]
 
     def _sources(
-        self, operands: Sequence[Operand], results: Sequence[Operand] = ()
-    ) -> Iterator[Edge]:
-        for operand in operands:
+        self, event: Event, places: Iterable[int], results: Sequence[Operand] = ()
+    ) -> Iterator[tuple[int, int]]:
+        for place in places:
+            operand = event.reads[place]
             # A view takes on the values of the part that it shows, and of no other.
             shown = [one for one in results if one.storage == operand.storage] or [operand]
             producer = self._producer.get(operand.tensor, UNKNOWN)
             if producer == UNKNOWN and operand.storage != UNKNOWN:
                 # A tensor that came about unheard: most likely from the latest one on its memory.
                 producer = self._alias.get(self.memory(operand), UNKNOWN)
-            yield Edge(producer, operand)
+            yield producer, place
             for writer, written in self._writers.get(self.memory(operand), ()):
                 if writer > producer and any(may_overlap(one, written) for one in shown):
-                    yield Edge(writer, operand)
+                    yield writer, place
 
     def behind(self, position: int, most: int = 300_000) -> list[int]:
         """Return the events whose values flow into `position`, in order; at most `most`."""
         seen = {position}
         queue = [position]
         while queue and len(seen) < most:
-            for edge in self.edges[queue.pop()]:
-                if edge.source >= 0 and edge.source not in seen:
-                    seen.add(edge.source)
-                    if self.carries[edge.source]:
-                        queue.append(edge.source)
+            for source in self.edges.sources(queue.pop()):
+                if source >= 0 and source not in seen:
+                    seen.add(source)
+                    if self.carries[source]:
+                        queue.append(source)
         seen.discard(position)
         return sorted(seen)
 
 
-def _values_read(event: Event) -> tuple[Operand, ...]:
-    """Return the operands whose values matter to the results: no templates, nothing overwritten."""
+def _values_read(event: Event) -> Sequence[int]:
+    """Return which operands' values matter to the results: no templates, nothing overwritten."""
     row = operation(event.operation)
     if row.template == ALL:
         return ()
-    reads = tuple(one for at, one in enumerate(event.reads) if at not in row.template)
+    places: Sequence[int] = range(len(event.reads))
+    if row.template:
+        places = [at for at in places if at not in row.template]
     if event.operation == "data.__set__":
-        return reads[1:]
+        return places[1:]
     if event.flags & OUT or (row.overwrites and event.writes):
         written = {operand.tensor for operand in event.writes}
-        return tuple(operand for operand in reads if operand.tensor not in written)
-    return reads
+        return [at for at in places if event.reads[at].tensor not in written]
+    return places
+
+
+def _shared_memories(storages: Mapping[int, StorageFact]) -> Iterator[tuple[int, int]]:
+    """Yield the storages on memory that others have as well, and the number of that memory."""
+    if isinstance(storages, StorageLives):
+        table = storages.table
+        memories = table[:, STORAGE.index("memory")]
+        yield from table[memories >= 0][:, [0, STORAGE.index("memory")]].tolist()
+    else:
+        yield from ((one, fact.memory) for one, fact in storages.items() if fact.memory >= 0)
 
 
 def _tracked(event: Event) -> bool:
@@ -185,10 +253,9 @@ def _initialised_until(trace: Trace, memories: dict[int, int]) -> dict[int, int]
         for tensor in optimizer.tensors:
             taken.setdefault(tensor, trace.position(optimizer.at))
     until: dict[int, int] = {}
-    for event in trace.events:
-        for operand in (*event.reads, *event.results):
-            at = taken.get(operand.tensor)
-            if at is not None:
-                memory = memories.get(operand.storage, operand.storage)
-                until[memory] = max(at, until.get(memory, -1))
+    seen = columns_of(trace.events).operands.table[:, 1:3]
+    of_these = seen[np.isin(seen[:, 0], list(taken))]
+    for tensor, storage in np.unique(of_these, axis=0).tolist():
+        memory = memories.get(storage, storage)
+        until[memory] = max(taken[tensor], until.get(memory, -1))
     return until

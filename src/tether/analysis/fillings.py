@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.names import root_of, steps_in
 from tether.facts import Site
-from tether.source.syntax import Source, site_of_node, source_of
+from tether.source.names import root_of, steps_in
+from tether.source.syntax import Source, called, site_of_node, source_of
 
 _METHODS = ("append", "appendleft", "extend", "insert", "add", "setdefault", "update")
 
@@ -133,15 +133,11 @@ class _Lines:
 
 def _parts(value: ast.expr) -> Iterator[ast.expr]:
     """Yield what a value is made of: the parts of a tuple, list or dictionary, or itself."""
-    inside: list[ast.expr] = []
-    if isinstance(value, (ast.Tuple, ast.List)):
-        inside = value.elts
-    elif isinstance(value, ast.Dict):
-        inside = value.values
-    if not inside:
+    if isinstance(value, (ast.Tuple, ast.List, ast.Dict)):
+        for part in value.values if isinstance(value, ast.Dict) else value.elts:
+            yield from _parts(part)
+    else:
         yield value
-    for part in inside:
-        yield from _parts(part)
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -179,8 +175,6 @@ def _put(node: ast.AST) -> tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, 
 
 def _called(node: ast.expr) -> str:
     """Return the last name of an expression: losses of ``self.losses[k]``."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript):
-        return _called(node.value)
-    return node.id if isinstance(node, ast.Name) else ""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return called(node)

@@ -12,16 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tether.analysis.dataflow import Edge
+from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Event, Operand
+from tether.operations.table import operation
 from tether.regions import overlaps
-
-STEP_FUNCTIONS = frozenset(
-    {"round", "floor", "ceil", "sign", "trunc", "fix", "sgn", "heaviside", "floor_divide"}
-    | {"round_", "floor_", "ceil_", "sign_", "trunc_", "fix_", "sgn_", "__floordiv__"}
-    | {"__ifloordiv__", "__rfloordiv__", "bernoulli", "poisson"}
-)
-"""Differentiable in PyTorch's books, with a derivative of zero wherever there is one."""
 
 MOST = 2_000_000
 """Events times cuts up to which it is found out which cuts every way passes: a second or two."""
@@ -43,17 +38,18 @@ class Paths:
     functions: dict[int, int] = field(default_factory=dict)  # custom Functions met while live
     likely: int = 0  # bits whose path goes over a bridge that is not certain
 
+    def bit(self, tensor: int) -> int:
+        """Return the bit of a tensor in the masks."""
+        return 1 << self.tensors.index(tensor)
+
+    def lets(self, tensor: int) -> bool:
+        """Whether a gradient could come back to a tensor."""
+        return bool(self.live & self.bit(tensor))
+
     def of(self, mapping: dict[int, int], tensor: int) -> list[int]:
         """Positions in one of the mappings that concern a tensor, in the program's order."""
-        bit = 1 << self.tensors.index(tensor)
+        bit = self.bit(tensor)
         return sorted(position for position, bits in mapping.items() if bits & bit)
-
-
-EXPLICIT = frozenset(
-    {"detach", "detach_", "data.__get__", "data.__set__", "item", "tolist", "numpy", "__array__"}
-    | {"__float__", "__int__", "__bool__", "__index__", "__complex__", "__dlpack__", "tensor"}
-    | {"new_tensor", "Parameter", "from_numpy", "as_tensor", "argmax", "argmin", "argsort"}
-)
 
 
 def follow(history: History, tensors: list[int], backward: int) -> Paths:
@@ -85,6 +81,8 @@ class _Walk:
             history.position(bridge.entry) for bridge in history.trace.bridges if not bridge.certain
         }
         self.uncertain_bits: dict[int, int] = defaultdict(int)
+        self.graph = history.get(Graph)
+        self.only: dict[tuple[int, int], int] = {}  # call and one of its results -> bits in that
 
     def run(self) -> Paths:
         paths, events = self.paths, self.history.events
@@ -149,12 +147,26 @@ class _Walk:
             smooth = 0
         if event.operation == "apply" and live:
             self.paths.functions[position] = live
-        if event.operation in EXPLICIT and reaches & ~live:
+        if reaches & ~live and _always_cuts(event):
             self.paths.later[position] = reaches & ~live
         if position in self.uncertain:
             uncertain |= reaches
         self.reaches[position], self.live[position] = reaches, live
         self.smooth[position], self.uncertain_bits[position] = smooth, uncertain
+        if len(event.results) > 1:
+            self._part(position, event)
+
+    def _part(self, position: int, event: Event) -> None:
+        """Tell apart what goes into each result of a call that has several."""
+        for result in event.results:
+            behind = self.graph.behind_result(position, result.tensor)
+            if behind is not None:
+                edges = [
+                    one
+                    for one in self.flow.edges[position]
+                    if one.operand is not None and one.operand.tensor in behind
+                ]
+                self.only[position, result.tensor] = self._reaching(edges, self.reaches)
 
     def _into(self, position: int, edges: Sequence[Edge]) -> tuple[int, int, int, int]:
         """Masks of all that goes into an event; what was cut on the way there is noted."""
@@ -164,30 +176,32 @@ class _Walk:
         for edge in edges:
             operand, source = edge.operand, edge.source
             if operand is not None:
+                begins = self._begins(operand)
                 reaches |= self._own_bits(operand)
-                live |= self._stands_for(operand)
-                smooth |= self._stands_for(operand)
-                if operand.requires_grad:
-                    direct = self.bits.get(operand.tensor, 0)
-                    live |= direct
-                    smooth |= direct
+                live |= begins
+                smooth |= begins
             if source < 0:
                 continue
-            reaches |= self.reaches[source]
+            only = -1 if operand is None else self.only.get((source, operand.tensor), -1)
+            reaches |= self.reaches[source] & only
             uncertain |= self.uncertain_bits[source]
             # Within one forward of a custom Function nothing is decided: its `apply` decides.
             within = function >= 0 and function == self._function_around(source)
             if within or (operand is not None and operand.requires_grad and not operand.leaf):
-                live |= self.live[source]
-                smooth |= self.smooth[source]
+                live |= self.live[source] & only
+                smooth |= self.smooth[source] & only
             else:
-                lost.append((source, self.live[source]))
+                lost.append((source, self.live[source] & only))
         for source, bits in lost:
-            gone = bits & ~live
-            if gone:
+            if bits & ~live:
                 cut = self._blamed(source, position)
-                self.paths.cuts[cut] = self.paths.cuts.get(cut, 0) | gone
+                self.paths.cuts[cut] = self.paths.cuts.get(cut, 0) | bits & ~live
         return reaches, live, smooth, uncertain
+
+    def _begins(self, operand: Operand) -> int:
+        """Return the tensors whose own gradient an operand is asked for: itself, or its shards."""
+        own = self.bits.get(operand.tensor, 0) if operand.requires_grad else 0
+        return own | self._stands_for(operand)
 
     def _blamed(self, source: int, position: int) -> int:
         """Return the call that cut: an `apply` for what happened inside its forward."""
@@ -226,6 +240,13 @@ class _Walk:
 
 def is_step(history: History, event: Event) -> bool:
     """Whether the call is a step function, by its name or by the rounding mode it was given."""
-    if event.operation in STEP_FUNCTIONS:
+    if operation(event.operation).flat:
         return True
     return event.kind >= 0 and history.trace.kinds[event.kind].rounds
+
+
+def _always_cuts(event: Event) -> bool:
+    """Whether no gradient could come back through a call, had one come as far."""
+    known = operation(event.operation)
+    places = known.selects == "index" and all(one.whole for one in event.results)
+    return known.cuts or known.rebuilds or known.exports or places

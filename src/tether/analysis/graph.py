@@ -71,6 +71,29 @@ class Graph:
             if target < 0 and -1 - target < len(event.reads):
                 yield from self.makers_of(event.reads[-1 - target], position)
 
+    def behind_result(self, position: int, tensor: int) -> frozenset[int] | None:
+        """Return the operands behind one result of a call that has several, by their tensors.
+
+        None where the call has one result, or all its results may come from all its operands.
+        """
+        kind, event = self.kind(position), self._events[position]
+        made = [int(one.tensor) for one in event.results]
+        if kind is None or tensor not in made or len(kind.results) != len(made):
+            return None
+        waiting, seen, found = [kind.results[made.index(tensor)]], set[int](), set[int]()
+        if waiting == [-1]:
+            return None
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            targets = [target for at, _, target in kind.edges if at == node]
+            waiting += [one for one in targets if one >= 0]
+            places = [-1 - one for one in targets if one < 0]
+            found |= {event.reads[one].tensor for one in places if one < len(event.reads)}
+        return frozenset(found)
+
     def makers_of(self, operand: Operand, before: int) -> Iterator[int]:
         """Yield the calls that had given a tensor its place in the graph by some position.
 
@@ -99,7 +122,7 @@ class Graph:
 
     def _followed(self, position: int) -> frozenset[int]:
         event = self._events[position]
-        if event.operation in ("backward", "autograd.grad"):
+        if event.is_backward:
             losses = losses_of(event)
             waiting = [at for one in losses for at in self.makers_of(one, position)]
         else:
@@ -141,6 +164,11 @@ class Graph:
         """Return the leaves that a backward pass could reach; None where it was not walked."""
         walk = self._walks.get(backward)
         return frozenset(walk.leaves) if walk is not None and walk.whole else None
+
+    def asked(self, backward: int) -> frozenset[int]:
+        """Return the tensors that alone were to get gradients; none where all leaves were."""
+        walk = self._walks.get(backward)
+        return frozenset(walk.asked) if walk is not None else frozenset()
 
     def order(self, position: int) -> int:
         """Return a number that is higher for calls whose nodes a backward pass runs earlier."""

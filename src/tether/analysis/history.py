@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.names import root_of
-from tether.facts import UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
+from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
 from tether.regions import overlaps
+from tether.source.names import root_of
 from tether.source.syntax import source_of
+from tether.store.columns import Numbers, columns_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")
@@ -42,7 +45,7 @@ class History:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.events = trace.events
+        self.events = columns_of(trace.events)
         self.memo: dict[str, Any] = {}  # what several verdicts compute from it, once
         self._analyses: dict[Any, Any] = {}
 
@@ -53,6 +56,10 @@ class History:
         found: Analysis = self._analyses[kind]
         return found
 
+    def know(self, kind: Callable[[History], Analysis], found: Analysis) -> None:
+        """Take an analysis that was made before, so that it is not made again."""
+        self._analyses[kind] = found
+
     # -- when --------------------------------------------------------------------------------
 
     def position(self, at: int) -> int:
@@ -62,16 +69,37 @@ class History:
     @cached_property
     def backwards(self) -> list[int]:
         """Positions of the backward passes that started from a loss (``autograd.grad`` too)."""
-        return [
-            position
-            for position, event in enumerate(self.events)
-            if event.operation in ("backward", "autograd.grad") and event.reads
-        ]
+        passes = self.events.where(BACKWARDS.__contains__)
+        return [position for position, event in passes if event.reads]
 
     @cached_property
     def steps(self) -> list[Gradients]:
         """The gradients as each optimizer was about to step, in order."""
         return [fact for fact in self.trace.gradients if fact.moment == "step"]
+
+    @cached_property
+    def _steps_by(self) -> dict[int, list[int]]:
+        steps: dict[int, list[int]] = defaultdict(list)
+        for fact in self.steps:
+            steps[fact.optimizer].append(self.position(fact.at))
+        return steps
+
+    def holders_of(self, tensor: int) -> list[int]:
+        """Return the optimizers that hold a tensor, and have stepped, by their numbers."""
+        return [number for number in self._holders.get(tensor, ()) if number in self._steps_by]
+
+    @cached_property
+    def _holders(self) -> dict[int, list[int]]:
+        holders: dict[int, list[int]] = defaultdict(list)
+        for number, optimizer in enumerate(self.trace.optimizers):
+            for tensor in dict.fromkeys(optimizer.tensors):
+                holders[tensor].append(number)
+        return holders
+
+    def steps_of(self, tensor: int) -> list[int]:
+        """Return the positions of the steps whose optimizer held a tensor, in order."""
+        found = [self._steps_by[number] for number in self.holders_of(tensor)]
+        return found[0] if len(found) == 1 else sorted(at for one in found for at in one)
 
     @cached_property
     def after_backward(self) -> list[Gradients]:
@@ -121,11 +149,20 @@ class History:
 
     @cached_property
     def _makers(self) -> dict[int, int]:
-        makers: dict[int, int] = {}
-        for position, event in enumerate(self.events):
-            for result in event.results:
-                makers.setdefault(result.tensor, position)
-        return makers
+        events, operands = self.events.touched("results")
+        tensors, first = np.unique(self._tensors(operands), return_index=True)
+        return dict(zip(tensors.tolist(), events[first].tolist(), strict=True))
+
+    def first_seen(self, tensor: int) -> int:
+        """Position of the first event that a tensor had a part in, or -1."""
+        events, operands = self.events.touched()
+        found = np.flatnonzero(self._tensors(operands) == tensor)
+        return int(events[found[0]]) if len(found) else UNKNOWN
+
+    def _tensors(self, operands: Numbers) -> Numbers:
+        """Return the tensors of operands, which are positions in their table."""
+        found: Numbers = self.events.operands.table[operands, 1]
+        return found
 
     def times(self, position: int) -> int:
         """Count how often the call at a position was made from the same place."""
@@ -134,7 +171,15 @@ class History:
 
     @cached_property
     def _times(self) -> Counter[tuple[str, int, int]]:
-        return Counter((event.operation, event.site, event.inner) for event in self.events)
+        fields = [self.events.column(name) for name in ("operation", "site", "inner")]
+        keys, counts = np.unique(np.stack(fields, axis=1), axis=0, return_counts=True)
+        strings = self.events.names.strings
+        return Counter(
+            {
+                (strings[name], site, inner): count
+                for (name, site, inner), count in zip(keys.tolist(), counts.tolist(), strict=True)
+            }
+        )
 
     # -- who ---------------------------------------------------------------------------------
 
@@ -219,13 +264,6 @@ class History:
         return list(dict.fromkeys(found))
 
     @cached_property
-    def known_names(self) -> list[str]:
-        """Every name that `tensors_called` knows."""
-        names = [fact.name for fact in self.trace.names]
-        names += [site.target for site in self.trace.sites if site.target]
-        return list(dict.fromkeys(names))
-
-    @cached_property
     def order(self) -> dict[int, int]:
         """Rank of each trained tensor as the optimizers list them: module order."""
         ranks: dict[int, int] = {}
@@ -235,16 +273,16 @@ class History:
         return ranks
 
     @cached_property
-    def _last_operands(self) -> dict[int, Operand]:
-        last: dict[int, Operand] = {}
-        for event in self.events:
-            for operand in (*event.reads, *event.results, *event.writes):
-                last[operand.tensor] = operand
-        return last
+    def _last_operands(self) -> dict[int, int]:
+        _, operands = self.events.touched()
+        operands = operands[::-1]
+        tensors, last = np.unique(self._tensors(operands), return_index=True)
+        return dict(zip(tensors.tolist(), operands[last].tolist(), strict=True))
 
     def operand_of(self, tensor: int) -> Operand | None:
         """Return a tensor as it was when it was last seen."""
-        return self._last_operands.get(tensor)
+        found = self._last_operands.get(tensor)
+        return None if found is None else self.events.operands[found]
 
     # -- gradients ---------------------------------------------------------------------------
 
@@ -258,8 +296,10 @@ class History:
         """Leaves whose gradient the program read after a backward pass: tensor -> position."""
         first = self.backwards[0] if self.backwards else len(self.events)
         asked: dict[int, int] = {}
-        for position in range(first, len(self.events)):
-            event = self.events[position]
+        reads = ("autograd.grad", "grad.__get__")
+        for position, event in self.events.where(reads.__contains__):
+            if position < first:
+                continue
             if event.operation == "autograd.grad":
                 wanted = event.reads[len(losses_of(event)) :]
             elif event.operation == "grad.__get__" and event.inner == event.site:
@@ -304,9 +344,7 @@ class History:
     def _switches(self) -> dict[int, tuple[list[int], list[int]]]:
         """For each thread: positions of its grad-mode switches, and the one in force from each."""
         switches: dict[int, tuple[list[int], list[int]]] = {}
-        for position, event in enumerate(self.events):
-            if event.operation != "set_grad_enabled":
-                continue
+        for position, event in self.events.where("set_grad_enabled".__eq__):
             positions, in_force = switches.setdefault(event.thread, ([], []))
             last = in_force[-1] if in_force else UNKNOWN
             if event.on:
@@ -341,18 +379,25 @@ class History:
         return Dataflow(self.trace)
 
     @cached_property
-    def _by_memory(self) -> dict[int, list[int]]:
-        positions: dict[int, list[int]] = defaultdict(list)
-        flow = self.flow
-        for position, event in enumerate(self.events):
-            touched = (*event.reads, *event.results, *event.writes)
-            for memory in {flow.memory(one) for one in touched}:
-                positions[memory].append(position)
-        return positions
+    def _by_memory(self) -> tuple[Numbers, Numbers]:
+        """Memories in order, and beside each a position of an event that touches it."""
+        events, operands = self.events.touched()
+        memories = self.flow.memories(self.events.operands.table[operands, 2])
+        order = np.lexsort((events, memories))
+        memories, events = memories[order], events[order]
+        again = (np.diff(memories, prepend=-1) == 0) & (np.diff(events, prepend=-1) == 0)
+        return memories[~again], events[~again]
 
     def on_storage(self, operand: Operand) -> list[int]:
         """Positions of the events that touch the memory behind an operand."""
-        return self._by_memory.get(self.flow.memory(operand), [])
+        return self.on_memory(self.flow.memory(operand))
+
+    def on_memory(self, memory: int) -> list[int]:
+        """Positions of the events that touch a memory."""
+        memories, events = self._by_memory
+        first, last = np.searchsorted(memories, [memory, memory + 1])
+        found: list[int] = events[first:last].tolist()
+        return found
 
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""

@@ -10,17 +10,22 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Holder, Site, TensorId
 from tether.operations.table import operation
-from tether.source.filling import Fill, Fillings, container_of, mentions
+from tether.source.filling import Fill, Fillings, mentions
+from tether.source.names import container_of
 
 _ROOT = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"\d+")
 _MOST_READS = 200
+_UPDATED = re.compile(r"(.+?)\s*(?:\+|-|\*\*?|//?|@|%|&|\||\^|<<|>>)=(?!=)", re.DOTALL)
+
+Position = tuple[str, int, int, int, int]
 
 
 class HeldAct(NamedTuple):
@@ -67,6 +72,7 @@ class Holding:
     ) -> HeldAct | None:
         by = self._written_by(event, same) or self._named_after(at, event, tensor)
         others = [one for one in same if one is not by and not _same_name(one, by)]
+        others += self._returned_as(at, event, tensor, by)
         if len(event.writes) == 1:
             others += arrays
         lasting = any(one.kind in ("default", "cache") for one in others)
@@ -94,16 +100,37 @@ class Holding:
         return None
 
     def _named_after(self, at: int, event: Event, tensor: int) -> Holder | None:
-        """Return the place that a library's write in passing is put: ``y`` of ``y = act(x)``."""
-        site = self._history.site_of(event)
+        """Return the place that a library's write in passing is put: ``y`` of ``y = act(x)``.
+
+        What a line assigns is what its last call returned: the counter that ``y = norm(x)`` writes
+        on the way is not ``y``.
+        """
+        history = self._history
+        site, later = history.site_of(event), history.events[at + 1 : at + 2]
         if event.inner == event.site or not site.target:
             return None
         if all(one.tensor != tensor for one in event.results):
+            return None
+        if any(one.site == event.site and one.inner != event.inner for one in later):
             return None
         number = self._history.trace.event_id(at)
         return Holder(
             number, TensorId(tensor), site.target, "variable", site.function, event.site, 0
         )
+
+    def _returned_as(
+        self, at: int, event: Event, tensor: int, by: Holder | None
+    ) -> Iterator[Holder]:
+        """Yield the other name that a write in place is given: ``y`` of ``y = x.relu_()``."""
+        site = self._history.site_of(event)
+        given = any(one.tensor == tensor for one in event.results)
+        if by is None or not given or event.inner != event.site or not site.target.isidentifier():
+            return
+        if site.target != root_of(by.name):
+            number = self._history.trace.event_id(at)
+            yield Holder(
+                number, TensorId(tensor), site.target, "variable", site.function, event.site, 0
+            )
 
     def _read(self, write: int, tensor: int, by: Holder | None, others: Sequence[Holder]) -> int:
         """Return the first read after a write that need not go through the place it went through.
@@ -116,7 +143,7 @@ class Holding:
             if at <= write or made <= write:
                 continue
             site = history.site_of(history.events[at])
-            if by is None or site.function != done.function:
+            if by is None or site.function != done.function or self._many_times(at, tensor):
                 return at
             named = [root_of(one.name) for one in others if root_of(one.name) != root_of(by.name)]
             if any(mentions(site.expression, name) for name in named):
@@ -124,6 +151,10 @@ class Holding:
             if not mentions(site.expression, root_of(by.name)):
                 return at
         return UNKNOWN
+
+    def _many_times(self, at: int, tensor: int) -> bool:
+        """Whether a call reads an object more than once: from several places."""
+        return sum(one.tensor == tensor for one in self._history.events[at].reads) > 1
 
     def reads_of(self, tensor: int) -> list[tuple[int, int]]:
         """Return the reads of a tensor, each with the position of the view it was read through."""
@@ -162,6 +193,30 @@ class Holding:
         """Return what the call that a place's function was making is assigned to."""
         return self._history.site(holder.site).target
 
+    def bound(self, act: HeldAct) -> list[Fill]:
+        """Return the line that gave what was written the name it was written by; none: several may.
+
+        A line whose call made other tensors is not it.
+        """
+        if act.by is None:
+            return []
+        name, site = root_of(act.by.name), self._history.site(act.by.site)
+        found = [
+            one
+            for one in self.fillings.of(site.file, act.by.function, name)
+            if one.how == "assigned" and one.target == name
+            and act.tensor in self._made_by.get(one.site.position, {act.tensor})
+        ]  # fmt: skip
+        return found if len(found) == 1 else []
+
+    @cached_property
+    def _made_by(self) -> dict[Position, set[int]]:
+        """Return the position of a call in the text -> the tensors that it made."""
+        made: dict[Position, set[int]] = defaultdict(set)
+        for event in self._history.events:
+            made[self._history.site_of(event).position] |= {one.tensor for one in event.results}
+        return made
+
     def filled(self, holder: Holder) -> list[Fill]:
         """Return the lines that put something into a place."""
         site = self._history.site(holder.site)
@@ -186,8 +241,11 @@ def _gives_back(event: Event) -> bool:
 def written_text(site: Site, event: Event) -> str:
     """Return the text of what a write at a site is made to: ``x`` of ``x -= 1``, ``x.mul_(2)``."""
     text = site.expression
-    if event.operation.startswith("__"):  # an assignment: to an index, or with an operator
-        return site.target or re.split(r"\s*[-+*/@%&|^<>]*=", text, maxsplit=1)[0]
+    updated = _UPDATED.match(text)
+    if updated is not None:
+        return updated[1]
+    if event.operation.startswith("__"):  # an assignment to an index
+        return site.target or text.split("=", 1)[0].rstrip()
     out = re.search(r"\bout\s*=\s*([\w.\[\]]+)", text)
     if out is not None:
         return out[1]
@@ -215,3 +273,9 @@ def are_alike(holders: Sequence[Holder]) -> bool:
     """Whether two names differ in a number alone: ``layers.0.weight`` and ``layers.3.weight``."""
     names = {one.name for one in holders}
     return len({_NUMBER.sub("#", name) for name in names}) < len(names)
+
+
+def are_two_names(holders: Sequence[Holder]) -> bool:
+    """Whether two variables of one function lead to one place: ``net.weight``, ``best.weight``."""
+    found = {(one.function, one.depth, one.name.removeprefix(root_of(one.name))) for one in holders}
+    return len(found) < len({(one.function, one.depth, one.name) for one in holders})

@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact, TensorId
 from tether.regions import element_size, extent
@@ -128,6 +130,13 @@ class Memory:
         self._attached = {fact.tensor: fact for fact in attached if fact.tensor >= 0}
         self._released = {fact.storage for fact in attached if fact.kind == "activation"}
 
+    @classmethod
+    def of(cls, history: History, device: str = "") -> Memory:
+        """Return the memory of a history, made when it is first asked for."""
+        made: Memory = history.memo.setdefault(f"memory of {device}", None) or cls(history, device)
+        history.memo[f"memory of {device}"] = made
+        return made
+
     # -- blocks ------------------------------------------------------------------------------
 
     @cached_property
@@ -175,9 +184,11 @@ class Memory:
     def _on(self) -> dict[int, dict[int, None]]:
         """For each storage the tensors seen on it, in order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
-        for event in self._history.events:
-            for one in (*event.reads, *event.results, *event.writes):
-                found[one.storage][one.tensor] = None
+        _, operands = self._history.events.touched()
+        both = self._history.events.operands.table[operands, 1:3]
+        _, first = np.unique(both, axis=0, return_index=True)
+        for tensor, storage in both[np.sort(first)].tolist():
+            found[storage][tensor] = None
         for fact in self._attached.values():
             found[fact.storage][fact.tensor] = None
         return found
@@ -361,9 +372,11 @@ class Memory:
         for tensor in block.tensors:
             if tensor in roles:
                 return roles[tensor]
+        if block.tensors and not self._computed(block):
+            return "input"
         if self._only_graph(block, at):
             return "activation"
-        if not self._computed(block):
+        if not block.tensors:
             return "input"
         return "temporary" if block.freed >= 0 else "other"
 
@@ -421,14 +434,19 @@ class Memory:
     # -- growth ------------------------------------------------------------------------------
 
     @cached_property
-    def growth(self) -> Growth | None:
-        """What is held at each step of the optimizer that stepped most; None without steps."""
+    def steps(self) -> list[int]:
+        """When the optimizer that stepped most began each of its steps."""
         moments: dict[int, list[int]] = defaultdict(list)
         for fact in self._history.steps:
             moments[fact.optimizer].append(fact.at)
-        if not moments:
+        return max(moments.values(), key=len, default=[])
+
+    @cached_property
+    def growth(self) -> Growth | None:
+        """What is held at each step of the optimizer that stepped most; None without steps."""
+        steps = self.steps
+        if not steps:
             return None
-        steps = max(moments.values(), key=len)
         held = tuple(self._held_at(steps))
         if len(steps) < 3:
             return Growth(held, 0.0, ())
@@ -464,7 +482,7 @@ class Memory:
         found: dict[str, int] = {}
         for fact in self._history.trace.allocators:
             if not self._device or fact.device == self._device:
-                own = self if self._device else Memory(self._history, fact.device)
+                own = self if self._device else Memory.of(self._history, fact.device)
                 found[fact.device] = max(0, fact.peak - own.peak)
         return found
 

@@ -14,12 +14,14 @@ from typing import Literal, NamedTuple
 
 from tether.analysis.acts import Acts
 from tether.analysis.history import History
+from tether.analysis.holding import written_text
 from tether.analysis.shared_memory import Sharing, overlaps_itself, same_place
-from tether.facts import UNKNOWN, Event, Operand, Site
+from tether.facts import OUT, UNKNOWN, Event, Operand, Site
 from tether.operations.table import operation
 from tether.regions import may_overlap
+from tether.source.filling import mentions
 
-Kind = Literal["overlap", "operand", "twice", "gradient", "elements", "lost", "handed"]
+Kind = Literal["overlap", "result", "operand", "twice", "gradient", "elements", "lost", "handed"]
 
 
 class OddWrite(NamedTuple):
@@ -56,6 +58,7 @@ class OddWrites:
             self._assigned[gradient.tensor].setdefault(parameter.tensor, at)
         if event.writes and event.operation != "step":
             yield from self._overlaps(at, event)
+            yield from self._over_operands(at, event)
             yield from self._gradients(at, event)
             yield from self._handed(at, event)
             yield from self._lost(at, event)
@@ -75,6 +78,22 @@ class OddWrites:
                 read = self._next_read(target, at)
                 yield OddWrite("overlap", source.tensor, target.tensor, (made,), at, read)
 
+    def _over_operands(self, at: int, event: Event) -> Iterator[OddWrite]:
+        """Find a result that is written onto an operand which the call has still to read.
+
+        What goes element by element reads each before it is written, and so does a call that has
+        a form that writes in place.
+        """
+        row = operation(event.operation)
+        if not event.flags & OUT or row.pointwise or operation(f"{event.operation}_").known:
+            return
+        target = event.writes[0]
+        rest = list(event.reads)
+        rest.remove(next((one for one in rest if one.tensor == target.tensor), target))
+        for source in rest:
+            if source.storage == target.storage != UNKNOWN and may_overlap(source, target):
+                yield OddWrite("result", source.tensor, target.tensor, (at,), at, at)
+
     def _next_read(self, operand: Operand, at: int) -> int:
         reads = self._found.reads.get(self._history.flow.memory(operand), ())
         return next((one.at for one in reads if one.at > at), UNKNOWN)
@@ -90,12 +109,27 @@ class OddWrites:
             last = writes[-1]
             if _within(self._history, last, at):
                 yield OddWrite("operand", tensor, tensor, (last,), last, at)
-            elif count > 1 and len(event.reads) == count and operation(event.operation).known:
+            elif len(event.reads) == count and self._meant_two(writes, event):
                 made = self._history.made_at(tensor)
-                same = [one for one in writes if self._history.events[one].site
-                        == self._history.events[last].site]  # fmt: skip
-                if len(same) > 1 and not event.writes:
-                    yield OddWrite("twice", tensor, tensor, (max(made, 0),), last, at)
+                yield OddWrite("twice", tensor, tensor, (max(made, 0),), last, at)
+
+    def _meant_two(self, writes: list[int], event: Event) -> bool:
+        """Whether a call that reads one object twice may take it for two.
+
+        A line wrote it several times, or the call names it and what a write in place of it gave.
+        """
+        events, last = self._history.events, writes[-1]
+        if event.writes or not operation(event.operation).known:
+            return False
+        same = [one for one in writes if events[one].site == events[last].site]
+        return len(same) > 1 or self._by_both_names(last, event)
+
+    def _by_both_names(self, write: int, event: Event) -> bool:
+        """Whether a call names what was written, and what that write's result is assigned to."""
+        done = self._history.events[write]
+        site, text = self._history.site_of(done), self._history.site_of(event).expression
+        names = {site.target, written_text(site, done)}
+        return len(names) == 2 and all(name and mentions(text, name) for name in names)
 
     def _gradients(self, at: int, event: Event) -> Iterator[OddWrite]:
         """Find a write to one gradient that several parameters were given."""
@@ -144,7 +178,7 @@ class OddWrites:
         return bool(maker.reads) and not shared and not operation(maker.operation).fresh
 
     def _touched_after(self, memory: int, at: int) -> bool:
-        positions = self._history._by_memory.get(memory, [])
+        positions = self._history.on_memory(memory)
         return bisect_right(positions, at) < len(positions)
 
 

@@ -11,21 +11,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.names import paths_to
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
+from tether.source.names import paths_to
 
 RECORDS = frozenset(
     {"detach", "data.__get__", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
     | {"cpu", "cuda", "to", "contiguous", "float", "double", "half", "type", "alias", "numpy"}
 )
 """Calls that read as a copy or a record; each may give back the very memory it was given."""
-
-OWN_COUNTER = frozenset(
-    {"data.__get__", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
-)
-"""Calls whose result counts its writes apart, so that autograd does not see them."""
 
 
 class Link(NamedTuple):
@@ -118,7 +113,7 @@ class Sharing:
         """Return a number that tensors counting their writes together have in common."""
         for _ in range(64):
             link = self.links.get(tensor)
-            if link is None or self._history.events[link.at].operation in OWN_COUNTER:
+            if link is None or operation(self._history.events[link.at].operation).own_counter:
                 return tensor
             tensor = link.source
         return tensor
@@ -156,6 +151,11 @@ def _matter(event: Event) -> tuple[Operand, ...]:
         # A view shows bytes and looks at none.
         return () if event.results and not event.writes else event.reads
     return event.reads
+
+
+def fills_anew(event: Event) -> bool:
+    """Whether a write counts on nothing that was there: what it wrote to was given to be filled."""
+    return bool(event.flags & OUT) or operation(event.operation).overwrites
 
 
 def unheard(history: History) -> list[Unseen]:

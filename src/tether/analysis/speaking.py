@@ -9,7 +9,6 @@ from typing import Any
 from tether.analysis.history import History, shortened
 from tether.facts import Site
 from tether.finding import (
-    Amount,
     At,
     Bytes,
     CallOf,
@@ -64,9 +63,6 @@ class Speaker:
             return self._line(part.site)
         if isinstance(part, CallOf):
             return call_of(self._history, part.position)
-        if isinstance(part, Amount):
-            many = part.many or part.one + "s"
-            return f"{part.number:,} {part.one if part.number == 1 else many}"
         if isinstance(part, Bytes):
             return bytes_text(part.number)
         return f"{part:,}" if isinstance(part, int) else str(part)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Site
-from tether.finding import Evidence
+from tether.finding import Step, say
 from tether.source.reading import callers_of, deciders, mentions
 from tether.source.syntax import Source, source_of
 
@@ -30,26 +30,27 @@ class Surroundings:
         """Return the text of a file, as far as it is kept with the trace."""
         return source_of(file, self._history.trace.sources.get(file, ""))
 
-    def callers(self, site: Site) -> Iterator[Evidence]:
-        """Yield the lines from which a line was first reached."""
-        for above in self._callers.get(site.position, [])[:MOST]:
-            yield Evidence("called", above, "it is first reached from here")
+    def callers(self, site: Site) -> list[Site]:
+        """Return the lines from which a line was first reached."""
+        return self._callers.get(site.position, [])[:MOST]
 
-    def calls(self, site: Site) -> Iterator[Evidence]:
+    def calls(self, site: Site) -> Iterator[Step]:
         """Yield the lines of the text that call the function which a line stands in."""
         if site.function in ("", "<module>") or site.function.endswith("forward"):
             return
         for line in callers_of(self.source(site.file), site.function):
-            yield Evidence("called", at_line(site, line), f"{site.function} is called here")
+            said = say("{function} is called here", function=site.function)
+            yield Step("called", at_line(site, line), said)
 
-    def mentioned(self, made: Site, path: str) -> Iterator[Evidence]:
+    def mentioned(self, made: Site, path: str) -> Iterator[Step]:
         """Yield the lines of the text that speak of a module: ``heads`` of ``model.heads.0``."""
         parts = [one for one in path.split(".")[1:] if not one.isdigit()]
         for line in mentions(self.source(made.file), parts[0])[:MOST] if parts else ():
             if line != made.line:
-                yield Evidence("read", at_line(made, line), f"`{parts[0]}` is spoken of here")
+                said = say("`{part}` is spoken of here", part=parts[0])
+                yield Step("read", at_line(made, line), said)
 
-    def entering(self, cut: int, backward: int) -> Iterator[Evidence]:
+    def entering(self, cut: int, backward: int) -> Iterator[Step]:
         """Yield where a value that was cut from the graph goes into that of a loss."""
         graph, flow = self._history.get(Graph).behind(backward), self._history.flow
         reached = {cut}
@@ -57,18 +58,18 @@ class Surroundings:
             through = [edge.source for edge in flow.edges[at] if edge.source in reached]
             if through and at in graph:
                 for one in (through[0], at):
-                    site = self._history.site_of(self._history.events[one])
-                    yield Evidence("used", site, "its values go this way into the loss")
+                    said = say("its values go this way into the loss")
+                    yield Step("used", self._history.events[one].site, said)
                 return
             if through and flow.carries[at]:
                 reached.add(at)
 
-    def deciding(self, site: Site) -> Iterator[Evidence]:
+    def deciding(self, site: Site) -> Iterator[Step]:
         """Yield the conditions in the text that decide whether a line is reached."""
         for line in deciders(self.source(site.file), site.line)[:MOST]:
-            yield Evidence("mode", at_line(site, line), "this decides whether it is reached")
+            yield Step("mode", at_line(site, line), say("this decides whether it is reached"))
 
-    def loss(self, backward: int) -> Iterator[Evidence]:
+    def loss(self, backward: int) -> Iterator[Step]:
         """Yield the lines at which the loss of a backward pass was put together."""
         graph, events = self._history.get(Graph), self._history.events
         waiting = [
@@ -78,8 +79,9 @@ class Surroundings:
         for _ in range(MOST):
             told |= dict.fromkeys(events[at].site for at in waiting)
             waiting = [parent for at in waiting for parent in graph.parents(at)]
-        for number in list(told)[:MOST]:
-            yield Evidence("loss", self._history.site(number), "the loss is computed here")
+        places = {one.position[:2]: one for one in map(self._history.site, reversed(told))}
+        for place in list(reversed(places.values()))[:MOST]:
+            yield Step("loss", place, say("the loss is computed here"))
 
 
 def at_line(site: Site, line: int) -> Site:

@@ -12,7 +12,14 @@ from typing import Literal, NamedTuple, TypeVar
 
 from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, are_alike, in_one_container, root_of
+from tether.analysis.holding import (
+    HeldAct,
+    Holding,
+    are_alike,
+    are_two_names,
+    in_one_container,
+    root_of,
+)
 from tether.analysis.odd_writes import OddWrites
 from tether.analysis.shared_memory import RECORDS, Sharing, container
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
@@ -20,8 +27,8 @@ from tether.operations import rule_for
 from tether.operations.table import operation
 
 Kind = Literal[
-    "tensor", "array", "object", "overlap", "operand", "twice", "gradient", "elements", "lost",
-    "handed",
+    "tensor", "array", "object", "overlap", "result", "operand", "twice", "gradient", "elements",
+    "lost", "handed",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -54,16 +61,20 @@ class ActedTie(NamedTuple):
 class Ties:
     """The ties of a history, in order."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, found: Iterable[ActedTie] | None = None) -> None:
+        """Find the ties, or take those that were `found` before."""
         self._history = history
+        if found is not None:
+            self.found = list(found)
+            return
         self._found = history.get(Sharing)
         groups: dict[object, list[ActedTie]] = {}
         for cause, tie in (
             *self._between_tensors(), *self._of_one_object(), *self._by_themselves()
         ):  # fmt: skip
             groups.setdefault(cause, []).append(tie)
-        found = [_joined(some) for some in groups.values()]
-        self.found = sorted(found, key=lambda one: (-one.score, one.write))
+        joined = [_joined(some) for some in groups.values()]
+        self.found = sorted(joined, key=lambda one: (-one.score, one.write))
 
     # -- two objects on one memory -----------------------------------------------------------
 
@@ -160,6 +171,7 @@ class Ties:
         since = [fill.site for one in others[:3] for fill in holding.filled(one)]
         callers = [one for one in others if one.depth > 0 and one.kind == "variable"]
         since += [history.site(one.site) for one in callers]
+        since += [fill.site for fill in holding.bound(act)]
         return [*since, *_sites(history, holding.came_by(act))]
 
     # -- writes that tell of a tie by themselves ---------------------------------------------
@@ -211,13 +223,15 @@ class Ties:
         if step and act.tensor in self._history.held:
             # Its module, its optimizer and lists of parameters hold it; one module may do so twice.
             holders = act.others if act.by is None else (*act.others, act.by)
+            if are_two_names(holders):
+                return -10
             return 10 if are_alike(holders) else -30
         return max(_weight(holding, act, one) for one in act.others)
 
 
 _ODD = {
-    "lost": 65, "operand": 65, "overlap": 60, "gradient": 60, "elements": 55, "twice": 25,
-    "handed": 35,
+    "lost": 65, "operand": 65, "overlap": 60, "result": 60, "gradient": 60, "elements": 55,
+    "twice": 25, "handed": 35,
 }  # fmt: skip
 
 _WEIGHTS = {"cache": 40, "default": 35, "closure": 25, "state": 15, "slot": 18, "attribute": 8}

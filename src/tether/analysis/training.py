@@ -16,20 +16,23 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Literal
 
 from tether.analysis.graph import Graph
+from tether.analysis.handed import Handed
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.ungraded import Unasked
+from tether.analysis.zeroed import Zeroed
 from tether.facts import UNKNOWN, Movement, Stop, TensorId
-from tether.finding import CallOf, Sentence, Step, Tensor, say
+from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.source.reading import calls_of, gathered, returns
-from tether.source.syntax import source_of
 
 Why = Literal[
-    "not held", "never stepped", "rate zero", "too small", "undone", "not a number",
-    "zero by values", "nothing moved it",
+    "not asked", "handed", "not held", "never stepped", "left out", "rate zero", "too small",
+    "undone", "not a number", "zero by values",
 ]  # fmt: skip
 
 MOST_STOPS = 3
@@ -43,7 +46,7 @@ class Reason:
     why: Why
     said: Sentence
     steps: tuple[Step, ...]
-    site: int  # the line to name
+    site: Where  # the line to name
     certain: bool = False  # and against what the program evidently wants
 
 
@@ -91,9 +94,13 @@ class Training:
         yield from self._holders
         for tensor in sorted(self._history.had_gradient):
             fact, kind = self._history.facts_of_name(tensor), self._trace.tensors.get(tensor)
-            if tensor in self._holders or kind is None or tensor in self._history.asked:
+            if tensor in self._holders or kind is None:
                 continue
-            if kind.kind != "Tensor" or (fact is not None and fact.module):
+            module = fact is not None and bool(fact.module)
+            if tensor in self._history.asked:
+                if module and tensor in self._history.get(Handed).to:
+                    yield tensor
+            elif kind.kind != "Tensor" or module:
                 yield tensor
 
     # -- the reasons, in order -------------------------------------------------------------------
@@ -102,13 +109,51 @@ class Training:
         if self.moved(tensor):
             return self._written_over(tensor)
         for ask in (
-            self._not_held, self._never_stepped, self._not_a_number, self._rate_zero, self._undone,
-            self._written_over, self._too_small, self._zero_by_values,
+            self._not_asked, self._handed, self._not_held, self._never_stepped, self._not_a_number,
+            self._rate_zero, self._undone, self._written_over, self._left_out, self._too_small,
+            self._zero_by_values,
         ):  # fmt: skip
             found = ask(tensor)
             if found is not None:
                 return found
         return None
+
+    def _not_asked(self, tensor: TensorId) -> Reason | None:
+        passes = self._history.get(Unasked).passes.get(tensor)
+        if not passes or tensor in self._history.had_gradient or not self._stayed(tensor):
+            return None
+        event = self._history.events[passes[0]]
+        return Reason(
+            "not asked",
+            say("{call} at {line} asks for the gradients of other tensors only",
+                call=CallOf(passes[0]), line=At(event.site)),
+            (
+                *self._made(tensor),
+                Step("loss", event.site, say("it is behind this loss, and not asked for")),
+                *self._wanted(passes[0]),
+            ),
+            event.site,
+            certain=True,
+        )  # fmt: skip
+
+    def _wanted(self, backward: int) -> Iterator[Step]:
+        """Yield the lines of the text that put together what a pass asks for."""
+        place = self._history.site_of(self._history.events[backward])
+        for line in gathered(self._around.source(place.file), place, 1, "inputs"):
+            yield Step("held", at_line(place, line), say("what it asks for is gathered here"))
+
+    def _handed(self, tensor: TensorId) -> Reason | None:
+        handed = self._history.get(Handed)
+        taker = handed.to.get(tensor)
+        if taker is None or tensor in self._holders or self.moved(tensor) is not False:
+            return None
+        story = tuple(handed.story(taker))
+        return Reason(
+            "handed",
+            say("its gradient is given to {x}, which the steps change instead", x=Tensor(taker)),
+            (*self._made(tensor), *story),
+            story[-1].site if story else self._made_site(tensor),
+        )
 
     def _not_held(self, tensor: TensorId) -> Reason | None:
         if tensor in self._holders or not self._history.steps or self.moved(tensor) is None:
@@ -126,24 +171,35 @@ class Training:
 
     def _never_stepped(self, tensor: TensorId) -> Reason | None:
         number = self._holders.get(tensor, UNKNOWN)
-        if number < 0 or any(tensor in one.status for one in self._history.steps):
+        if number < 0 or self._history.steps_of(tensor):
             return None
         if tensor not in self._history.had_gradient or self.moved(tensor) is None:
             return None
         optimizer = self._trace.optimizers[number]
-        passes, waiting = self._passes(tensor), tuple(self._step_calls(optimizer.site))
         return Reason(
             "never stepped",
             say("{kind} holds it and no step of it ever ran", kind=optimizer.kind),
             (
                 Step("held", optimizer.site, say("{kind} takes it here", kind=optimizer.kind)),
-                *passes,
-                *waiting,
+                *self._passes(tensor),
+                *self._step_calls(optimizer.site),
                 *self._broken(),
             ),
             optimizer.site,
-            certain=bool(waiting),  # else the gradients may be all that was wanted
+            certain=self._is_wasted(tensor, number),
         )  # fmt: skip
+
+    def _is_wasted(self, tensor: TensorId, optimizer: int) -> bool:
+        """Whether the program meant to train: it never read the gradients that it made.
+
+        They were made again and again, or a scheduler was to set the rate of the steps.
+        """
+        if tensor in self._history.asked:
+            return False
+        if any(one.optimizer == optimizer for one in self._trace.schedules):
+            return True
+        passes = self._history.after_backward
+        return sum(one.status.get(tensor, "none") != "none" for one in islice(passes, 2)) > 1
 
     def _not_a_number(self, tensor: TensorId) -> Reason | None:
         looks = self._looks(tensor)
@@ -198,7 +254,7 @@ class Training:
         site = self._history.events[last].site
         return Reason(
             "undone",
-            say("its steps were undone: at the end its values are those of the beginning"),
+            say("when last looked at, its values are those of the beginning again"),
             (
                 Step("step", looks[0].site, say("this step moves {x}", x=Tensor(tensor))),
                 *self._writes(writes, tensor),
@@ -212,8 +268,7 @@ class Training:
         What is written must not come from what the steps had made of the tensor, as an average, a
         clamp or a snapshot does.
         """
-        steps = [self._history.position(one.at) for one in self._history.steps
-                 if tensor in one.status]  # fmt: skip
+        steps = self._history.steps_of(tensor)
         operand = self._history.operand_of(tensor)
         if len(steps) < 2 or operand is None:
             return None
@@ -242,6 +297,43 @@ class Training:
         behind = set(sources).union(*[self._history.flow.behind(one) for one in sources])
         return any(one.tensor == tensor for at in behind if at > since for one in events[at].reads)
 
+    def _left_out(self, tensor: TensorId) -> Reason | None:
+        """Find where a step of the program's own ends before it comes to a tensor."""
+        events, steps = self._history.events, self._history.steps_of(tensor)
+        if tensor not in self._had_values or not self._stayed(tensor):
+            return None
+        if any(one.tensor == tensor for at in steps for one in events[at].writes):
+            return None
+        last = self._last_in(steps[-1])
+        if last is None:
+            return None
+        read = events[last].reads
+        return Reason(
+            "left out",
+            say("the step never writes it. The last that the step does is to read the gradient of"
+                " {y}, which is None", y=Tensor(read[0].tensor))
+            if events[last].none and read
+            else say("the step never writes it. The last call of the step is {call} at {line}",
+                     call=CallOf(last), line=At(events[last].site)),
+            (
+                Step("step", events[last].site, say("the step ends after this")),
+                Step("step", events[steps[-1]].site, say("this step changes nothing of {x}",
+                     x=Tensor(tensor))),
+                *self._made(tensor),
+            ),
+            events[last].site,
+            certain=events[last].none,
+        )  # fmt: skip
+
+    def _last_in(self, step: int) -> int | None:
+        """Return the last call that was heard inside a step, a switch of gradients left aside."""
+        events = self._history.events
+        for at in range(step - 1, -1, -1):
+            if events[at].operation == "set_grad_enabled":
+                continue
+            return at if self._history.inside(events[at], "step") >= 0 else None
+        return None
+
     def _too_small(self, tensor: TensorId) -> Reason | None:
         if not self._stayed(tensor) or tensor not in self._had_values:
             return None
@@ -252,12 +344,14 @@ class Training:
         return Reason(
             "too small",
             say(
-                "its gradient was not zero, and yet no step changed a bit of it: the update is"
-                " below what {dtype} can hold beside such values",
+                "its gradient was not zero, and yet no step that was looked at changed a bit of it:"
+                " the update is below what {dtype} can hold beside such values",
                 dtype=operand.dtype,
             )
             if low
-            else say("its gradient was not zero, and yet no step changed a bit of it"),
+            else say(
+                "its gradient was not zero, and yet no step that was looked at changed a bit of it"
+            ),
             (
                 *self._made(tensor),
                 Step("held", self._trace.optimizers[number].site, say("its optimizer is made")),
@@ -273,46 +367,49 @@ class Training:
         statuses = self._history.trained.get(tensor, set())
         if not statuses or statuses & {"some"} or statuses == {"unchecked"}:
             return None
-        stops = list(self._stops(tensor))[:MOST_STOPS]
+        if self.moved(tensor) is not False:
+            return None
+        stops = list(islice(self._zeros.stops(tensor), MOST_STOPS))
         if not stops:
-            return self._cancelled(tensor) if statuses <= {"zero", "unchecked"} else None
-        at, _ = stops[0]
+            return self._cancelled(tensor)
+        at = stops[0][0]
+        nothing = statuses == {"none"}
         return Reason(
             "zero by values",
-            say("its gradient was zero at {call}, because of the values there", call=CallOf(at)),
+            say("{call} gives no gradient back to it", call=CallOf(at))
+            if nothing
+            else say("its gradient was zero at {call}, because of the values there",
+                     call=CallOf(at)),
             tuple(step for one, stop in stops for step in self._zeroed(one, stop)),
             self._history.events[at].site,
-        )
+        )  # fmt: skip
+
+    @property
+    def _zeros(self) -> Zeroed:
+        return self._history.get(Zeroed)
 
     def _cancelled(self, tensor: int) -> Reason | None:
-        """Find the call in which several ways from a tensor meet, and whose gradients add to zero.
-
-        The pass was followed, and none of its calls gave back zeros on any of these ways.
-        """
-        graph, events = self._history.get(Graph), self._history.events
-        for fact in self._trace.followed:
-            behind = sorted(graph.behind(self._history.position(fact.event)))
-            uses = {at for at in behind if any(one.tensor == tensor for one in events[at].reads)}
-            if len(uses) < 2:
-                continue
-            for at in behind:
-                if len(uses & (graph.behind(at) | {at})) > 1:
-                    said = say("what comes back to it over several ways adds up to zero")
-                    return Reason(
-                        "zero by values",
-                        said,
-                        (
-                            *(Step("used", events[one].site, say("one way begins here"))
-                              for one in sorted(uses)[:MOST_STOPS]),
-                            Step("zero", events[at].site, say("the ways meet here")),
-                        ),
-                        events[at].site,
-                    )  # fmt: skip
-        return None
+        """Say in which call ways from a tensor meet over which zero comes back as their sum."""
+        found = self._zeros.meeting(tensor)
+        if found is None:
+            return None
+        (at, uses), events = found, self._history.events
+        return Reason(
+            "zero by values",
+            say("what comes back to it over several ways adds up to zero"),
+            (
+                *(Step("used", events[one].site, say("one way begins here"))
+                  for one in uses[:MOST_STOPS]),
+                Step("zero", events[at].site, say("the ways meet here")),
+            ),
+            events[at].site,
+        )  # fmt: skip
 
     def _zeroed(self, at: int, stop: Stop | None) -> Iterator[Step]:
         """Yield where a gradient became zero, and where a factor that is zero came from."""
         yield Step("zero", self._history.events[at].site, _stopped(at, stop))
+        for site in self._zeros.users(at)[:2]:
+            yield Step("used", site, say("its result goes this way into the loss"))
         if stop is None or not stop.saved or stop.low or stop.high:
             return
         for operand in self._history.get(Graph).saved(at):
@@ -336,6 +433,10 @@ class Training:
 
     # -- what the reasons rest on ----------------------------------------------------------------
 
+    @property
+    def _around(self) -> Surroundings:
+        return self._history.get(Surroundings)
+
     @cached_property
     def _had_values(self) -> set[int]:
         """Tensors whose gradient was something else than zero as a step used it."""
@@ -354,44 +455,6 @@ class Training:
         looks = self._looks(tensor)
         return bool(looks) and all(one.status[tensor] == "same" for one in looks)
 
-    def _stops(self, tensor: int) -> Iterator[tuple[int, Stop | None]]:
-        """Yield the calls behind which only zeros came back, of those that the tensor went into."""
-        graph = self._history.get(Graph)
-        for fact in self._trace.followed:
-            places: list[tuple[int, Stop | None]] = [
-                (graph.call_of(fact.thread, stop.node), stop)
-                for stop in fact.stops
-                if not stop.broken
-            ]
-            places += [(graph.call_of(fact.thread, node), None) for node in fact.zeroed]
-            for at, stop in sorted(places, key=lambda one: one[0], reverse=True):
-                if at >= 0 and self._went_into(tensor, at, stop):
-                    yield at, stop
-            if places:
-                return
-
-    def _went_into(self, tensor: int, at: int, stop: Stop | None) -> bool:
-        """Whether a tensor is behind a call, or behind the edge of it that gave no gradient."""
-        graph, event = self._history.get(Graph), self._history.events[at]
-        behind = {at} if stop is None else set()
-        kind = graph.kind(at)
-        operands = list(event.reads)
-        if stop is not None and kind is not None:
-            places = {-1 - target for _, place, target in kind.edges
-                      if place == stop.input and target < 0}  # fmt: skip
-            operands = [one for n, one in enumerate(event.reads) if n in places] or operands
-        for one in operands:
-            if one.tensor == tensor:
-                return True
-            made = list(graph.makers_of(one, at))
-            behind.update(made, *[graph.behind(earlier) for earlier in made])
-        behind.discard(at)
-        return any(
-            one.tensor == tensor
-            for earlier in behind
-            for one in self._history.events[earlier].reads
-        )
-
     def _without(self) -> Iterator[Step]:
         """Yield where optimizers were made, and of what their parameters were gathered."""
         for one in self._trace.optimizers:
@@ -401,12 +464,11 @@ class Training:
                 many = say("parameter group {n} of it is empty", n=empty[0])
                 yield Step("held", one.site, many)
             place = self._history.site(one.site)
-            source = source_of(place.file, self._trace.sources.get(place.file, ""))
             for error in self._trace.raised:
                 at = self._history.position(error.event)
                 if at >= 0 and self._history.events[at].operation == "add_param_group":
                     yield Step("raised", error.site, say("this parameter group is refused"))
-            for line in gathered(source, place):
+            for line in gathered(self._around.source(place.file), place):
                 yield Step("held", at_line(place, line), say("what it is given is gathered here"))
 
     def _typed(self, tensor: int) -> Iterator[Step]:
@@ -473,8 +535,7 @@ class Training:
             (place.file, place.line) for place in map(self._history.site, self._sites_of_steps())
         }
         here = self._history.site(site)
-        text = self._trace.sources.get(here.file, "")
-        for line, condition in calls_of(source_of(here.file, text), "step"):
+        for line, condition in calls_of(self._around.source(here.file), "step"):
             if (here.file, line) in ran:
                 continue
             place = at_line(here, line)
@@ -492,7 +553,7 @@ class Training:
                 yield Step("rate", one.site, say("{kind} sets the rate", kind=one.kind))
                 if one.factor >= 0:
                     place = self._history.site(one.factor)
-                    source = self._history.get(Surroundings).source(place.file)
+                    source = self._around.source(place.file)
                     yield Step("rate", one.factor, say("it is computed by this function"))
                     for line in returns(source, place.line):
                         yield Step("rate", at_line(place, line), say("this is what it returns"))

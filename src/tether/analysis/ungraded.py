@@ -8,82 +8,72 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
+from functools import cached_property
 
 from tether.analysis.gradient_paths import Paths, follow
+from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 
 
-@dataclass
 class Missing:
     """The tensors without a gradient, sorted by what the facts say of them."""
 
-    none: list[int] = field(default_factory=list)  # None at every step, though it requires grad
-    zero: list[int] = field(default_factory=list)  # exactly zero whenever it was looked into
-    frozen: list[int] = field(default_factory=list)  # held, but does not require grad
-    cleared: list[int] = field(default_factory=list)  # had one after backward, none at any step
-    stopped: list[int] = field(default_factory=list)  # a backward raised: its loss had no graph
-    paths: list[Paths] = field(default_factory=list)  # of none, zero and stopped, by backward
-    stepped_by: dict[int, set[int]] = field(default_factory=dict)  # tensor -> lines of passes
-    sites: dict[int, int] = field(default_factory=dict)  # of the passes of `paths`
+    def __init__(self, history: History) -> None:
+        self._history = history
+        # Requiring grad, and None at every step; held, and not requiring grad.
+        self.none: list[int] = []
+        self.frozen: list[int] = []
+        unasked = history.get(Unasked).passes
+        for tensor in history.without_gradient:
+            if tensor in unasked:
+                continue  # the graph reaches it: `parameter-unmoved` tells it
+            operand = history.operand_of(tensor)
+            if operand is not None and not operand.requires_grad:
+                self.frozen.append(tensor)
+            elif tensor not in history.had_gradient or tensor not in history.held:
+                self.none.append(tensor)
+        # Exactly zero whenever it was looked into.
+        seen = history.trained.items()
+        self.zero = [tensor for tensor, some in seen if "zero" in some and "some" not in some]
+        # Of none, zero and stopped: the paths to the losses of some passes.
+        self.paths = [follow(history, self._followed, at) for at in self._chosen]
+
+    @cached_property
+    def stopped(self) -> list[int]:
+        """Held tensors where a backward raised, since its loss had no graph."""
+        history, known = self._history, {*self.none, *self.zero, *self.frozen}
+        found = sorted(history.held - known, key=lambda one: history.order.get(one, 0))
+        return found if self._failed else []
+
+    @cached_property
+    def _failed(self) -> list[int]:
+        events = self._history.events
+        return [
+            at
+            for at in self._history.backwards
+            if events[at].raised and not any(one.requires_grad for one in losses_of(events[at]))
+        ]
+
+    @cached_property
+    def _followed(self) -> list[int]:
+        return [*self.none, *self.zero, *self.stopped]
+
+    @property
+    def _chosen(self) -> list[int]:
+        chosen = [*self._failed[:1], *representative(self._history)]
+        return list(dict.fromkeys(chosen)) if self._followed else []
 
     def reaching(self, tensor: int) -> list[Paths]:
         """Return the paths on which the value of a tensor reaches the loss, its own losses first.
 
         Its own are those of the passes that the steps of its optimizer came right after.
         """
-        if not self.paths or tensor not in self.paths[0].tensors:
+        history, before = self._history, self._history.get(PassesOfSteps).lines
+        if tensor not in self._followed:
             return []
-        bit = 1 << self.paths[0].tensors.index(tensor)
-        own = self.stepped_by.get(tensor, set())
-        reached = [one for one in self.paths if one.reaches & bit]
-        return sorted(reached, key=lambda one: self.sites[one.backward] not in own)
-
-
-def missing(history: History) -> Missing:
-    """Sort the tensors that should have trained; computed once for a history."""
-    if "missing" not in history.memo:
-        history.memo["missing"] = _sorted(history)
-    found: Missing = history.memo["missing"]
-    return found
-
-
-def _sorted(history: History) -> Missing:
-    found = Missing()
-    for tensor in history.without_gradient:
-        operand = history.operand_of(tensor)
-        if operand is not None and not operand.requires_grad:
-            found.frozen.append(tensor)
-        elif tensor in history.had_gradient and tensor in history.held:
-            found.cleared.append(tensor)
-        else:
-            found.none.append(tensor)
-    for tensor, seen in history.trained.items():
-        if "zero" in seen and "some" not in seen:
-            found.zero.append(tensor)
-    failed = [
-        position
-        for position in history.backwards
-        if history.events[position].raised
-        and not any(one.requires_grad for one in losses_of(history.events[position]))
-    ]
-    if failed:
-        known = {*found.none, *found.zero}
-        found.stopped = [
-            tensor
-            for tensor in sorted(history.held, key=lambda one: history.order.get(one, 0))
-            if tensor not in known and tensor not in found.frozen
-        ]
-    tensors = [*found.none, *found.zero, *found.stopped]
-    if tensors:
-        chosen = list(dict.fromkeys([*failed[:1], *representative(history)]))
-        found.paths = [follow(history, tensors, position) for position in chosen]
-        found.sites = {one: history.events[one].site for one in chosen}
-        found.stepped_by = {
-            tensor: {history.events[one].site for one in passes_of_steps(history, tensor)}
-            for tensor in tensors
-        }
-    return found
+        own = set[int]().union(*(before[number] for number in history.holders_of(tensor)))
+        reached = [one for one in self.paths if one.reaches & one.bit(tensor)]
+        return sorted(reached, key=lambda one: history.events[one.backward].site not in own)
 
 
 def representative(history: History) -> list[int]:
@@ -102,39 +92,50 @@ def representative(history: History) -> list[int]:
     return list(dict.fromkeys(chosen))
 
 
-def passes_of_steps(history: History, tensor: int) -> list[int]:
-    """Return the last backward pass before each step that held a tensor: what it stepped by.
+class PassesOfSteps:
+    """The last backward pass before each step: what the optimizer stepped by.
 
     Each lies after the step before of the same optimizer, or after it was made.
     """
-    made = {number: history.position(one.at) for number, one in enumerate(history.trace.optimizers)}
-    found: list[int] = []
-    for fact in history.steps:
-        if tensor not in fact.status:
-            continue
-        if history.trace.optimizers[fact.optimizer].site == fact.site:
-            made.pop(fact.optimizer, None)  # first met as it stepped: it is older than that
-        at = history.position(fact.at)
-        before = history.backwards[: bisect_left(history.backwards, at)]
-        if before and before[-1] >= made.get(fact.optimizer, 0):
-            found.append(before[-1])
-        made[fact.optimizer] = at
-    return found
+
+    def __init__(self, history: History) -> None:
+        self.lines: dict[int, set[int]] = defaultdict(set)  # optimizer -> lines of the passes
+        made = {n: history.position(one.at) for n, one in enumerate(history.trace.optimizers)}
+        for fact in history.steps:
+            if history.trace.optimizers[fact.optimizer].site == fact.site:
+                made.pop(fact.optimizer, None)  # first met as it stepped: it is older than that
+            at = history.position(fact.at)
+            before = bisect_left(history.backwards, at) - 1
+            if before >= 0 and history.backwards[before] >= made.get(fact.optimizer, 0):
+                self.lines[fact.optimizer].add(history.events[history.backwards[before]].site)
+            made[fact.optimizer] = at
+
+
+class Unasked:
+    """Which tensors passes could have given a gradient, that all asked for others only."""
+
+    def __init__(self, history: History) -> None:
+        graph = history.get(Graph)
+        self.passes: dict[int, list[int]] = defaultdict(list)  # tensor -> those passes
+        reached: set[int] = set()
+        for at in history.backwards:
+            leaves, asked = graph.leaves(at) or frozenset(), graph.asked(at)
+            reached |= asked or leaves
+            for leaf in leaves - asked if asked else ():
+                self.passes[leaf].append(at)
+        for leaf in reached:
+            self.passes.pop(leaf, None)
 
 
 def without_backward(history: History, tensor: int) -> bool:
     """Whether steps held a tensor and no backward pass ran before any of them."""
-    return steps_of(history, tensor) > 0 and not passes_of_steps(history, tensor)
-
-
-def steps_of(history: History, tensor: int) -> int:
-    """Count the steps at which a tensor was held by the stepping optimizer."""
-    return sum(tensor in fact.status for fact in history.steps)
+    passes, holders = history.get(PassesOfSteps), history.holders_of(tensor)
+    return bool(holders) and not any(passes.lines[one] for one in holders)
 
 
 def in_how_many(history: History, tensor: int) -> str:
     """Say over how many steps it was missing, in words."""
-    steps = steps_of(history, tensor)
+    steps = len(history.steps_of(tensor))
     if steps == 0:
         return "in the backward pass" if len(history.backwards) == 1 else "in any backward pass"
     return "in the one step" if steps == 1 else f"in any of {steps} steps"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from tether.analysis.history import History
 from tether.facts import Event, Site
 from tether.finding import Evidence
@@ -27,3 +29,24 @@ def listed(names: list[str], most: int = 3) -> str:
     if len(names) > most + 1:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def named(labels: Iterable[str]) -> str:
+    """Return ``ranks 0 and 2``, ``ranks 0-7``, ``rank 1 and Process-2``."""
+    labels = list(dict.fromkeys(labels))
+    ranks = sorted(int(one[5:]) for one in labels if one.startswith("rank "))
+    others = [one for one in labels if not one.startswith("rank ")]
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    said = [text for run in runs for text in _run(run)]
+    if said:
+        said[0] = f"rank{'s' if len(ranks) > 1 else ''} {said[0]}"
+    return listed([*said, *others])
+
+
+def _run(run: Sequence[int]) -> list[str]:
+    return [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(one) for one in run]

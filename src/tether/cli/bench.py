@@ -6,25 +6,22 @@ import contextlib
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
+from tether.cli.exits import fail
 from tether.measure.cost import Bench
 from tether.report import bench as render
 from tether.report import plots
+from tether.report.text import coloured
 
 if TYPE_CHECKING:
     from tether.measure.bench import Setting, Way
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"tether: {message}", err=True)
-    raise SystemExit(2)
 
 
 def sizes_of(text: str) -> list[int]:
@@ -67,7 +64,7 @@ def _progress(title: str) -> Iterator[Callable[[float], None]]:
         yield lambda part: bar.update(task, completed=part)
 
 
-@click.command("bench")
+@click.command("bench", short_help="Measure what ways of copying cost on this machine.")
 @click.argument("expressions", nargs=-1, metavar="[EXPR]...")
 @click.option("--sizes", default="1:256M", show_default=True, help="Bytes of x: 1:256M or 4K,1M.")
 @click.option("--dtype", default="float32", show_default=True, help="Type of x.")
@@ -104,28 +101,53 @@ def bench_command(
     old = _read(compare) if compare else None
     _check_outputs(save, json_file, plot)
     if seconds <= 0:
-        _fail("--seconds must be more than 0")
+        fail("--seconds must be more than 0")
     try:
         wanted = sizes_of(sizes)
         from tether.measure import bench
 
         setting = bench.Setting(dtype, shape, device)
         _check(setting, expressions)
-        family = "expression"
-        ways = [bench.Way(expression, family, grad) for expression in dict.fromkeys(expressions)]
     except ValueError as error:
-        _fail(str(error))
+        fail(str(error))
     except ImportError as error:
-        _fail(f"PyTorch cannot be imported: {error}. Install it: pip install torch")
-    if not ways:
-        ways = [way._replace(grad=way.grad or grad) for way in bench.WAYS]
+        fail(f"PyTorch cannot be imported: {error}. Install it: pip install torch")
     only_limit = limit and not expressions and not plot
+    ways = _ways(expressions, grad=grad)
     measured = _measured(ways, wanted, setting, seconds, limit=limit, only_limit=only_limit)
+    wrong = _never_measured(measured, expressions)
     _write(measured, save, json_file, plot)
     if json_file != "-":
-        width = shutil.get_terminal_size((140, 24)).columns
-        text = render.to_text(measured, width=width, color=sys.stdout.isatty(), old=old)
-        click.echo(text, nl=False)
+        _print(measured, old)
+    if wrong:
+        fail(f"not measured: {wrong}")
+
+
+def _ways(expressions: tuple[str, ...], *, grad: bool) -> list[Way]:
+    from tether.measure import bench
+
+    if not expressions:
+        return [way._replace(grad=way.grad or grad) for way in bench.WAYS]
+    return [bench.Way(expression, "expression", grad) for expression in dict.fromkeys(expressions)]
+
+
+def _print(measured: Bench, old: Bench | None) -> None:
+    width = shutil.get_terminal_size((140, 24)).columns
+    text = render.to_text(measured, width=width, color=coloured(sys.stdout), old=old)
+    click.echo(text, nl=False)
+
+
+def _never_measured(measured: Bench, expressions: Sequence[str]) -> str:
+    """Return the expressions asked for that raised at every size, each with its reason.
+
+    Where nothing was measured at all, the command ends here.
+    """
+    wrong = {cost.way: cost.note for cost in measured.costs if cost.way in expressions}
+    done = {cost.way for cost in measured.costs if cost.seconds is not None}
+    words = "; ".join(f"{way}: {note}" for way, note in wrong.items() if way not in done)
+    if words and not done:
+        fail(f"nothing was measured: {words}")
+    return words
 
 
 def _check(setting: Setting, expressions: tuple[str, ...]) -> None:
@@ -169,20 +191,20 @@ def _read(file: str) -> Bench:
     try:
         return render.read(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        _fail(f"cannot read {file}: {error.strerror}")
+        fail(f"cannot read {file}: {error.strerror}")
     except ValueError as error:
-        _fail(f"cannot compare with {file}: {error}")
+        fail(f"cannot compare with {file}: {error}")
 
 
 def _check_outputs(save: str | None, json_file: str | None, plot: str | None) -> None:
     for file in (save, json_file):
         if file and file != "-" and not Path(file).absolute().parent.is_dir():
-            _fail(f"cannot write {file}: there is no such folder")
+            fail(f"cannot write {file}: there is no such folder")
     if plot:
         try:
             plots.check(plot)
         except plots.CannotPlot as error:
-            _fail(str(error))
+            fail(str(error))
 
 
 def _write(bench: Bench, save: str | None, json_file: str | None, plot: str | None) -> None:
@@ -195,6 +217,6 @@ def _write(bench: Bench, save: str | None, json_file: str | None, plot: str | No
         if plot:
             plots.write(bench, plot)
     except OSError as error:
-        _fail(f"cannot write {error.filename}: {error.strerror}")
+        fail(f"cannot write {error.filename}: {error.strerror}")
     except plots.CannotPlot as error:
-        _fail(str(error))
+        fail(str(error))

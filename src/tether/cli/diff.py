@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
+
+from tether.cli.exits import fail
 
 EXIT_GAINED = 1
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"tether: {message}", err=True)
-    raise SystemExit(2)
-
-
-@click.command("diff", short_help="What changed between two recordings.")
+@click.command("diff", short_help="Say what changed between two recordings.")
 @click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No text report.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Compare these files.")
 @click.option("--omit", multiple=True, metavar="GLOB", help="Do not compare these.")
+@click.option("--exit-zero", is_flag=True, help="Findings do not change the exit code.")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 def diff_command(
@@ -31,6 +28,7 @@ def diff_command(
     omit: tuple[str, ...],
     *,
     quiet: bool,
+    exit_zero: bool,
 ) -> None:
     """Say what changed from recording A to recording B: findings, ties, gradients, copies, bytes.
 
@@ -47,7 +45,7 @@ def diff_command(
         try:
             first, second = (load(one, include=include, omit=omit).about for one in (before, after))
         except RecordingError as error:
-            _fail(str(error))
+            fail(str(error))
         found = Differences(first, second)
         document = compare_report.build(found, before, after)
     if json_file == "-":
@@ -56,7 +54,7 @@ def diff_command(
         try:
             Path(json_file).write_text(compare_report.dumps(found) + "\n", encoding="utf-8")
         except OSError as error:
-            _fail(f"cannot write {json_file}: {error.strerror}")
+            fail(f"cannot write {json_file}: {error.strerror}")
     if not quiet and json_file != "-":
         text.write(document, sys.stdout)
-    sys.exit(EXIT_GAINED if found.gained else 0)
+    sys.exit(EXIT_GAINED if found.gained and not exit_zero else 0)

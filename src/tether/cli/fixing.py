@@ -15,10 +15,63 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
+
+from tether.cli.exits import EXIT_USAGE
+from tether.cli.reporting import Options, Start
 from tether.finding import Edit, Finding
+from tether.measure import proving
 from tether.measure.proving import CannotProveError, Run, differences, noise_of
+from tether.record.running import Program
 from tether.report.recording import Recording
 from tether.source.edits import apply, by_file, diff
+
+
+def prove(recording: Recording, program: Program, start: Start) -> None:
+    """Run the program again to prove what can be proven; say so when it cannot be run."""
+    runner = proving.runner(program, start.folder)
+    try:
+        kept, refuted = proving.prove(recording.findings, recording.history, runner, start.tell)
+    except CannotProveError as error:
+        start.tell(f"nothing was proven: {error}")
+    else:
+        recording.judged(kept, refuted)
+
+
+def fix(recording: Recording, program: Program, options: Options, start: Start) -> int:
+    """Show the edits, make them where that was asked for; return 2 when that failed."""
+    unsafe = options["unsafe_fixes"]
+    found = repairs(recording, unsafe=unsafe)
+    for line in found.refused:
+        start.tell(line)
+    if not found.changes:
+        more = f"; {found.unsafe} unsafe, see --unsafe-fixes" if found.unsafe else ""
+        start.tell(f"there is nothing to edit{more}")
+        return 0
+    click.echo(found.diff, file=start.stderr, nl=False)
+    if not options["write"]:
+        many = "1 finding" if found.findings == 1 else f"{found.findings} findings"
+        start.tell(f"{many} can be repaired so; --write makes these edits")
+        return 0
+    try:
+        runner = proving.runner(program, start.folder)
+        changed = confirm(found, runner, start.tell, unsafe=unsafe)
+    except CannotProveError as error:
+        start.tell(f"nothing was written: {error}")
+        return EXIT_USAGE
+    return _outcome(changed, start, unsafe=unsafe)
+
+
+def _outcome(changed: Sequence[str], start: Start, *, unsafe: bool) -> int:
+    """Say what came of the edits that were written; return 2 where they were taken back."""
+    if not changed:
+        start.tell("the edits were made; a run with them gave the same results, bit for bit")
+    elif unsafe:
+        start.tell(f"the edits were made; with them: {'; '.join(changed[:5])}")
+    else:
+        start.tell(f"the files are as they were: with the edits {'; '.join(changed[:5])}")
+        return EXIT_USAGE
+    return 0
 
 
 @dataclass

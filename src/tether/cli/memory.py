@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+from tether.cli.exits import fail
+from tether.cli.program import ProgramCommand, program_of, program_options
 
 if TYPE_CHECKING:
     from tether.facts import Trace
     from tether.record.running import Ending
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"tether: {message}", err=True)
-    raise SystemExit(2)
-
-
 @click.command(
-    "memory",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    "memory", cls=ProgramCommand, short_help="Run a program and report which lines hold memory."
 )
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does.")
-@click.option("-c", "code", metavar="CODE", help="Run a string of code, as python -c does.")
+@program_options
 @click.option(
     "--rows", default=20, show_default=True, type=click.IntRange(min=1), help="Per table."
 )
@@ -36,7 +32,6 @@ def _fail(message: str) -> NoReturn:
     help="Also every block and the tensors on it: at the peak, the end, or after FILE:LINE.",
 )
 @click.option("--plot", metavar="FILE", help="Draw it: .png, .svg or .html (extra 'plot').")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
 def memory_command(
     module: str | None,
     code: str | None,
@@ -54,17 +49,16 @@ def memory_command(
     from tether.report import plots
 
     if json_file and json_file != "-" and not Path(json_file).absolute().parent.is_dir():
-        _fail(f"cannot write {json_file}: there is no such folder")
+        fail(f"cannot write {json_file}: there is no such folder")
     if plot:
         try:
             plots.check(plot)
         except plots.CannotPlot as error:
-            _fail(str(error))
-    try:
-        from tether.record import running
-        from tether.record.session import Session
-    except ImportError as error:
-        _fail(f"PyTorch cannot be imported: {error}. Install it: pip install torch")
+            fail(str(error))
+    program = program_of(module, code, arguments)
+    from tether.record import running
+    from tether.record.session import Session
+
     folder, stdout, stderr = os.getcwd(), sys.stdout, sys.stderr
 
     def finish(ending: Ending) -> int:
@@ -79,10 +73,9 @@ def memory_command(
         return ending.exit_code
 
     try:
-        program = running.Program.of(module, code, arguments)
         status = running.run(program, Session(memory=True), finish)
     except running.CannotRunError as error:
-        _fail(str(error))
+        fail(str(error))
     sys.exit(status)
 
 

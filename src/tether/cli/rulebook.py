@@ -9,9 +9,10 @@ import click
 
 from tether.operations import RULES, Rule
 from tether.report import rulebook as render
+from tether.report.text import coloured
 
 
-@click.command("rulebook")
+@click.command("rulebook", short_help="Show what every way of copying does, tried on your PyTorch.")
 @click.option("--device", default="cpu", show_default=True, help="Where the experiments run.")
 @click.option(
     "--only",
@@ -78,7 +79,7 @@ def _lowered(rows: list[render.Row], device: str, format_: str) -> str:
     import shutil
 
     width = shutil.get_terminal_size((120, 24)).columns
-    return render.to_text(rows, width=width, color=sys.stdout.isatty())
+    return render.to_text(rows, width=width, color=coloured(sys.stdout))
 
 
 def _fits(rule: Rule, name: str) -> bool:

@@ -69,19 +69,19 @@ def copy(
 ) -> Any:
     """Return a copy of `obj`, a tensor or anything that holds tensors, with exactly these ties.
 
-    memory        "own": bytes of its own. "share": the source's bytes, or an error that says why
-    grad          "cut": no gradient flows to the source. "keep": it does
-    device, dtype, memory_format   as for `Tensor.to`; integers in a tree stay integers
-    to            "torch", "numpy" or "dlpack"
-    pinned        page-locked host memory
-    non_blocking  returns an `applying.Pending`, whose `wait()` returns the copy when it is complete
-    dense         a sparse tensor may become dense
-    readonly      the NumPy array refuses writes
-    out           a copy made before: it is refreshed in place and returned
-    objects       "copy": what is no tensor is copied deeply. "share": objects without tensors are
-                  passed through
-    share_types   objects of these types are passed through
-    explain       prints the plan first
+    - `memory`: "own" is bytes of its own; "share" the source's bytes, or an error that says why
+    - `grad`: "cut", no gradient flows to the source; "keep", it does
+    - `device`, `dtype`, `memory_format`: as for `Tensor.to`; integers in a tree stay integers
+    - `to`: "torch", "numpy" or "dlpack"
+    - `pinned`: page-locked host memory
+    - `non_blocking`: returns a `Pending`, whose `wait()` returns the copy when it is complete
+    - `dense`: a sparse tensor may become dense
+    - `readonly`: the NumPy array refuses writes
+    - `out`: a copy made before, which is refreshed in place and returned
+    - `objects`: "copy", what is no tensor is copied deeply; "share", objects without tensors are
+      passed through
+    - `share_types`: objects of these types are passed through
+    - `explain`: prints the plan first
 
     One plain tensor comes back as one that requires no grad; within a tree, and for a Parameter,
     a leaf that requires grad stays such a leaf. The source's values, gradient, hooks and version

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from tether.cards import card, chip, words
 from tether.copying import numpy_bridge
 
 MemoryTie = Literal["none", "same", "overlaps", "disjoint", "unknown"]
@@ -48,6 +49,16 @@ class Relation(NamedTuple):
         }[self.gradient]
         return f"{memory}; {gradient}" + (f" ({self.note})" if self.note else "")
 
+    def _repr_html_(self) -> str:
+        """Return the card that a notebook shows."""
+        memory, _, gradient = str(self).partition("; ")
+        tied = self.memory in ("same", "overlaps")
+        edge = "warning" if tied or self.memory == "unknown" else "good"
+        title = f"<b>{'one memory' if tied else 'separate memory'}</b>"
+        if self.memory == "unknown":
+            title = "<b>not known</b>"
+        return card(title, [("memory", words(memory)), ("gradient", words(gradient))], edge)
+
 
 class Description(NamedTuple):
     """What one tensor is tied to; printed, it is a few lines."""
@@ -85,6 +96,13 @@ class Description(NamedTuple):
             f"  version: {'not counted' if self.version is None else self.version}",
         ]
         return "\n".join(lines + ([f"  note: {self.note}"] if self.note else []))
+
+    def _repr_html_(self) -> str:
+        """Return the card that a notebook shows: chips for what it is, rows for its ties."""
+        size = "x".join(map(str, self.shape)) or "scalar"
+        title = "".join(map(chip, (self.kind, size, self.dtype, self.device)))
+        parts = (line.strip().partition(": ") for line in str(self).split("\n")[1:])
+        return card(title, [(label, words(text)) for label, _, text in parts])
 
 
 class TensorLayout(NamedTuple):

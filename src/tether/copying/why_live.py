@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tether.cards import card, chip, words
+
 MOST = 200_000
 """Nodes of a graph that are looked at. A larger graph is answered with what was seen by then."""
 
@@ -29,6 +31,14 @@ class Reach:
         if not self.path:
             return self.reason
         return f"{self.reason}\n  loss <- {' <- '.join(self.path)}"
+
+    def _repr_html_(self) -> str:
+        """Return the card that a notebook shows, with the way from the loss as chips."""
+        title = f"<b>{'gradients arrive' if self.reaches else 'no gradient arrives'}</b>"
+        rows = [("because", words(self.reason))]
+        if self.path:
+            rows.append(("way", " &larr; ".join(map(chip, ("loss", *self.path)))))
+        return card(title, rows, "good" if self.reaches else "bad")
 
 
 def why(tensor: torch.Tensor, loss: torch.Tensor) -> Reach:

@@ -84,15 +84,22 @@ def make(source: Given) -> tuple[torch.Tensor, torch.Tensor]:
     return values.clone(), values
 
 
-def observe(rule: Rule, source: Given) -> Seen:
-    """Run the rule's call on such a source and say what was seen."""
-    with _quiet(), tempfile.TemporaryDirectory(prefix="tether-") as folder:
+@contextmanager
+def _prepared(rule: Rule, source: Given) -> Iterator[tuple[dict[str, Any], Any, torch.Tensor]]:
+    """Give the names of the rule's text, its source, and the leaf behind that, warnings off."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="tether-") as folder:
+        warnings.simplefilter("ignore")
         names = namespace(Path(folder))
         names["x"], root = make(source)
         exec(rule.setup, names)
         before = eval(rule.source, names)
-        if before is not names["x"] or (root is not before and source.leaf):
-            root = before
+        made_anew = before is not names["x"] or (root is not before and source.leaf)
+        yield names, before, before if made_anew else root
+
+
+def observe(rule: Rule, source: Given) -> Seen:
+    """Run the rule's call on such a source and say what was seen."""
+    with _prepared(rule, source) as (names, before, root):
         if before.requires_grad and before.is_leaf:
             before.grad = torch.ones_like(before)
             before.register_hook(_hook)
@@ -116,11 +123,7 @@ def allocations(rule: Rule, source: Given) -> int:
     """Count the blocks as large as the source that torch allocates in the call."""
     from torch.profiler import ProfilerActivity, profile
 
-    with _quiet(), tempfile.TemporaryDirectory(prefix="tether-") as folder:
-        names = namespace(Path(folder))
-        names["x"], _ = make(source)
-        exec(rule.setup, names)
-        x = eval(rule.source, names)
+    with _prepared(rule, source) as (names, x, _):
         if "optim" in rule.setup:  # a step without gradients does nothing
             x.grad = torch.ones_like(x)
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -132,10 +135,7 @@ def allocations(rule: Rule, source: Given) -> int:
 
 def waits(rule: Rule, source: Given) -> bool:
     """Whether the call makes the program wait for the GPU, by CUDA's own report."""
-    with _quiet(), tempfile.TemporaryDirectory(prefix="tether-") as folder:
-        names = namespace(Path(folder))
-        names["x"], _ = make(source)
-        exec(rule.setup, names)
+    with _prepared(rule, source) as (names, _, _):
         torch.cuda.synchronize()
         mode = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
@@ -328,13 +328,6 @@ def _back(result: torch.Tensor, root: torch.Tensor, *, retain: bool = True) -> t
     weights = weights.reshape(result.shape).to(result.dtype)
     (back,) = torch.autograd.grad(result, root, weights, retain_graph=retain, allow_unused=True)
     return back
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _hook(grad: torch.Tensor) -> None:

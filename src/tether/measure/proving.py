@@ -175,7 +175,7 @@ def _drops(history: History, finding: Finding) -> list[list[Any]]:
     inner_sites = {one.site for one in finding.evidence if one.role == "made"}
     changes: list[list[Any]] = []
     for (site, inner, operation), need in needs(history).items():
-        if need.needed != "no" or not _same(history.site(site), finding.site):
+        if not need.droppable or not _same(history.site(site), finding.site):
             continue
         if inner == UNKNOWN and operation == finding.operation and not _of_library(finding):
             changes.append(["drop", operation, list(finding.site[:5]), None])

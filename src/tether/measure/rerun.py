@@ -23,16 +23,20 @@ import random
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from tether.facts import GradientStatus, TensorId
+from tether.analysis.already_there import shown_by
+from tether.facts import Event, GradientStatus, Operand, SiteId, StorageId, TensorId
+from tether.operations.table import operation
 from tether.record import running
 from tether.record.gradients import GradientLog
 from tether.record.listener import Listener, past_dispatch
+from tether.record.sameness import View, chosen
 from tether.record.session import Session
 from tether.record.sites import site_at
 from tether.record.tape import Tape
@@ -101,6 +105,9 @@ class Trial(Listener):
         self.spent = [0.0] * len(changes)
         self._operations = {one.operation for one in changes}
         self._any = "" in self._operations
+        # What numbers were converted from, where a way there and back is to be left out.
+        self._follows = any(operation(one).copies in ("cast", "move") for one in self._operations)
+        self._sources: deque[tuple[torch.Tensor, torch.Tensor]] = deque(maxlen=16)
         self._chosen: dict[Any, list[int]] = {}  # (operation, places) -> the changes made there
         self._positions: dict[int, Position] = {}
 
@@ -118,30 +125,60 @@ class Trial(Listener):
         exits = what.exits or name == "backward"
         wanted = self._any or name in self._operations
         if not (exits or wanted):
-            return func(*args, **kwargs)
+            return self._followed(name, args, func(*args, **kwargs))
         with _mute():
             user, inner = self._places(sys._getframe(1))
             if exits:
                 tensors = self.tensors_in(*args[:2])
-                self.values.add(name, _shown(user), tensors)
+                if what.exits and tensors:
+                    self._same.left(tensors[0], 0)
+                self.values.add(name, _line(user), tensors)
         made = self._changes(name, user, inner) if wanted else []
         if not made:
             return func(*args, **kwargs)
-        change = self.changes[made[0]]
+        return self._changed(made[0], func, name, args, kwargs)
+
+    def _changed(
+        self, number: int, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Make a call in the way that one of the changes asks for."""
+        change = self.changes[number]
         if change.kind == "drop":
-            self.applied[made[0]] += 1
+            self.applied[number] += 1
             with _mute():
-                return instead(name, args, kwargs)
+                return self._instead(func, name, args, kwargs)
         began = time.perf_counter()
         result = func(*args, **kwargs)
         if change.kind == "time":
-            self.applied[made[0]] += 1
-            self.spent[made[0]] += time.perf_counter() - began
+            self.applied[number] += 1
+            self.spent[number] += time.perf_counter() - began
             return result
         with _mute():
             copied = _copied(result)
-        self.applied[made[0]] += copied is not result
+        self.applied[number] += copied is not result
         return copied
+
+    def _followed(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
+        """Remember what numbers were converted from, where that may be asked for."""
+        if self._follows and operation(name).copies and isinstance(args[0], torch.Tensor):
+            self._sources.append((result, args[0]))
+        return result
+
+    def _instead(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the older memory that shows what a call would make anew."""
+        with _no_grad():
+            made: torch.Tensor = func(*args, **kwargs)
+        if operation(name).copies and (name == "copy_" or isinstance(args[0], torch.Tensor)):
+            pairs = [one for wide, one in self._sources if wide is args[0]]
+            back = [one for one in pairs if one.dtype == made.dtype != args[0].dtype]
+            return instead(name, (*back[-1:], *args[len(back[-1:]) :]), kwargs)
+        found = self._same.origin(args[0], made, None) if not self.tensors_in(*args) else None
+        if found is not None:
+            return _shown(*found[0]).detach().requires_grad_(bool(kwargs.get("requires_grad")))
+        shown = chosen(name, args, made) or _joined(name, args, kwargs, made)
+        return made if shown is None else _shown(*shown)
 
     def _places(self, frame: Any) -> tuple[Position, Position]:
         """Return the user's place that led to a call, and the call's own."""
@@ -262,6 +299,41 @@ def instead(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
     return source
 
 
+def _shown(source: torch.Tensor, view: View) -> torch.Tensor:
+    """Return a view of a tensor's memory, in the graph where the tensor is."""
+    offset, shape, strides = view
+    base = source._base if source._is_view() else source
+    if base is None or not torch.is_grad_enabled():
+        base = source.detach()
+    return torch.as_strided(base, shape, strides, offset)
+
+
+def _joined(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], made: torch.Tensor
+) -> tuple[torch.Tensor, View] | None:
+    """Return the view that shows what a call repeated, or put side by side."""
+    tensors = list(args[0]) if isinstance(args[0], (list, tuple)) else [args[0]]
+    detail = str(kwargs.get("dim", args[1] if len(args) > 1 else "") or "")
+    call = Event(
+        name, SiteId(0), tuple(map(_operand, tensors)), (_operand(made),),
+        detail=detail if operation(name).notes == "dimension" else "",
+    )  # fmt: skip
+    found = list(shown_by(call))
+    if len(found) != 1:
+        return None
+    view = found[0][0]
+    return tensors[0], (view.offset, view.shape, view.strides)
+
+
+def _operand(tensor: torch.Tensor) -> Operand:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Operand(
+        TensorId(id(tensor)), StorageId(id(tensor.untyped_storage())), 0,
+        int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), dtype,
+        tensor.requires_grad, tensor.is_leaf,
+    )  # fmt: skip
+
+
 def _leaf(source: torch.Tensor) -> torch.Tensor:
     return source.detach().requires_grad_()
 
@@ -300,7 +372,7 @@ def _sum(tensor: torch.Tensor) -> str:
             return ""
 
 
-def _shown(place: Position) -> str:
+def _line(place: Position) -> str:
     return f"{Path(place[0]).name}:{place[1]}"
 
 

@@ -1,9 +1,8 @@
 """What every way of copying, converting, viewing, wrapping or writing a tensor does.
 
 The rulebook is data (`rule`, `rules_*`), `RULES` holds all of it and `rule_for` finds the rule of
-one recorded operation. `machine` runs programs of such calls without torch, driven by the same
-data, and `predict` turns a program's text into the facts a recording of it would hold. Nothing here
-imports torch; `tether.measure.experiments` tries every rule on the installed PyTorch.
+one recorded operation. Nothing here imports torch; `tether.measure.experiments` tries every rule on
+the installed PyTorch.
 """
 
 from tether.operations.rule import Case, Effect, Given, Rule, When

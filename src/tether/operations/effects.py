@@ -10,6 +10,7 @@ from tether.operations.rule import ANY, Case, Effect, Rule, When
 GRAD = When(requires_grad=True)
 LEAF = When(requires_grad=True, leaf=True)
 INNER = When(requires_grad=True, leaf=False)
+FREE = When(requires_grad=False)
 
 SAME = Effect("same", layout="source", version="shared", grad="same", hooks="same")
 """The very same tensor comes back: every tie, and `.grad` and hooks, are simply its own."""
@@ -60,10 +61,12 @@ def raises(text: str, condition: When = ANY) -> Case:
     return Case(condition, Effect("values", raises=text))
 
 
-def rule(slug: str, call: str, sentence: str, *cases: Effect | Case, **more: Any) -> Rule:
-    """Write a rule down; an effect by itself holds for every source."""
+def rule(
+    slug: str, call: str, sentence: str, *cases: Effect | Case, names: str = "", **more: Any
+) -> Rule:
+    """Write a rule down; an effect by itself holds for every source; spaces part `names`."""
     listed = tuple(c if isinstance(c, Case) else Case(ANY, c) for c in cases)
-    return Rule(slug, call, listed, sentence, **more)
+    return Rule(slug, call, listed, sentence, names=tuple(names.split()), **more)
 
 
 def family(name: str, *rules: Rule) -> tuple[Rule, ...]:

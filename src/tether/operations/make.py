@@ -64,7 +64,11 @@ def _row(overloads: list[Any]) -> dict[str, Any]:
     return row | {word: True for tag, word in _TAGS.items() if tag in tags}
 
 
-_TAGS = {"data_dependent_output": "leaves", "nondeterministic_seeded": "random"}
+_TAGS = {
+    "data_dependent_output": "leaves",
+    "nondeterministic_seeded": "random",
+    "pointwise": "pointwise",
+}
 
 
 def _is_view(schema: Any) -> bool:

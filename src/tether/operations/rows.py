@@ -49,6 +49,7 @@ ROWS: dict[str, Row] = _joined(
     _each("__dlpack__ to_dlpack", leaves="capsule"),
     _each("__repr__ __str__ __format__", leaves="text"),
     _each("__reduce_ex__", leaves="pickle"),
+    _each("data_ptr", leaves="address", carries=False),
     _each("put", leaves="process", shown="a queue"),
     _each("tensor as_tensor asarray from_numpy frombuffer from_dlpack scalar_tensor", enters=True),
     _each(
@@ -88,6 +89,10 @@ ROWS: dict[str, Row] = _joined(
         selects="comparison",
     ),
     _each(
+        "sgn sgn_ fix fix_ heaviside heaviside_ floor_divide floor_divide_",
+        flat=True,
+    ),
+    _each(
         "argmax argmin argsort topk max min sort median mode kthvalue searchsorted bucketize"
         " nonzero multinomial argwhere msort unique nanmedian cummax cummin aminmax",
         selects="index",
@@ -116,11 +121,24 @@ ROWS: dict[str, Row] = _joined(
     ),
     _each("flatten ravel reshape reshape_as view view_as unflatten", regroups=True, compact=True),
     _each("numpy __array__ resize_ set_ pin_memory", compact=True),
+    _each("__getitem__ index_select masked_select take gather take_along_dim where", picks=True),
+    _each("cat concat concatenate hstack", joins="along"),
+    _each("stack vstack row_stack dstack column_stack", joins="new"),
+    _each("repeat tile repeat_interleave", repeats=True),
     _each("empty empty_like new_empty empty_strided new_empty_strided empty_permuted", empty=True),
     _each(
         "amax amin item tolist any all equal cat stack index_select gather nonzero copy_ isin"
-        " unique bincount count_nonzero __bool__ __float__ __int__ __repr__ __format__",
+        " unique bincount count_nonzero __bool__ __float__ __int__ __repr__ __format__ __setitem__"
+        " fill_ zero_ argmax argmin max min argsort sort cummax cummin one_hot searchsorted",
         any_strides=True,
+    ),
+    _each(
+        "add sub subtract mul multiply div divide true_divide neg negative abs absolute sign relu"
+        " maximum minimum clamp floor ceil round trunc eq ne lt le gt ge logical_and"
+        " logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_xor bitwise_not isnan"
+        " isinf isfinite where masked_fill square clone float double half bfloat16 int long short"
+        " byte bool to cpu cuda type type_as",
+        exact=True,
     ),
     # Writes.
     _each(
@@ -177,6 +195,7 @@ ROWS: dict[str, Row] = _joined(
     _each("batch_norm instance_norm", notes="statistics"),
     _each("set_grad_enabled", notes="mode"),
     _each("requires_grad_ requires_grad.__set__", notes="wanted"),
+    _each("stack", notes="dimension"),
     _each("grad.__get__", notes="gradient read"),
     _each("grad.__set__", notes="gradient assigned"),
     _each("register_hook", notes="hook"),
@@ -193,7 +212,7 @@ ROWS: dict[str, Row] = _joined(
         "__int__": {"shown": "int()"},
         "__bool__": {"shown": "bool()"},
         "__complex__": {"shown": "complex()"},
-        "__index__": {"shown": "index"},
+        "__index__": {"shown": "an index"},
         "__setitem__": {"shown": "an assignment to an index"},
         "__getitem__": {"shown": "indexing"},
         "__iadd__": {"shown": "+="},
@@ -207,7 +226,7 @@ ROWS: dict[str, Row] = _joined(
     _each("__array__", typed="numpy"),
     # What says nothing about ties.
     _each(
-        "size dim numel stride is_contiguous data_ptr element_size storage_offset"
+        "size dim numel stride is_contiguous element_size storage_offset"
         " is_floating_point is_complex ndimension nelement __len__ __hash__ get_device is_pinned"
         " is_inference storage untyped_storage typed_storage has_names _is_view __dir__"
         " is_same_size is_conj is_neg result_type can_cast __dlpack_device__ is_signed is_shared"

@@ -15,12 +15,21 @@ from importlib import resources
 from typing import Any, Literal
 
 Leaves = Literal[
-    "", "number", "numbers", "array", "capsule", "truth", "answer", "text", "pickle", "process"
+    "", "number", "numbers", "array", "capsule", "truth", "answer", "text", "pickle", "process",
+    "address",
 ]  # fmt: skip
 Copies = Literal["", "clone", "cast", "move"]
 Selects = Literal["", "comparison", "index"]
 Notes = Literal[
-    "", "mode", "wanted", "gradient read", "gradient assigned", "hook", "non-blocking", "statistics"
+    "",
+    "mode",
+    "wanted",
+    "gradient read",
+    "gradient assigned",
+    "hook",
+    "non-blocking",
+    "statistics",
+    "dimension",
 ]
 
 ALL = (-1,)
@@ -44,14 +53,19 @@ class Operation:
     compares: bool = False  # says how two tensors differ: of one and the same, that they do not
     blends: bool = False  # adds a second tensor to the first, in place
     carries: bool = True  # values flow on, into results or into what is written
+    flat: bool = False  # its derivative is zero wherever it has one
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places
     random: bool = False
+    pointwise: bool = False  # each element of the result is made of the elements in its place
 
     # the memory
     copies: Copies = ""  # may give the same elements in memory of their own
     view: bool = False  # may show the memory of an argument
     regroups: bool = False  # shows the same elements in another shape
+    picks: bool = False  # gives elements of its first argument as they are; which, others tell
+    joins: Literal["", "along", "new"] = ""  # puts tensors side by side, along a dimension
+    repeats: bool = False  # gives its argument's elements several times over
     fresh: bool = False  # memory of its own, made of no tensor's values
     empty: bool = False  # ... and with nothing in it yet
     outside: bool = False  # on the same memory and outside the graph
@@ -59,6 +73,7 @@ class Operation:
     memory: Literal["", "owns", "shares"] = ""  # what its result does in every call
     listed: bool = False  # reports list it among copies for another reason
     any_strides: bool = False  # no bit and no stride of its result depends on strides
+    exact: bool = False  # computes each element from its own, rounded once: no bit hangs on strides
     compact: bool = False  # refuses, or copies, what has strides of zero
 
     # what it writes
@@ -96,6 +111,10 @@ class Operation:
         return bool(self.copies or self.enters or self.exports or self.listed)
 
 
+_COLUMNS = ("fresh", "random", "pointwise", "writes")
+"""What the schema says as it stands here."""
+
+
 @functools.cache
 def schema() -> dict[str, Any]:
     """Return what PyTorch's own files say: ``release``, ``operations`` and ``nodes``."""
@@ -114,29 +133,27 @@ def operation(name: str) -> Operation:
     theirs = schema()["operations"].get(plain)
     derived: dict[str, Any] = {}
     if theirs is not None:
-        derived = {key: theirs[key] for key in ("fresh", "random", "writes") if key in theirs}
+        derived = {key: theirs[key] for key in _COLUMNS if key in theirs}
         derived["view"] = "view" in theirs
         derived["overwrites"] = plain in _overwriting()
+        derived["flat"] = plain.removesuffix("_") in _flat()
     if plain.endswith("_like") or plain.startswith("new_"):
         derived |= {"fresh": True, "template": ALL}
     return Operation(name, **{"known": bool(ours) or theirs is not None, **derived, **ours})
 
 
 @functools.cache
+def _flat() -> frozenset[str]:
+    """Return what gives its first tensor a gradient of zero by formula."""
+    nodes = schema()["nodes"].values()
+    return frozenset(one["operation"] for one in nodes if 0 in one.get("flat", ()))
+
+
+@functools.cache
 def _overwriting() -> frozenset[str]:
-    """Return the writes whose old values count for nothing: their gradient is zero by formula."""
-    return (
-        frozenset(
-            node["operation"]
-            for node in schema()["nodes"].values()
-            if node["operation"].endswith("_") and 0 in node.get("flat", ())
-        )
-        - _comparing()
-    )
-
-
-def _comparing() -> frozenset[str]:
-    return frozenset({f"{name}_" for name in ("eq", "ne", "ge", "gt", "le", "lt")})
+    """Return the writes whose old values count for nothing: flat, and no comparison of them."""
+    comparing = {f"{name}_" for name in ("eq", "ne", "ge", "gt", "le", "lt")}
+    return frozenset(one for one in _flat() if one.endswith("_")) - comparing
 
 
 def flat_inputs(node: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import Altered, EventId, ThreadId
-from tether.record.graph import saved_by, saved_hooks
+from tether.record.graph import nodes_behind, saved_by, saved_hooks
 from tether.record.tape import Tape
 
 MOST_NODES = 5_000
@@ -26,8 +26,8 @@ MOST_NODES = 5_000
 MOST_ELEMENTS = 1 << 22
 """Elements of a node's gradient up to which it is run."""
 
-ROUNDING = 1e-5
-"""Part of a gradient by which float32 may miss it: some hundred units in its last place."""
+ROUNDING = 84
+"""Units in the last place by which a gradient that is computed anew may miss: 1e-5 in float32."""
 
 _SEED = 20_261
 _profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
@@ -37,7 +37,8 @@ class NodeAnswer(NamedTuple):
     """What a node gives back for some gradients."""
 
     node: Any
-    gradients: tuple[torch.Tensor | None, ...]
+    gradients: tuple[torch.Tensor | None, ...]  # in a row, as float64
+    rounding: tuple[float, ...] = ()  # of each, as a part of its greatest element
 
 
 class AlteredLog:
@@ -61,7 +62,7 @@ class AlteredLog:
         with torch._C.DisableTorchFunction():
             for before in answers:
                 number = before.node._sequence_nr()
-                differs = _differ(before.gradients, _asked(before.node).gradients)
+                differs = _differ(before, _asked(before.node))
                 self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
 
     def _savers(self, tensor: torch.Tensor) -> Iterator[Any]:
@@ -70,23 +71,14 @@ class AlteredLog:
         wanted = who.memory_number(tensor)
         if wanted is None:
             return
-        seen: set[Any] = set()
         # A view is not asked, which would bring its node up to date with writes to its base: the
         # base is.
-        waiting = [
-            (one._base if one._is_view() else one).grad_fn  # type: ignore[union-attr]
-            for one in who.living_tensors()
-            if one.requires_grad
-        ]
-        while waiting and len(seen) < MOST_NODES:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            waiting += [target for target, _ in node.next_functions]
-            if _is_own(node):
-                continue
-            if any(who.memory_number(one) == wanted for one in saved_by(node)):
+        living = (one for one in who.living_tensors() if one.requires_grad)
+        asked = [one if one._base is None else one._base for one in living]
+        for node in nodes_behind(asked, MOST_NODES):
+            if not _is_own(node) and any(
+                who.memory_number(one) == wanted for one in saved_by(node)
+            ):
                 yield node
 
 
@@ -112,7 +104,13 @@ def _asked(node: Any) -> NodeAnswer:
     except Exception:  # noqa: BLE001 -- what it saved is freed, or it wants other gradients
         return NodeAnswer(node, ())
     returned = found if isinstance(found, tuple) else (found,)
-    return NodeAnswer(node, tuple(_kept(one) for one in returned))
+    rounding = tuple(_rounding(one) for one in returned)
+    return NodeAnswer(node, tuple(_kept(one) for one in returned), rounding)
+
+
+def _rounding(gradient: torch.Tensor | None) -> float:
+    real = gradient is not None and (gradient.is_floating_point() or gradient.is_complex())
+    return ROUNDING * torch.finfo(gradient.dtype).eps if gradient is not None and real else 0.0
 
 
 def _random(metadata: Any, made: torch.Generator) -> torch.Tensor | None:
@@ -132,19 +130,21 @@ def _kept(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return (torch.view_as_real(plain) if plain.is_complex() else plain).double().reshape(-1).clone()
 
 
-def _differ(before: Sequence[torch.Tensor | None], after: Sequence[torch.Tensor | None]) -> bool:
+def _differ(before: NodeAnswer, after: NodeAnswer) -> bool:
     """Whether gradients differ by more than rounding: what is computed anew is rounded anew."""
-    if len(before) != len(after):
+    if len(before.gradients) != len(after.gradients):
         return True
+    pairs = zip(before.gradients, after.gradients, before.rounding, strict=True)
     return any(
-        (a is None) != (b is None) or (a is not None and b is not None and not _close(a, b))
-        for a, b in zip(before, after, strict=True)
+        (a is None) != (b is None)
+        or (a is not None and b is not None and not _close(a, b, rounding))
+        for a, b, rounding in pairs
     )
 
 
-def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _close(a: torch.Tensor, b: torch.Tensor, rounding: float) -> bool:
     if a.shape != b.shape:
         return False
     finite = a[torch.isfinite(a)].abs()
     size = float(finite.max()) if finite.numel() else 0.0
-    return torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING * size, equal_nan=True)
+    return torch.allclose(a, b, rtol=rounding, atol=rounding * size, equal_nan=True)

@@ -25,6 +25,7 @@ import torch
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
 from tether.operations.table import operation
 from tether.record.contents import memory_at
+from tether.record.sameness import SameLog
 from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
@@ -57,8 +58,9 @@ class _Watch:
 class ArrayWatch:
     """What is known of memory that NumPy or another library can write."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, same: SameLog) -> None:
         self._tape = tape
+        self._same = same
         self.watched: dict[int, _Watch] = {}  # storage serial -> watch
         self.facts: list[Unseen] = []
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
@@ -73,7 +75,10 @@ class ArrayWatch:
 
     def exported(self, name: str, event: int, tensors: list[torch.Tensor], result: Any) -> None:
         """Remember that the memory of ``tensors[0]`` has been handed out."""
-        if not tensors or operation(name).leaves not in ("array", "capsule"):
+        leaves = operation(name).leaves
+        if tensors and leaves in ("array", "numbers"):
+            self._same.left(tensors[0], event)
+        if not tensors or leaves not in ("array", "capsule"):
             return
         tape = self._tape
         storage = tape.who.storage_of(tensors[0])
@@ -129,8 +134,10 @@ class ArrayWatch:
     def entered(self, event: int, data: Any, result: Any) -> None:
         """Join a tensor made from an array to where the array's memory came from."""
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
+            self._same.came(event, data, result, None)
             return
         root, tensor = _root(data)
+        self._same.came(event, data, result, tensor)
         who = self._tape.who
         # The array's base may be another tensor object on the memory that was exported.
         origin = who.storage_of(tensor) if tensor is not None else None

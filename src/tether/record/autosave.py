@@ -113,8 +113,12 @@ class Autosave:
         tape.who.bury()
         small: dict[str, Any] = {}
         if first:
+            self._trace.process = tape.process
             self._trace.dropped, self._trace.kept = tape.log.dropped, list(tape.log.kept)  # type: ignore[arg-type]
             small = frames.header(self._trace)
+        elif self._trace.process != tape.process:  # its rank is known now
+            self._trace.process = tape.process
+            small = {"trace": {"process": tape.process}}
         blocks = self._blocks()
         tables = self._tables()
         closed = self._closed_spans()

@@ -19,41 +19,31 @@ import torch
 
 from tether.facts import Stop
 from tether.record.contents import is_finite, is_zero, span_of
-from tether.record.graph import saved_hooks, saved_with_names
+from tether.record.graph import accumulates, nodes_behind, saved_hooks, saved_with_names
 
 MOST_NODES = 20_000
 """Nodes of a graph that is followed."""
-
-_ACCUMULATES = "AccumulateGrad"
 
 
 class Trail:
     """One backward pass while it is followed."""
 
-    def __init__(self, roots: Iterable[torch.Tensor]) -> None:
+    def __init__(self, roots: Iterable[torch.Tensor], *, partly: bool = False) -> None:
+        self._partly = partly  # some gradients were not asked for: what has none says nothing
         self._stops: dict[tuple[int, int], Stop] = {}
         self._got_zeros: set[int] = set()  # nodes to which only zeros came
         self._sources: dict[int, list[tuple[int, int]]] = {}  # node -> edges that lead to it
         self._handles: list[Any] = []
-        self._attach([loss.grad_fn for loss in roots if loss.grad_fn is not None])
+        found = list(nodes_behind(roots, MOST_NODES + 1))
+        if len(found) <= MOST_NODES:
+            self._attach([one for one in found if not accumulates(one)])
 
-    def _attach(self, waiting: list[Any]) -> None:
-        seen: set[Any] = set(waiting)
-        nodes = []
-        while waiting:
-            node = waiting.pop()
-            nodes.append(node)
-            if len(nodes) > MOST_NODES:
-                return
+    def _attach(self, nodes: list[Any]) -> None:
+        for node in nodes:
             number = node._sequence_nr()
             for place, (target, _) in enumerate(node.next_functions):
-                if target is None:
-                    continue
-                if target.name().rpartition("::")[2] != _ACCUMULATES:
+                if target is not None and not accumulates(target):
                     self._sources.setdefault(target._sequence_nr(), []).append((number, place))
-                    if target not in seen:
-                        seen.add(target)
-                        waiting.append(target)
         self._handles = [node.register_hook(self._hook(node)) for node in nodes]
 
     def _hook(self, node: Any) -> Callable[[Any, Any], None]:
@@ -65,13 +55,9 @@ class Trail:
                 self._got_zeros.add(number)
                 return
             returned = given_back if isinstance(given_back, tuple) else (given_back,)
-            for place, one in enumerate(returned[: len(wanted)]):
-                if not wanted[place]:
-                    continue
-                if one is None or is_zero(one):
-                    self._stop(node, Stop(number, place, zeros=one is not None))
-                elif is_finite(one) is False and _are_finite(came):
-                    self._stop(node, Stop(number, place, zeros=False, broken=True))
+            for place, (one, has_edge) in enumerate(zip(returned, wanted, strict=False)):
+                if has_edge and not (one is None and self._partly):
+                    self._look(node, place, one, came)
 
         def safely(given_back: Any, came: Any) -> None:
             try:
@@ -82,6 +68,14 @@ class Trail:
 
         return safely
 
+    def _look(self, node: Any, place: int, one: torch.Tensor | None, came: Any) -> None:
+        """Look at what a node gave back over one edge."""
+        number = node._sequence_nr()
+        if one is None or is_zero(one):
+            self._stop(node, Stop(number, place, zeros=one is not None))
+        elif is_finite(one) is False and _are_finite(came):
+            self._stop(node, Stop(number, place, zeros=False, broken=True))
+
     def _stop(self, node: Any, found: Stop) -> None:
         for name, value in () if saved_hooks() else saved_with_names(node).items():
             span = span_of(value)
@@ -91,8 +85,13 @@ class Trail:
                 break
         self._stops[found.node, found.input] = found
 
-    def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...]]:
-        """Return the stops, and the nodes that only zeros reached; hear no more."""
+    def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...]] | None:
+        """Return the stops, and the nodes that only zeros reached; hear no more.
+
+        None where the graph was too large to be followed.
+        """
+        if not self._handles:
+            return None
         while self._handles:
             self._handles.pop().remove()
         zeroed = sorted(

@@ -59,8 +59,8 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "apart", "aside", "changes_identity", "enters", "exits", "fills", "foreign", "name",
-        "number", "originals", "plain", "silent", "special", "switches", "writes",
+        "apart", "aside", "changes_identity", "enters", "exits", "fills", "foreign", "memo", "name",
+        "number", "originals", "picks", "plain", "silent", "special", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -73,6 +73,8 @@ class Function:
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = bool(row.leaves)
         self.enters = row.enters
+        self.picks = row.picks
+        self.memo = row.typed == "deepcopy"
         self.apart = row.own_counter  # on known memory, with a version counter of its own
         self.changes_identity = row.retypes
         self.fills = row.overwrites and not row.copies  # with what no tensor of the program's held
@@ -160,6 +162,11 @@ def _gradient_assigned(call: Call) -> None:
     call.flags |= NONE if len(call.tensors) == 1 else 0
 
 
+def _along(call: Call) -> None:
+    given = call.argument(1, "dim")
+    call.detail = str(given) if given else ""  # 0 is what it is without a word
+
+
 def _hooked(call: Call) -> None:
     hook = call.argument(1, "hook")
     call.detail = getattr(hook, "__qualname__", "")
@@ -182,6 +189,7 @@ _SPECIALS: dict[Notes, Special] = {
     "gradient read": _gradient_read,
     "gradient assigned": _gradient_assigned,
     "hook": _hooked,
+    "dimension": _along,
 }
 
 

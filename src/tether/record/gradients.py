@@ -142,6 +142,10 @@ class GradientLog:
         """Record the gradients that a step has used, now that it has finished."""
         self._add("step", site, optimizer, status)
 
+    def carried(self, site: int, optimizer: int, tensors: Iterable[TensorId]) -> None:
+        """Record which gradients of a step held what an earlier step had used."""
+        self._add("carried", site, optimizer, dict.fromkeys(tensors, "some"))
+
     def at_end(self) -> None:
         """Record the gradients as the recording ends."""
         alive = [leaf for serial, leaf in self.leaves() if self.safe(serial)]
@@ -169,7 +173,7 @@ class GradientLog:
 
     def _add(
         self,
-        moment: Literal["backward", "asked", "step", "end"],
+        moment: Literal["backward", "asked", "step", "carried", "end"],
         site: int,
         optimizer: int,
         status: dict[TensorId, GradientStatus],

@@ -28,7 +28,6 @@ MOST = 200_000  # nodes of one graph that are walked
 _hooks: Callable[[bool], Any] | None = getattr(
     torch._C._autograd, "_top_saved_tensors_default_hooks", None
 )
-_ACCUMULATES = "AccumulateGrad"
 _MODES = torch._C.DispatchKeySet(torch._C.DispatchKey.Python).add(
     torch._C.DispatchKey.PythonTLSSnapshot
 )
@@ -62,13 +61,17 @@ class GraphLog:
         nodes = _nodes_between(results, first, last)
         names = tuple(node.name() for node in nodes)
         edges = tuple(_edges(nodes, reads, results))
+        ends = tuple(_ends(nodes, results)) if len(results) > 1 else ()
         if saved_hooks():
-            return Kind(names, last - first, edges=edges, known=False)
+            return Kind(names, last - first, edges=edges, known=False, results=ends)
         operands = [*reads, *results]
         saved = {at for node in nodes for one in saved_by(node) for at in _same(one, operands)}
         held = {at for node in nodes for one in _on_ctx(node) for at in _same(one, operands)}
         rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
-        return Kind(names, last - first, tuple(sorted(saved)), tuple(sorted(held)), edges, rounds)
+        return Kind(
+            names, last - first, tuple(sorted(saved)), tuple(sorted(held)), edges, rounds,
+            results=ends,
+        )  # fmt: skip
 
     # -- one backward pass -----------------------------------------------------------------------
 
@@ -82,55 +85,54 @@ class GraphLog:
 
         The third value says whether that is all of them.
         """
-        leaves, numbers, whole = [], [], True
-        waiting = [loss.grad_fn for loss in losses if loss.requires_grad]
-        leaves += [self._tape.who.serial(one) for one in losses if _is_leaf_loss(one)]
-        seen: set[Any] = set(waiting)
-        while waiting:
-            node = waiting.pop()
-            if node is None:
-                continue
-            if len(seen) > MOST:
-                whole = False
-                break
-            if type(node).__name__ == _ACCUMULATES:
-                leaves.append(self._tape.who.serial(getattr(node, "variable")))  # noqa: B009 -- not in its type
-                continue
-            numbers.append(node._sequence_nr())
-            for target, _ in node.next_functions:
-                if target is not None and target not in seen:
-                    seen.add(target)
-                    waiting.append(target)
-        return leaves, numbers, whole
+        losses, numbers = list(losses), list[int]()
+        leaves = [self._tape.who.serial(one) for one in losses if _is_leaf_loss(one)]
+        for count, node in enumerate(nodes_behind(losses, MOST + 1)):
+            if count == MOST:
+                return leaves, numbers, False
+            if accumulates(node):
+                leaves.append(self._tape.who.serial(node.variable))
+            else:
+                numbers.append(node._sequence_nr())
+        return leaves, numbers, True
 
     def freed(self, losses: Iterable[torch.Tensor]) -> list[int]:
         """Return the numbers of the nodes behind some losses whose saved values are gone."""
         if saved_hooks():
             return []
-        numbers: list[int] = []
-        waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
-        seen: set[Any] = set(waiting)
-        while waiting and len(seen) < MOST:
-            node = waiting.pop()
-            if _is_freed(node):
-                numbers.append(node._sequence_nr())
-            for target, _ in node.next_functions:
-                if target is not None and target not in seen:
-                    seen.add(target)
-                    waiting.append(target)
-        return numbers
+        return [node._sequence_nr() for node in nodes_behind(losses, MOST) if _is_freed(node)]
 
     def walked(
-        self, event: int, thread: int, found: tuple[list[int], list[int], bool], freed: list[int]
-    ) -> None:
+        self, event: int, thread: int, found: tuple[list[int], list[int], bool], freed: list[int],
+        asked: Iterable[int] = (),
+    ) -> None:  # fmt: skip
         """Record a walk."""
         leaves, numbers, whole = found
         self.walks.append(
             Walk(
                 EventId(event), ThreadId(thread), tuple(TensorId(one) for one in leaves),
-                _stretches(numbers), _stretches(freed), whole,
+                _stretches(numbers), _stretches(freed), whole, tuple(map(TensorId, asked)),
             )
         )  # fmt: skip
+
+
+def nodes_behind(tensors: Iterable[torch.Tensor], most: int) -> Iterator[Any]:
+    """Yield the nodes of the graph that some tensors were computed by, at most so many."""
+    waiting = [one.grad_fn for one in tensors if one.grad_fn is not None]
+    seen: set[Any] = set(waiting)
+    while waiting and most:
+        most -= 1
+        node = waiting.pop()
+        yield node
+        for target, _ in node.next_functions:
+            if target is not None and target not in seen:
+                seen.add(target)
+                waiting.append(target)
+
+
+def accumulates(node: Any) -> bool:
+    """Whether a node adds up the gradient of a leaf."""
+    return type(node).__name__ == "AccumulateGrad"
 
 
 def saved_by(node: Any) -> list[torch.Tensor]:
@@ -185,6 +187,13 @@ def saved_hooks() -> bool:
     return _hooks is None or _hooks(False) is not None
 
 
+def _ends(nodes: Sequence[Any], results: Sequence[torch.Tensor]) -> Iterator[int]:
+    """Yield which of a call's nodes made each result, -1 for none of them."""
+    numbers = {node: n for n, node in enumerate(nodes)}
+    for one in results:
+        yield numbers.get(one.grad_fn, -1)
+
+
 def _edges(
     nodes: Sequence[Any], reads: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
 ) -> Iterator[tuple[int, int, int]]:
@@ -231,7 +240,7 @@ class _Makers:
                 self._made.setdefault(tensor.grad_fn, []).append(at)
 
     def operands(self, node: Any) -> list[int]:
-        if type(node).__name__ != _ACCUMULATES:
+        if not accumulates(node):
             return self._made.get(node, [])
         # The other way, from a leaf to its node, PyTorch makes a view: others would hear that.
         leaf = node.variable

@@ -14,7 +14,6 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-import inspect
 import itertools
 import sys
 import time
@@ -26,7 +25,14 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
-from tether.record.naming import attributes_of, is_user_class, modules_of, parts_of
+from tether.record.naming import (
+    attributes_of,
+    cells_of,
+    is_user_class,
+    locals_of,
+    modules_of,
+    parts_of,
+)
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
@@ -163,7 +169,7 @@ class _Search:
         self._who = tape.who
         self._wanted = wanted
         self._bytes = bytes_
-        self._seen: dict[int, _Item] = {}
+        self._seen: dict[int, list[_Item]] = {}  # the ways by which an object was met
         self._again: dict[int, list[_Item]] = {}  # objects that are in two places themselves
 
     def run(self, roots: Iterable[_Item]) -> Iterator[tuple[int, _Item]]:
@@ -185,12 +191,16 @@ class _Search:
                 if self._shows(value):
                     yield UNKNOWN, item
             elif not issubclass(kind, _PLAIN) and item.depth <= _DEPTH:
-                if id(value) not in self._seen:
-                    self._seen[id(value)] = item
-                    queue.extend(_inside(item))
-                elif _counts_again(item, self._seen[id(value)]):
-                    self._again.setdefault(id(value), []).append(item)
+                queue.extend(self._met(item))
         yield from self._repeated()
+
+    def _met(self, item: _Item) -> Iterable[_Item]:
+        """Return what is inside an object that is met for the first time."""
+        met = self._seen.setdefault(id(item.value), [])
+        if any(_counts_again(item, one) for one in met):
+            self._again.setdefault(id(item.value), []).append(item)
+        met.append(item)
+        return _inside(item) if len(met) == 1 else ()
 
     def _shows(self, array: Any) -> bool:
         address = int(np.ndarray.__array_interface__.__get__(array)["data"][0])
@@ -199,7 +209,7 @@ class _Search:
     def _repeated(self) -> Iterator[tuple[int, _Item]]:
         """Yield the places inside objects that are themselves in two places, by the other name."""
         for number, items in self._again.items():
-            first = self._seen[number]
+            first = self._seen[number][0]
             inside = [one for one in _tensors_inside(first.value) if self._is_wanted(one[1])]
             for item in items[:3]:
                 for name, tensor in inside[:4]:
@@ -213,11 +223,13 @@ class _Search:
 def _counts_again(item: _Item, first: _Item) -> bool:
     """Whether an object met a second time is a place of its own.
 
-    A module in two places of one container, a dictionary or list under two names: not an object
-    that others refer to, as all programs are built.
+    A module in two places of one container, or two variables of one function, a dictionary or list
+    under two names: not an object that others refer to, as all programs are built.
     """
     kind = type(item.value)
     if issubclass(kind, torch.nn.Module):
+        if item.kind == first.kind == "variable":
+            return item.root == first.root
         return item.path.rpartition(".")[0] == first.path.rpartition(".")[0] != "" or (
             item.kind == first.kind == "slot"
         )
@@ -299,7 +311,7 @@ def _of_set(path: str, value: Any) -> _Places:
 def _of_class(path: str, value: type) -> _Places:
     if is_user_class(type(value)) or is_user_class(value):
         for name, part in list(vars(value).items()):
-            if not name.startswith("__"):
+            if name == "__init__" or not name.startswith("__"):
                 yield f"{path}.{name}", part, "default"
 
 
@@ -325,11 +337,8 @@ def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, An
         wrapped = value.__dict__.get("__wrapped__")
         if wrapped is not None:
             yield path, wrapped, "attribute"
-    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents, "closure"
-        except ValueError:  # not filled yet
-            continue
+    for name, part in cells_of(value):
+        yield name, part, "closure"
     for number, part in enumerate(value.__defaults__ or ()):
         names = value.__code__.co_varnames[: value.__code__.co_argcount]
         yield names[number - len(value.__defaults__ or ())], part, "default"
@@ -340,7 +349,7 @@ def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, An
 def _of_generator(path: str, value: types.GeneratorType[Any, Any, Any]) -> Iterator[Any]:
     frame = value.gi_frame
     if frame is not None and is_user_file(frame.f_code.co_filename):
-        for name, part in _locals(frame):
+        for name, part in locals_of(frame):
             yield f"{path}.{name}", part, "variable"
 
 
@@ -366,18 +375,10 @@ def _variables(tape: Tape, frame: types.FrameType | None) -> Iterator[_Item]:
             known = tape.places.of_code(frame.f_code)
             site = tape.places.add(known, frame.f_lasti).number
             root = _Root(frame.f_code.co_qualname, site, depth)
-            for name, value in _locals(frame):
+            for name, value in locals_of(frame):
                 yield _Item(name, value, "variable", root, 0, name)
             depth += 1
         frame = frame.f_back
-
-
-def _locals(frame: types.FrameType) -> list[tuple[str, Any]]:
-    variables = frame.f_locals
-    found = [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
-        variables.clear()  # this copy would keep the function's tensors alive
-    return found
 
 
 _WAYS: tuple[tuple[Any, Callable[[str, Any], _Places]], ...] = (

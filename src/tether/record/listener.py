@@ -30,6 +30,7 @@ from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.open_steps import leave_stale_steps
 from tether.record.plain import items_of
+from tether.record.sameness import SameLog
 from tether.record.tape import Tape, grad_mode
 from tether.record.user_overrides import original
 
@@ -98,6 +99,7 @@ class Ear(Protocol):
     graph: GraphLog
     altered: AlteredLog
     holders: HolderLog
+    same: SameLog
 
 
 class Listener(TorchFunctionMode):
@@ -120,6 +122,7 @@ class Listener(TorchFunctionMode):
         self._categories = self.who.categories
         self._refs = self.who.tensors
         self._holders = recorder.holders
+        self._same = recorder.same
 
     def __torch_function__(
         self,
@@ -207,6 +210,8 @@ class Listener(TorchFunctionMode):
                     continue
                 elif category == WORD:
                     words += (argument,)
+                elif category == MAPPING and what.memo:
+                    continue  # of what was copied before: it reads none of them
                 elif self._look(argument, tensors, reads, rows):
                     plain = False
             if self.arrays.watched:
@@ -270,6 +275,9 @@ class Listener(TorchFunctionMode):
                         log.count = index + 1
                         if index >= log.full:
                             log.attend()
+                        if what.picks and seen[1] != reads[0][1]:
+                            with _without_subclasses():
+                                self._same.picked(what.name, arguments, result, index)
                         if written is not None and (site == inner or not what.fills):
                             least = 2 if site == inner else 1
                             self._holders.wrote((written,), index, site, least=least)
@@ -376,7 +384,9 @@ class Listener(TorchFunctionMode):
             self._holders.wrote(written, index, site, least=least)
 
     def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
-        """Follow memory that leaves for an array, or comes in from one."""
+        """Follow memory that leaves for an array, or comes in from one; look at choices."""
+        if what.picks:
+            self._same.picked(what.name, call.args, call.result, index)
         if what.exits:
             self.arrays.exported(what.name, index, call.tensors, call.result)
         elif what.enters and call.args:
@@ -401,7 +411,9 @@ class Listener(TorchFunctionMode):
             moved = version >= 0 and tensor._version != version
             if moved or (number == 0 and what.writes):
                 writes.append(who.refresh(tensor))
-        return (*writes, *(who.refresh(one) for one in call.unversioned))
+        received = self.tape.take_received()
+        call.unversioned += [one for one in call.tensors if id(one) in received]
+        return tuple(dict.fromkeys([*writes, *(who.refresh(one) for one in call.unversioned)]))
 
     def _set_apart(self, result: Any) -> None:
         ref = self.who.find(result) if isinstance(result, torch.Tensor) else None

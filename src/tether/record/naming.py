@@ -8,6 +8,7 @@ property is run and no user code called: attributes are read from the instances'
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
 import itertools
 import sys
@@ -36,7 +37,9 @@ _LEAVES = (
     str, bytes, bytearray, int, float, complex, bool, type(None), type, types.FunctionType,
     types.BuiltinFunctionType, types.MethodType, types.CodeType, types.FrameType, range, slice,
     torch.dtype, torch.device, torch.Size, torch.Generator, torch.optim.Optimizer,
+    functools.partial, BaseException,
 )  # fmt: skip
+_KEEPERS = (types.FunctionType, types.MethodType, functools.partial, BaseException)
 _CONTAINERS = (dict, list, tuple, collections.deque)
 
 
@@ -74,8 +77,11 @@ class Naming:
         if self._spent < SHARE * (time.perf_counter() - self._began) + 0.3:
             self.search(variables_of_frames(frame))
 
-    def search(self, roots: Iterable[tuple[str, Any]]) -> None:
-        """Name every known tensor that can be reached from the variables in `roots`."""
+    def search(self, roots: Iterable[tuple[str, Any]], *, deep: bool = False) -> None:
+        """Name every known tensor that can be reached from the variables in `roots`.
+
+        A `deep` search looks last into what functions and exceptions hold.
+        """
         began = time.perf_counter()
         seen: dict[int, int] = {}
         queue = collections.deque(Reached(name, value, 0, True, True, "") for name, value in roots)
@@ -87,16 +93,21 @@ class Naming:
             kind = type(place.value)  # `isinstance` would ask the object itself for its class
             if issubclass(kind, torch.Tensor):
                 self._found(place)
+            elif deep and issubclass(kind, _KEEPERS):
+                later.extend(_kept_inside(place, seen))
             elif not issubclass(kind, _LEAVES) and place.depth <= DEPTH:
-                times = seen[id(place.value)] = seen.get(id(place.value), 0) + 1
-                module = issubclass(kind, torch.nn.Module)
-                if times > (_PATHS if module else 1):
-                    continue
-                inside = self._inside(place, kind, again=times > 1)
+                inside = self._inside_again(place, kind, seen)
                 queue.extend(itertools.islice(inside, AT_ONCE))
                 # A replay buffer of a million numbers must not hide the model behind it.
                 (later if issubclass(kind, _CONTAINERS) else queue).extend(inside)
         self._spent += time.perf_counter() - began
+
+    def _inside_again(self, place: Reached, kind: type, seen: dict[int, int]) -> Iterator[Reached]:
+        """Return the things inside one; nothing where it was come to often enough."""
+        times = seen[id(place.value)] = seen.get(id(place.value), 0) + 1
+        if times > (_PATHS if issubclass(kind, torch.nn.Module) else 1):
+            return iter(())
+        return self._inside(place, kind, again=times > 1)
 
     def _inside(self, place: Reached, kind: type, *, again: bool) -> Iterator[Reached]:
         """Yield the things inside one; the parameters and buffers of a module are named at once.
@@ -144,6 +155,14 @@ class Naming:
         )  # fmt: skip
 
 
+def _kept_inside(place: Reached, seen: dict[int, int]) -> Iterator[Reached]:
+    """Yield what a function or an exception holds, the first time that it is come to."""
+    if seen.setdefault(id(place.value), 0) == 0:
+        seen[id(place.value)] = 1
+        for path, part in kept_by(place.path, place.value):
+            yield Reached(path, part, place.depth + 1, place.users, False, place.owner)
+
+
 def variables_of(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Return the variables of a module, those that tell of the program before the rest."""
     for name, value in list(namespace.items()):
@@ -160,11 +179,47 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
         frame = frame.f_back
     found: list[tuple[str, Any]] = []
     for one in reversed(frames):
-        variables = one.f_locals
-        found += [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
-        if one.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
-            variables.clear()  # this copy would keep the function's tensors alive
+        found += locals_of(one)
     return of_the_user(found)
+
+
+def locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
+    """Return the variables of a frame."""
+    variables = frame.f_locals
+    found = [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
+        variables.clear()  # this copy would keep the function's tensors alive
+    return found
+
+
+def kept_by(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Return what a function or an exception holds, beside its attributes."""
+    kind = type(value)
+    if issubclass(kind, types.FunctionType):
+        yield from ((f"{path}.__closure__.{name}", part) for name, part in cells_of(value))
+    elif issubclass(kind, types.MethodType):
+        yield f"{path}.__self__", value.__self__
+        yield path, value.__func__
+    elif issubclass(kind, functools.partial):
+        yield f"{path}.args", value.args
+        yield f"{path}.keywords", value.keywords
+    else:
+        yield from ((f"{path}.{name}", part) for name, part in attributes_of(value))
+        trace = BaseException.__dict__["__traceback__"].__get__(value)
+        while trace is not None:
+            if is_user_file(trace.tb_frame.f_code.co_filename):
+                for name, part in locals_of(trace.tb_frame):
+                    yield f"{path}.__traceback__.{name}", part
+            trace = trace.tb_next
+
+
+def cells_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Return the variables around a function that it uses."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
 
 
 def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -228,13 +283,6 @@ def _slots_of(value: Any) -> Iterator[tuple[str, Any]]:
                     yield name, member.__get__(value, kind)
                 except AttributeError:
                     continue
-
-
-def _is_of_users(kind: type, around: bool) -> bool:
-    """Whether a class is the user's; of PyTorch's and Python's, what holds the object counts."""
-    if str(kind.__module__).startswith(("torch.", "builtins", "collections")):
-        return around
-    return is_user_class(kind)
 
 
 def is_user_class(kind: type) -> bool:

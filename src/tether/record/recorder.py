@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +14,7 @@ from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
+from tether.record.carried import CarriedLog
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
@@ -20,6 +22,7 @@ from tether.record.holders import HolderLog
 from tether.record.listener import Functions
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
+from tether.record.sameness import SameLog
 from tether.record.tape import Tape
 from tether.store.columns import (
     HEAD,
@@ -56,8 +59,10 @@ class Recorder:
     def __init__(self, limit: int | None = None, *, memory: bool = False) -> None:
         self.tape = Tape(limit)
         self.functions = Functions(self.tape)
-        self.arrays = ArrayWatch(self.tape)
+        self.same = SameLog(self.tape)
+        self.arrays = ArrayWatch(self.tape, self.same)
         self.gradients = GradientLog(self.tape)
+        self.carried = CarriedLog(self.gradients)
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
         self.holders = HolderLog(self.tape)
@@ -110,7 +115,7 @@ class Recorder:
     def ends(self, variables: Iterable[tuple[str, Any]]) -> None:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
-        self.naming.search(variables)
+        self.naming.search(variables, deep=True)
         self.gradients.at_end()
         self.movement.at_end(self.gradients.leaves())
 
@@ -137,6 +142,8 @@ class Recorder:
             "movements": list(self.movement.facts),
             "followed": list(self.followed),
             "bridges": list(tape.bridges),
+            "same": list(self.same.facts),
+            "taken": list(self.same.taken.facts()),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),
             "raised": list(tape.raised),
@@ -150,6 +157,9 @@ class Recorder:
         log, who = self.tape.log, self.tape.who
         who.bury()
         trace = Trace(torch=torch.__version__, python=sys.version.split()[0])
+        name = multiprocessing.current_process().name
+        process = self.tape.process
+        trace.process = process if name == "MainProcess" else process._replace(name=name)
         trace.dropped = log.dropped
         trace.kept = [EventId(number) for number in log.kept]
         for name, facts in self.tables().items():

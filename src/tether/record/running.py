@@ -12,6 +12,7 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import io
+import multiprocessing
 import os
 import pkgutil
 import runpy
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tether.facts import Trace
+from tether.record.children import heard
 from tether.record.ending import Terminated, ended_with, strip
 from tether.record.session import Session
 
@@ -147,6 +149,8 @@ class _Run:
         trace = self.session.stop(self.main.__dict__)
         trace.program = self.program.command
         trace.folder = self.folder
+        if self.session.children is not None:
+            heard(trace, self.session.children, self.session.recorder.tape.started)
         if error is not None:
             ended_with(trace, self.session.recorder.tape, error)
         interrupted = trace.outcome == "interrupted"
@@ -190,6 +194,8 @@ def run(
     try:
         exec(code, one.main.__dict__)  # noqa: S102 -- this is what running a program means
         _wait_for_threads()
+        if session.children is not None:
+            _wait_for_children()
     except SystemExit as stop:
         exit_code = _exit_code(stop)
     except BaseException as raised:  # noqa: BLE001 -- whatever ends the program is reported
@@ -321,6 +327,13 @@ def _wait_for_threads() -> None:
             sys.excepthook(*sys.exc_info())
     for thread in _others():
         thread.join()
+
+
+def _wait_for_children() -> None:
+    """Wait for the processes that Python itself would wait for when it exits."""
+    for process in multiprocessing.active_children():
+        if not process.daemon:
+            process.join()
 
 
 def _others() -> list[threading.Thread]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from tether.record.listener import Listener
 from tether.record.naming import variables_of
 from tether.record.patches import Patches
 from tether.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from tether.record.children import Children
 
 TRIED = (2, 15)
 """The newest PyTorch that `make versions` was passed with."""
@@ -31,7 +34,8 @@ class Session:
     `limit` keeps the last so many events. `steps` records from the end of optimizer step ``first``
     to the end of step ``last - 1``, counted from 0 over all optimizers, as a slice counts; outside
     nothing is on the mode stack and nothing replaced. `eager` makes compiled functions run eagerly.
-    `memory` also meets the gradients and the optimizers' state, which no call returns.
+    `memory` also meets the gradients and the optimizers' state, which no call returns. `children`
+    says how processes that the program starts are recorded; None: they are not.
     """
 
     def __init__(
@@ -41,9 +45,11 @@ class Session:
         steps: tuple[int, int | None] | None = None,
         eager: bool = False,
         memory: bool = False,
+        children: Children | None = None,
     ) -> None:
         self.recorder = Recorder(limit, memory=memory)
-        self._patches = Patches(self.recorder, self._listener, eager=eager)
+        self.children = children
+        self._patches = Patches(self.recorder, self._listener, children, eager=eager)
         self._first, self._last = steps if steps is not None else (0, None)
         self._steps = 0
         self._threads = threading.local()
@@ -137,15 +143,22 @@ class Session:
         _forked.discard(self)
 
     def in_child(self) -> None:
-        """Fall silent in a forked process: its parent makes the report."""
-        self.recorder.tape.active = False
+        """Fall silent in a forked process; where children are recorded it goes on by itself."""
+        if self.children is None or self.children.which != "all":
+            self.recorder.tape.active = False
+            return
+        from tether.record.children import forked
+
+        self._lock = threading.Lock()  # another thread may have held it
+        self._patches.in_child()
+        forked(self)
 
 
 _forked: set[Session] = set()
 
 
 def _after_fork_in_child() -> None:
-    for session in _forked:
+    for session in list(_forked):
         session.in_child()
 
 

@@ -129,19 +129,22 @@ class Places:
                 if position[2] is not None:
                     known.numbers[position] = number
                 if known.user and frame is not None:
-                    self.callers[number] = tuple(self._above(frame.f_back))
+                    self.callers[number] = tuple(self._above(frame))
             place = known.places[offset] = Place(number, known.code, offset)
         return place
 
     def _above(self, frame: types.FrameType | None) -> Iterator[int]:
-        """Yield the user's places on the stack, the nearest first."""
+        """Yield the user's places above a frame, the nearest first, up to the program's own file.
+
+        What lies below that started the program: tether's command is such a file as well.
+        """
         found = 0
-        while frame is not None and found < MOST_CALLERS:
-            known = self.of_code(frame.f_code)
-            if known.user:
+        while frame is not None and found < MOST_CALLERS and not _is_program(frame):
+            frame = frame.f_back
+            known = self.of_code(frame.f_code) if frame is not None else None
+            if frame is not None and known is not None and known.user:
                 found += 1
                 yield (known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti)).number
-            frame = frame.f_back
 
     def add_definition(self, code: types.CodeType) -> int:
         """Learn the first line of a function, where its decorators stand."""
@@ -192,6 +195,11 @@ class Places:
                 continue
             sites.append(site_at(*place))
         return sites
+
+
+def _is_program(frame: types.FrameType) -> bool:
+    """Whether a frame is that of the program's own file, or of a notebook's cell."""
+    return frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__"
 
 
 def _line_of(code: types.CodeType, offset: int) -> int:

@@ -26,6 +26,7 @@ from tether.facts import (
     Moment,
     OptimizerFact,
     OptimizerId,
+    Process,
     Raised,
     Rate,
     Schedule,
@@ -55,6 +56,12 @@ def grad_mode() -> int:
     return GRAD_INFERENCE if _inference_enabled() else GRAD_OFF
 
 
+def _rank() -> tuple[int, int]:
+    """Return rank and number of ranks, as a launcher tells a process that it starts."""
+    rank, ranks = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return (int(rank), int(ranks)) if rank.isdecimal() and ranks.isdecimal() else (UNKNOWN, 0)
+
+
 def text_of(error: BaseException) -> str:
     """Return what an exception says, however unwilling its class is to."""
     try:
@@ -78,7 +85,9 @@ class Tape:
         self.gaps: dict[tuple[GapCode, str, int], int] = {}
         self.bridges: list[Bridge] = []
         self.forks = "forked"  # what a child process is called that is about to be forked
-        self.bridges_cut = 0  # how many of them were forgotten
+        self.started: dict[int, tuple[GapCode, str, int]] = {}  # process id -> the gap noted for it
+        self.process = Process(os.getpid(), *_rank())
+        self.received: dict[int, Any] = {}  # by id, within a call that a mode hears
         self.optimizers: list[OptimizerFact] = []
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
@@ -95,9 +104,7 @@ class Tape:
         """Let go of what hung on events that have just been forgotten."""
         since = self.log.dropped
         self.exports = {one: at for one, at in self.exports.items() if at >= since}
-        kept = [one for one in self.bridges if one.exit >= since]
-        self.bridges_cut += len(self.bridges) - len(kept)
-        self.bridges = kept
+        self.bridges = [one for one in self.bridges if one.exit >= since]
 
     def add(
         self,
@@ -126,6 +133,13 @@ class Tape:
         """Note the learning rate of a parameter group, which a step is about to use."""
         self.last_rates[optimizer, group] = rate
         self.rates.append(Rate(Moment(self.now()), OptimizerId(optimizer), group, rate))
+
+    def take_received(self) -> dict[int, Any]:
+        """Return by their ids the tensors that other processes filled since this was last asked."""
+        found = self.received
+        if found:
+            self.received = {}
+        return found
 
     # -- what went wrong -------------------------------------------------------------------------
 

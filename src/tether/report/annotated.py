@@ -18,10 +18,12 @@ from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import Event, Operand, Site
+from tether.finding import SEVERITIES, Severity
 from tether.operations.table import operation, shown
 from tether.report.compose import Findings
 from tether.report.copies import Copy, nbytes
 from tether.report.filters import Selection, shown_path
+from tether.report.grouping import ends
 from tether.source import syntax
 from tether.source.syntax import source_of
 
@@ -35,6 +37,11 @@ _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 Kind = Literal["owns", "shares", "cut", "written", "needed", "needless"]
 KINDS: tuple[Kind, ...] = ("needless", "needed", "cut", "written", "owns", "shares")
+
+_MARK_OF: dict[str, Kind] = {
+    "cut": "cut", "shared": "shares", "written": "written", "needless-copy": "needless",
+}  # fmt: skip
+"""The mark that a place of a finding is about, by its role or by the finding's slug."""
 
 Key = tuple[str, int]  # file, line
 
@@ -72,8 +79,14 @@ class LineMarks:
     steps: list[ChainPlace] = field(default_factory=list)
     more: int = 0  # steps left out
     groups: tuple[int, ...] = ()
-    meant: list[tuple[int, int]] = field(default_factory=list)  # expressions of verdicts
-    findings: list[int] = field(default_factory=list)  # their numbers, from 1
+    meant: list[tuple[int, int, Severity]] = field(default_factory=list)  # what a finding means
+    findings: list[int] = field(default_factory=list)  # numbers, from 1, whose ends are here
+    told: dict[Kind, Severity] = field(default_factory=dict)  # marks that a finding speaks of
+
+    @property
+    def severity(self) -> Severity | None:
+        """The gravest of the findings that have an end on the line."""
+        return min((one[2] for one in self.meant), key=SEVERITIES.index, default=None)
 
 
 @dataclass
@@ -205,13 +218,17 @@ class _Annotation:
 
     def _findings(self) -> None:
         for number, finding in enumerate(self.about.findings, start=1):
-            for site in (finding.site, *(one.site for one in finding.evidence)):
+            for one in ends(finding)[0]:
+                site = one.site
                 line = self.lines[site.file, site.line]
                 if number not in line.findings:
                     line.findings.append(number)
-                if site.column > 0:
-                    last = site.end_column if site.end_line == site.line else 1 << 30
-                    line.meant.append((site.column - 1, last - 1))
+                first = max(0, site.column - 1)
+                last = site.end_column if site.end_line == site.line else 1 << 30
+                line.meant.append((first, max(first, last - 1), finding.severity))
+                kind = _MARK_OF.get(one.role) or _MARK_OF.get(finding.slug)
+                if kind:
+                    line.told.setdefault(kind, finding.severity)
 
     def _chains(self) -> None:
         sites = self.trace.sites

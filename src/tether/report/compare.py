@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import UNKNOWN, Event, Site
 from tether.finding import Finding
@@ -257,5 +256,5 @@ def _totals(about: Findings) -> Totals:
         trace.ended,
         sum(row.count for row in about.copies),
         sum(row.bytes for row in about.copies),
-        Memory(History(trace)).peak,
+        Memory.of(about.history).peak,
     )

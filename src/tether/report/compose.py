@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 
 from tether.analysis.history import History
 from tether.analysis.speaking import bytes_text
+from tether.analysis.wording import named
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
 from tether.operations.table import shown
@@ -27,18 +28,20 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.filters import Selection, shown_line, shown_path
+from tether.report.filters import Selection, link_to, shown_line, shown_path
 from tether.report.gaps import gap_rows
 from tether.report.gradients import Gradient
-from tether.report.ties import TieRow, block, rows
+from tether.report.grouping import Alike, ends, folded, grouped, runs
+from tether.report.ties import MANY_TIES, TieRow, block, rows
 from tether.source.edits import apply
 from tether.source.syntax import source_of
 
 MANY_PARAMETERS = 24  # above this the gradient table has a row for each module
 MANY_ROWS = 40
-MANY_FINDINGS = 20
+MANY_FINDINGS = 20  # causes that are told in full
 MANY_NAMES = 4  # of one finding's other names
 MANY_GAPS = 12
+ALL = "--show-all lists them"
 
 _ROLES = {
     "cut": "cut here",
@@ -65,15 +68,26 @@ class Findings:
     sources: Mapping[str, str] = field(default_factory=dict)  # texts that the trace does not hold
     selection: Selection | None = None  # whose lines are shown; None: the user's
     defects: Sequence[Finding] = ()  # findings that running the program again refuted
+    tied: Sequence[TieRow] | None = None  # the ties, where several processes were put together
+    processes: tuple[str, ...] = ()  # what these are called: "rank 0"
+    show_all: bool = False  # the text names everything, however much it is
+    index: History | None = None  # a trace indexed before; of use if it is this one
+
+    def most(self, many: int) -> int | None:
+        """Return how many of something the text shows; None: all."""
+        return None if self.show_all else many
 
     @cached_property
     def history(self) -> History:
         """The trace, indexed: once for all parts of a report."""
-        return History(self.trace)
+        fits = self.index is not None and self.index.trace is self.trace
+        return self.index if fits and self.index is not None else History(self.trace)
 
     @cached_property
     def ties(self) -> list[TieRow]:
         """The ties that acted, what a person looks for first."""
+        if self.tied is not None:
+            return list(self.tied)
         selection = self.selection or Selection(self.trace.folder)
         return rows(self.history, selection, self.findings)
 
@@ -96,21 +110,20 @@ def distinct(findings: Sequence[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings gravest first, and within one severity by place."""
-    return sorted(
-        findings,
-        key=lambda one: (SEVERITIES.index(one.severity), one.site.file, one.site.line, one.slug),
-    )
-
-
 def build(about: Findings) -> Document:
     """Return the whole report."""
     name = " ".join(about.trace.program) or "recording"
+    process = about.trace.process
+    if process.rank >= 0 and not about.processes:
+        name += f" ({process.label} of {process.ranks})"
     document = Document(f"tether: {name}", [Heading(f"tether: {name}", 1)])
-    for part in (_summary, _verdicts, _ties, _gradients, _copies, _gaps):
-        document.blocks += part(about)
+    document.blocks += [*summary(about), *_verdicts(about), *details(about)]
     return document
+
+
+def details(about: Findings) -> list[Block]:
+    """Return what the report says beside its findings."""
+    return [block for part in (_ties, _gradients, _copies, _gaps) for block in part(about)]
 
 
 # --------------------------------------------------------------------------------------- summary
@@ -124,7 +137,21 @@ _ENDED = {
 }
 
 
-def _summary(about: Findings) -> list[Block]:
+def summary(about: Findings) -> list[Block]:
+    """Say how many findings of each severity there are, and in how many calls."""
+    trace = about.trace
+    blocks: list[Block] = [Paragraph(tuple(_in_a_line(about)))]
+    if trace.dropped:
+        text = f"Only the last {counted(len(trace.events), 'call')} were kept (--limit)."
+        blocks.append(Paragraph((Phrase(text, "dim"),)))
+    fatal = [one for one in trace.raised if one.fatal]
+    for one in fatal[-1:]:
+        text = " ".join(one.message.split())
+        blocks.append(Paragraph((Phrase("raised  ", "bad"), Phrase(f"{one.type}: {text[:400]}"))))
+    return blocks
+
+
+def _in_a_line(about: Findings) -> list[Phrase]:
     trace = about.trace
     counts = Counter(one.severity for one in about.findings)
     phrases: list[Phrase] = []
@@ -138,22 +165,15 @@ def _summary(about: Findings) -> list[Block]:
     if not trace.ended:
         phrases = [Phrase("no PyTorch call was recorded", "warning")]
     else:
-        phrases.append(Phrase(f" in {counted(trace.ended, 'call')} recorded", "dim"))
+        where = f" in {named(about.processes)}" if about.processes else ""
+        phrases.append(Phrase(f" in {counted(trace.ended, 'call')} recorded{where}", "dim"))
     phrases.append(Phrase(_ENDED[trace.outcome], "dim"))
     children = sum(gap.times for gap in trace.gaps if gap.code == "child")
     if children:
         text = f"; {counted(children, 'child process', 'child processes')} ran and "
         text += "was not recorded" if children == 1 else "were not recorded"
         phrases.append(Phrase(text, "warning"))
-    blocks: list[Block] = [Paragraph(tuple(phrases))]
-    if trace.dropped:
-        text = f"Only the last {counted(len(trace.events), 'call')} were kept (--limit)."
-        blocks.append(Paragraph((Phrase(text, "dim"),)))
-    fatal = [one for one in trace.raised if one.fatal]
-    for one in fatal[-1:]:
-        text = " ".join(one.message.split())
-        blocks.append(Paragraph((Phrase("raised  ", "bad"), Phrase(f"{one.type}: {text[:400]}"))))
-    return blocks
+    return phrases
 
 
 # -------------------------------------------------------------------------------------- verdicts
@@ -161,33 +181,48 @@ def _summary(about: Findings) -> list[Block]:
 
 def _verdicts(about: Findings) -> list[Block]:
     numbered = list(enumerate(about.findings, start=1))
-    own = [(number, one) for number, one in numbered if not one.library]
-    blocks: list[Block] = [finding_block(number, one, about) for number, one in own[:MANY_FINDINGS]]
-    left = [one for _, one in own[MANY_FINDINGS:]]
+    own = [(number, one) for number, one in numbered if about.show_all or not one.library]
+    groups = [Alike((number,)) for number, _ in own] if about.show_all else grouped(own)
+    shown = groups[: about.most(MANY_FINDINGS)]
+    blocks: list[Block] = [group_block(one, about) for one in shown]
+    left = [about.findings[n - 1] for one in groups[len(shown) :] for n in one.numbers]
     if left:
-        kinds = Counter(one.slug for one in left)
-        kinds_text = ", ".join(f"{count} {slug}" for slug, count in kinds.most_common())
-        text = f"... and {counted(len(left), 'more finding')} ({kinds_text}); --json has all"
-        blocks.append(Paragraph((Phrase(text, "dim"),)))
-    libraries = [one for one in about.findings if one.library]
-    if libraries:
+        blocks.append(_left_out(f"... and {counted(len(left), 'more finding')}", left))
+    if len(own) < len(numbered):
+        libraries = [one for one in about.findings if one.library]
         packages = ", ".join(dict.fromkeys(one.library for one in libraries))
-        kinds = Counter(one.slug for one in libraries)
-        kinds_text = ", ".join(f"{count} {slug}" for slug, count in kinds.most_common())
-        text = f"{counted(len(libraries), 'note')} on the code of {packages} ({kinds_text});"
-        blocks.append(Paragraph((Phrase(f"{text} --json has all", "dim"),)))
+        text = f"{counted(len(libraries), 'note')} on the code of {packages}"
+        blocks.append(_left_out(text, libraries))
     return blocks
 
 
-def finding_block(number: int, finding: Finding, about: Findings) -> FindingBlock:
-    """Return a verdict: its own site and the first evidence elsewhere as the two ends."""
-    own = [one for one in finding.evidence if one.site[:5] == finding.site[:5]]
-    others = [one for one in finding.evidence if one.site[:5] != finding.site[:5]]
-    at = own[0] if own else Evidence("", finding.site, "")
-    tried = [one for one in own[1:] if one.role == "proof"]
+def _left_out(text: str, findings: Sequence[Finding]) -> Paragraph:
+    kinds = Counter(one.slug for one in findings).most_common()
+    kinds_text = ", ".join(f"{count} {slug}" for slug, count in kinds)
+    return Paragraph((Phrase(f"{text} ({kinds_text}); {ALL}", "dim"),))
 
-    def placed(*ends: Evidence) -> tuple[Excerpt, ...]:
-        return tuple(excerpt(one.site, _role(one.role, one.text), about) for one in ends)
+
+def group_block(group: Alike, about: Findings) -> FindingBlock:
+    """Return the first finding of a cause, with the others that have the same."""
+    first, *others = group.numbers
+    block = finding_block(first, about.findings[first - 1], about)
+    if not others:
+        return block
+    alike = [about.findings[number - 1] for number in others]
+    lines = runs(one.site.line for one in alike)
+    site = about.findings[first - 1].site
+    where = shown_path(site.file, about.trace.folder)
+    inside = f" in {site.function}" if site.function not in ("", "<module>") else ""
+    text = f"{counted(len(others), 'more finding')} like this one{inside}, {where} lines {lines}"
+    return replace(block, alike=f"{text} (#{others[0]} to #{others[-1]})")
+
+
+def finding_block(number: int, finding: Finding, about: Findings) -> FindingBlock:
+    """Return a verdict: its own site and the places that tell its story as the ends."""
+    story, rest = ends(finding)
+
+    def placed(places: Sequence[Evidence]) -> tuple[Excerpt, ...]:
+        return tuple(excerpt(one.site, _role(one.role, one.text), about) for one in places)
 
     fix = finding.fix
     return FindingBlock(
@@ -197,8 +232,8 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
         subject=finding.subject,
         also=finding.also,
         message=finding.message,
-        ends=placed(at._replace(site=finding.site), *others[:1]),
-        evidence=placed(*others[1:], *tried),
+        ends=placed(story),
+        evidence=placed(rest),
         fix=fix.text if fix else "",
         edits=tuple(_edited(fix.edits, about)) if fix else (),
         assumes=finding.assumes,
@@ -213,10 +248,12 @@ def _facts(finding: Finding) -> Iterator[str]:
         yield bytes_text(finding.bytes)
     if finding.proven:
         yield "proven"
+    if finding.ranks:
+        yield f"in {named(finding.ranks)}"
 
 
 def _ties(about: Findings) -> list[Block]:
-    return block(about.ties, about.trace.folder)
+    return block(about.ties, about.trace.folder, about.most(MANY_TIES))
 
 
 def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:
@@ -272,7 +309,9 @@ def excerpt(site: Site, role: str, about: Findings) -> Excerpt:
         start = min(site.column - 1, len(line))
         last = site.end_column - 1 if site.end_line == site.line else len(line.rstrip())
         end = min(max(last, start), len(line))
-    return Excerpt(place(site, about.trace.folder), role, site.line, line, start, end)
+    return Excerpt(
+        place(site, about.trace.folder), role, site.line, line, start, end, link_to(site)
+    )
 
 
 def place(site: Site, folder: str) -> str:
@@ -298,7 +337,7 @@ def _gradients(about: Findings) -> list[Block]:
     if counts["reached"] == len(rows) > MANY_PARAMETERS:
         return blocks
     table = (
-        _by_module(rows)
+        _by_module(rows, about)
         if len(rows) > MANY_PARAMETERS
         else _by_parameter(rows, bool(about.trace.optimizers))
     )
@@ -314,13 +353,15 @@ _STATUS: dict[str, tuple[str, Kind]] = {
 
 def _gradient_of(row: Gradient, optimized: bool) -> Phrase:
     text, kind = _STATUS[row.status]
+    if row.ranks:
+        return Phrase(row.ranks, kind)
     if optimized and row.status == "reached" and row.changed is False:
         return Phrase("reached, unchanged", "warning")
     return Phrase(text, kind)
 
 
 def _by_parameter(rows: Sequence[Gradient], optimized: bool) -> Table:
-    columns = (Column("parameter", give=True), Column("gradient"), Column("why"))
+    columns = (Column("parameter", whole=True), Column("gradient"), Column("why"))
     return Table(
         columns,
         tuple(
@@ -330,41 +371,42 @@ def _by_parameter(rows: Sequence[Gradient], optimized: bool) -> Table:
     )
 
 
-def _by_module(rows: Sequence[Gradient]) -> Table:
-    """Fold the parameters of a module into a row; modules without a missing gradient come last."""
+def _by_module(rows: Sequence[Gradient], about: Findings) -> Table:
+    """Fold the parameters of a module into a row, and modules that differ in one number."""
     modules: dict[str, list[Gradient]] = {}
     for row in rows:
-        modules.setdefault(row.module, []).append(row)
+        modules.setdefault(row.module or row.name, []).append(row)
+    # Modules without a missing gradient come last.
     order = sorted(modules, key=lambda name: all(row.status == "reached" for row in modules[name]))
-    cells = []
+    alike: dict[tuple[str, Phrase, Phrase], list[str]] = {}
     for name in order:
-        inside = modules[name]
-        statuses = Counter[str](row.status for row in inside)
-        worst = next(status for status in ("none", "zero", "reached") if statuses[status])
-        number = (
-            str(len(inside))
-            if statuses[worst] == len(inside)
-            else f"{statuses[worst]} of {len(inside)}"
-        )
-        cells.append(
-            (
-                Phrase(name or inside[0].name, "code"),
-                Phrase(number),
-                Phrase(*_STATUS[worst]),
-                _why({row.finding for row in inside} - {None}),
-            )
-        )
+        alike.setdefault(_module_cells(modules[name]), []).append(name)
+    cells = [
+        (Phrase(name, "code"), Phrase(number if name in names else f"{number} each"), status, why)
+        for (number, status, why), names in alike.items()
+        for name in folded(names)
+    ]
     columns = (
-        Column("module", give=True),
+        Column("module", whole=True),
         Column("parameters", "right"),
         Column("gradient"),
         Column("why"),
     )
-    return _cut_table(columns, cells, "modules")
+    return _cut_table(columns, cells, "modules", about)
+
+
+def _module_cells(inside: Sequence[Gradient]) -> tuple[str, Phrase, Phrase]:
+    """Return how many parameters of a module fared worst, how that was, and why."""
+    statuses = Counter[str](row.status for row in inside)
+    worst = next(status for status in ("none", "zero", "reached") if statuses[status])
+    most = str(len(inside))
+    number = most if statuses[worst] == len(inside) else f"{statuses[worst]} of {most}"
+    return number, Phrase(*_STATUS[worst]), _why({row.finding for row in inside} - {None})
 
 
 def _why(numbers: set[int | None]) -> Phrase:
-    return Phrase(", ".join(f"#{n + 1}" for n in sorted(n for n in numbers if n is not None)))
+    found = sorted(n + 1 for n in numbers if n is not None)
+    return Phrase(", ".join(f"#{n}" for n in found), to=found[0] if found else None)
 
 
 # ---------------------------------------------------------------------------------------- copies
@@ -420,7 +462,7 @@ def _copy_cells(row: Copy) -> tuple[Phrase, ...]:
         Phrase(shown(row.operation)),
         Phrase(row.memory, "strong" if row.memory == "shares" else "plain"),
         Phrase(row.gradient, "warning" if row.gradient == "cuts" else "plain"),
-        Phrase(f"{row.count:,}"),
+        Phrase(f"{row.count:,}{f' in {row.ranks}' if row.ranks else ''}"),
         Phrase(bytes_text(row.bytes) if row.memory != "shares" else "-"),
     )
 
@@ -455,20 +497,20 @@ def by_line(
     """Return a table of what is known of lines: grouped by file, each row with its line before."""
     rows = sorted(rows, key=lambda row: (row[0].file, row[0].line, row[0].column))
     groups = []
-    for number, (site, _) in enumerate(rows[:MANY_ROWS]):
+    for number, (site, _) in enumerate(rows[: about.most(MANY_ROWS)]):
         if number == 0 or site.file != rows[number - 1][0].file:
             groups.append((number, shown_path(site.file, about.trace.folder)))
-    cells = [(Phrase(f"  {site.line}", "place"), *said) for site, said in rows]
-    table = _cut_table((Column("line", "right"), *columns), cells, "lines")
+    cells = [(Phrase(f"  {site.line}", "place", to=site), *said) for site, said in rows]
+    table = _cut_table((Column("line", "right"), *columns), cells, "lines", about)
     return replace(table, groups=tuple(groups))
 
 
 def _cut_table(
-    columns: tuple[Column, ...], cells: Sequence[tuple[Phrase, ...]], what: str
+    columns: tuple[Column, ...], cells: Sequence[tuple[Phrase, ...]], what: str, about: Findings
 ) -> Table:
-    left = max(0, len(cells) - MANY_ROWS)
-    rest = f"more {what}; --json has all" if left else ""
-    return Table(columns, tuple(cells[:MANY_ROWS]), left, rest)
+    shown = tuple(cells[: about.most(MANY_ROWS)])
+    left = len(cells) - len(shown)
+    return Table(columns, shown, left, f"more {what}; {ALL}" if left else "")
 
 
 # ------------------------------------------------------------------------------------------ gaps
@@ -479,11 +521,12 @@ def _gaps(about: Findings) -> list[Block]:
     if not gaps:
         return []
     blocks: list[Block] = [Heading("what could not be seen")]
-    for _, reason, count in gaps[:MANY_GAPS]:
+    shown = gaps[: about.most(MANY_GAPS)]
+    for _, reason, count in shown:
         times = f" ({count:,} times)" if count > 1 else ""
         blocks.append(Paragraph((Phrase("- "), Phrase(reason), Phrase(times, "dim"))))
-    if gaps[MANY_GAPS:]:
-        text = f"... and {counted(len(gaps) - MANY_GAPS, 'more reason')}; --json has all"
+    if gaps[len(shown) :]:
+        text = f"... and {counted(len(gaps) - len(shown), 'more reason')}; {ALL}"
         blocks.append(Paragraph((Phrase(text, "dim"),)))
     return blocks
 

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from tether.facts import GRAD_ON, Event, Operand, Site, Trace
 from tether.operations.table import operation
 from tether.regions import element_size
+from tether.store.columns import columns_of
 
 Memory = Literal["owns", "shares", "varies"]
 Gradient = Literal["keeps", "cuts"]
@@ -29,6 +32,7 @@ class Copy:
     needed: Needed = "unknown"
     library: bool = False  # the call stands in a library that this line called
     reason: str = ""  # why it was needed, or why that is not known
+    ranks: str = ""  # the processes that made it, where not all did
 
 
 class _Key(NamedTuple):
@@ -53,9 +57,14 @@ def copies(
     `needed` says by (number of the site, operation) whether a copy was needed, and why.
     """
     sums: dict[_Key, _Sum] = {}
-    known: set[int] = set()  # storages that were seen before the event
-    for event in trace.events:
-        if event.site >= 0 and operation(event.operation).converts:
+    events = columns_of(trace.events)
+    seen, rows = events.touched("reads", "results")
+    storages, first = np.unique(events.operands.table[rows, 2], return_index=True)
+    since = dict(zip(storages.tolist(), seen[first].tolist(), strict=True))
+    for at, event in events.where(lambda name: operation(name).converts):
+        if event.site >= 0:
+            before = (*event.reads, *event.results)
+            known = {int(one.storage) for one in before if since[one.storage] < at}
             memory = _memory(event, known)
             library = event.inner not in (-1, event.site)
             key = _Key(event.site, event.operation, _gradient(event), library)
@@ -64,9 +73,7 @@ def copies(
             total.memories.add(memory)
             if memory == "owns":
                 total.bytes += _moved(event)
-        for operand in (*event.reads, *event.results):
-            known.add(operand.storage)
-    rows = [
+    made = [
         Copy(
             trace.sites[key.site],
             key.operation,
@@ -78,8 +85,8 @@ def copies(
         )
         for key, total in sums.items()
     ]
-    rows.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
-    return rows
+    made.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
+    return made
 
 
 def _need(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from tether.facts import Site
 from tether.finding import Severity
 
 Kind = Literal["plain", "strong", "dim", "code", "place", "good", "bad", "error", "warning", "note"]
@@ -19,6 +20,8 @@ class Phrase(NamedTuple):
 
     text: str
     kind: Kind = "plain"
+    link: str = ""  # an address that a terminal opens
+    to: Site | int | None = None  # the line, or the finding by its number, that it is about
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Running text."""
+    """Running text; `whole` is one line, however wide."""
 
     phrases: tuple[Phrase, ...]
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Excerpt:
     source: str = ""  # the line without its end; "" when it is not known
     start: int = 0  # characters of `source` before what is meant
     end: int = 0  # characters up to its end; equal to `start` when that is not known
+    link: str = ""  # an address that a terminal opens
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class FindingBlock:
     edits: tuple[str, ...] = ()  # "train.py:14  self.layer3(out2)"
     assumes: tuple[str, ...] = ()
     facts: str = ""  # "50 times, 4.0 KiB"
+    alike: str = ""  # further findings of the same cause, in a sentence
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Column:
     align: Literal["left", "right"] = "left"
     give: bool = False
     wrap: bool = False  # it is prose: a long cell takes several lines and loses no word
+    whole: bool = False  # it holds names: a long one is neither cut nor broken
 
 
 @dataclass(frozen=True)

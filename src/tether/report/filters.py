@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import socket
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
+from urllib.parse import quote
 
 from tether.facts import Site
 from tether.finding import Finding
+
+UNUSED_IGNORE = "unused-ignore"
+"""The slug of the note that a comment silences nothing."""
 
 _COMMENT = re.compile(r"#\s*tether:\s*ignore(?:\[([^\]]*)\])?")
 
@@ -43,17 +49,32 @@ def shown_line(file: str, line: int, folder: str) -> str:
     return f"{_INSTALLED.sub('', shown_path(file, folder))}{between}{line}"
 
 
+def link_to(site: Site) -> str:
+    """Return the address of a line, by which a terminal opens its file; "" if it is in none."""
+    if not os.path.isabs(site.file) or site.line < 1:
+        return ""
+    return f"file://{socket.gethostname()}{quote(site.file, errors='surrogateescape')}#{site.line}"
+
+
 @dataclass(frozen=True)
 class Selection:
-    """Whose lines are reported: the user's files, or those the globs choose.
+    """Which findings are reported: whose lines, and of which verdicts.
 
-    A glob matches the path as it is shown, the whole path, or the end of the path from any
-    folder on (``models/*.py`` matches ``/home/me/app/models/net.py``).
+    Lines are the user's, or of the files that globs choose; a verdict is a slug or a glob of
+    slugs, as ``gradient-*``. A glob of files matches the path as it is shown, the whole path, or
+    the end of the path from any folder on (``models/*.py`` matches ``/home/me/app/models/net.py``).
     """
 
     folder: str = ""
     include: tuple[str, ...] = ()
     omit: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def wants_verdict(self, slug: str) -> bool:
+        """Say whether findings of a verdict are reported."""
+        wanted = not self.select or any(fnmatchcase(slug, one) for one in self.select)
+        return wanted and not any(fnmatchcase(slug, one) for one in self.ignore)
 
     def wants(self, site: Site) -> bool:
         """Say whether what happened at a site is reported."""
@@ -136,7 +157,7 @@ def _unused(comment: Ignore) -> Finding:
             "This comment silences nothing: it has to name a verdict, as ignore[gradient-cut]."
         )
     return Finding(
-        slug="unused-ignore",
+        slug=UNUSED_IGNORE,
         severity="note",
         subject=f"# tether: ignore[{comment.slug}]" if comment.slug else "# tether: ignore",
         site=site,

@@ -21,24 +21,26 @@ class Gradient(NamedTuple):
     finding: int | None  # the finding that says why, as an index
     module: str = ""  # the part of the name before the last dot
     changed: bool | None = None  # its values are others than at the first look; None: not known
+    ranks: str = ""  # what which rank saw, where they differ
 
 
 _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storage-pinned"})
 """Findings that say what something costs, and never why a gradient is missing."""
 
 
-def gradients(trace: Trace, findings: Sequence[Finding] = ()) -> list[Gradient]:
+def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradient]:
     """Return a row for each parameter that an optimizer holds, by name.
 
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
     where nothing stepped, after each backward pass, and for parameters no optimizer holds too.
     """
+    trace = history.trace
     trained = any(one.moment in ("step", "backward") for one in trace.gradients)
     if not trained and not trace.trains:
         return []  # nothing here trains: it may be done elsewhere, in another process
-    names = shortest_names(trace)
+    names = shortest_names(history)
     seen = _statuses(trace, names)
-    training = History(trace).get(Training)
+    training = history.get(Training)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
     rows = [
@@ -87,7 +89,6 @@ def _status(seen: set[str]) -> Status:
     return "reached" if "unchecked" in seen else "none"
 
 
-def shortest_names(trace: Trace) -> dict[int, str]:
+def shortest_names(history: History) -> dict[int, str]:
     """Return for each named tensor the best of its names, as the findings call it."""
-    history = History(trace)
-    return {name.tensor: history.name_of(name.tensor) for name in trace.names}
+    return {name.tensor: history.name_of(name.tensor) for name in history.trace.names}

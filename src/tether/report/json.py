@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Any
 
 import tether
-from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import Finding
@@ -31,13 +30,14 @@ def schema() -> dict[str, Any]:
 def to_json(about: Findings) -> dict[str, Any]:
     """Return the report as values that `json.dumps` takes."""
     trace, folder = about.trace, about.trace.folder
-    memory = Memory(History(trace))
+    memory = Memory.of(about.history)
     return {
         "schema": SCHEMA,
         "tether": tether.__version__,
         "torch": trace.torch,
         "program": list(trace.program),
         "outcome": trace.outcome,
+        "processes": list(about.processes),
         "findings": [finding_values(one, folder) for one in about.findings],
         "defects": [finding_values(one, folder) for one in about.defects],
         "gradients": [
@@ -46,6 +46,7 @@ def to_json(about: Findings) -> dict[str, Any]:
                 "status": row.status,
                 "changed": row.changed,
                 "finding": row.finding,
+                "ranks": row.ranks,
             }
             for row in about.gradients
         ],
@@ -59,6 +60,7 @@ def to_json(about: Findings) -> dict[str, Any]:
                 "bytes": row.bytes,
                 "needed": row.needed,
                 "reason": row.reason,
+                "ranks": row.ranks,
             }
             for row in about.copies
         ],
@@ -106,6 +108,7 @@ def finding_values(finding: Finding, folder: str) -> dict[str, Any]:
         "bytes": finding.bytes,
         "proven": finding.proven,
         "library": finding.library,
+        "ranks": list(finding.ranks),
     }
 
 

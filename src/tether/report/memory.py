@@ -45,7 +45,7 @@ def map_document(history: History, moment: str, rows: int = ROWS) -> Document:
 
     Raises `LookupError` where no call was recorded at that line.
     """
-    memory, folder = Memory(history), history.trace.folder
+    memory, folder = Memory.of(history), history.trace.folder
     at = moment_of(memory, history, moment)
     plots = memory.map(at)
     total = sum(plot.block.nbytes for plot in plots)
@@ -93,7 +93,7 @@ def moment_of(memory: Memory, history: History, moment: str) -> int:
 
 def map_json(history: History, moment: str) -> list[dict[str, Any]]:
     """Return the map as JSON can hold it; as `map_document`."""
-    memory, folder = Memory(history), history.trace.folder
+    memory, folder = Memory.of(history), history.trace.folder
     return [
         {
             "bytes": plot.block.nbytes,
@@ -110,12 +110,12 @@ def map_json(history: History, moment: str) -> list[dict[str, Any]]:
 
 def blocks(history: History, rows: int = ROWS) -> list[Part]:
     """Return what a report says of memory, for each device that was used."""
-    devices = Memory(history).devices
+    devices = Memory.of(history).devices
     if not devices:
         return [Heading("Memory"), _say("No tensor's memory was seen.")]
     found: list[Part] = []
     for device in devices:
-        found += _of_device(Memory(history, device), device, history.trace.folder, rows)
+        found += _of_device(Memory.of(history, device), device, history.trace.folder, rows)
     return found
 
 
@@ -265,13 +265,13 @@ def write_plot(history: History, file: str) -> None:
 
 def draw(history: History) -> Any:
     """Return the figure: one panel for each device, bytes held over calls, stacked by kind."""
-    devices = Memory(history).devices
+    devices = Memory.of(history).devices
     if not devices:
         raise CannotPlot("there is nothing to plot: no tensor's memory was seen")
     figure = _figure_class()(figsize=(11, 4.5 * len(devices)), layout="constrained")
     panels = figure.subplots(len(devices), 1, squeeze=False)
     for device, (axes,) in zip(devices, panels, strict=True):
-        memory = Memory(history, device)
+        memory = Memory.of(history, device)
         times, series = by_kind_over_time(memory)
         labels = [WORDS.get(kind, kind) for kind in series]
         colors = [_shade(KINDS.index(kind)) for kind in series]
@@ -321,7 +321,7 @@ def to_json(history: History, moment: str = "") -> str:
 
     With a `moment`, the map of memory at it; as `map_document`.
     """
-    memory, folder = Memory(history), history.trace.folder
+    memory, folder = Memory.of(history), history.trace.folder
     growth = memory.growth
     whole = {
         "peak_bytes": memory.peak,
@@ -338,7 +338,7 @@ def to_json(history: History, moment: str = "") -> str:
             }
             for part in memory.composition
         ],
-        "devices": {device: Memory(history, device).peak for device in memory.devices},
+        "devices": {device: Memory.of(history, device).peak for device in memory.devices},
         "unseen": memory.unseen,
         "steps": list(growth.held) if growth else [],
         "timeline": [list(moment) for moment in memory.timeline],

@@ -1,4 +1,4 @@
-"""Memory over time as a drawing: the curve of what is held, and a lane for each large storage.
+"""Memory over time as a drawing, and what its peak is made of.
 
 All positions are percents of the width, so that the page can make the drawing wider without
 stretching its words. It is SVG, made here; the page adds nothing to it.
@@ -6,29 +6,40 @@ stretching its words. It is SVG, made here; the page adds nothing to it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tether.analysis.history import History, shortened
+from tether.analysis.history import History
 from tether.analysis.memory import Kind, Memory
-from tether.facts import UNKNOWN, Site
+from tether.facts import Site
+from tether.report.grouping import folded
 
-MANY_LANES = 60
-"""Storages with a lane: the largest at the peak, then the largest of the others."""
+MANY_ROWS = 30
+"""Lines that the peak is told by; what further lines hold is added up in one row."""
 
-MANY_POINTS = 1_000
+MANY_POINTS = 600
 """Points of the curve; the highest of its neighbours stands for those left out."""
 
+MANY_TICKS = 8
+"""Steps that are named under the curve."""
 
-class Lane(NamedTuple):
-    """One storage and its life; `left` and `width` are percents of the recording."""
 
-    name: str
-    kind: Kind
+class PeakRow(NamedTuple):
+    """What one line of the program made of what is held at the peak."""
+
+    kind: Kind | str
+    names: str
+    pieces: int
     nbytes: int
+    share: float  # percent of the peak
+    site: Site | None
+
+
+class Tick(NamedTuple):
+    """A step of the optimizer, on the axis of the curve."""
+
     left: float
-    width: float
-    at_peak: bool
-    site: Site | None  # of the line that made it
+    step: int
 
 
 class Drawing(NamedTuple):
@@ -38,16 +49,15 @@ class Drawing(NamedTuple):
     peak: int
     peak_left: float
     peak_site: Site
+    peak_step: int  # 0: before the first step, or nothing steps
     points: str  # of a polygon in a box of 1000 by 100, as SVG writes them
-    lanes: list[Lane]
-    omitted: int
-    omitted_bytes: int
+    ticks: list[Tick]
+    rows: list[PeakRow]
 
 
 def drawings(history: History) -> list[Drawing]:
     """Return a drawing for each device that held memory."""
-    devices = Memory(history).devices
-    return [_drawing(Memory(history, device), device, history) for device in devices]
+    return [_drawing(Memory.of(history, one), one, history) for one in Memory.of(history).devices]
 
 
 def _drawing(memory: Memory, device: str, history: History) -> Drawing:
@@ -57,36 +67,60 @@ def _drawing(memory: Memory, device: str, history: History) -> Drawing:
     def percent(at: int) -> float:
         return round(min(100.0, max(0.0, 100 * (at - first) / span)), 2)
 
-    peak_at = memory.peak_at
-    blocks = sorted(memory.blocks, key=lambda one: (not one.held(peak_at), -one.nbytes))
-    blocks = [one for one in blocks if one.nbytes]
-    shown = sorted(blocks[:MANY_LANES], key=lambda one: (one.born, -one.nbytes))
-    lanes = []
-    for block in shown:
-        left = percent(block.born)
-        right = percent(block.freed) if block.freed >= 0 else 100.0
-        lanes.append(
-            Lane(
-                shortened(memory.variable(block)) or "unnamed",
-                memory.kind(block, max(peak_at, block.born)),
-                block.nbytes,
-                left,
-                max(0.3, round(right - left, 2)),
-                block.held(peak_at),
-                history.site(block.site) if block.site != UNKNOWN else None,
-            )
-        )
-    left_out = blocks[MANY_LANES:]
+    steps = memory.steps
+    every = max(1, -(-len(steps) // MANY_TICKS))
+    ticks = [Tick(percent(at), n) for n, at in enumerate(steps, 1) if n % every == 0]
     return Drawing(
         device,
         memory.peak,
-        percent(peak_at),
+        percent(memory.peak_at),
         memory.peak_site,
+        sum(at <= memory.peak_at for at in steps),
         _polygon([(percent(at), held) for at, held in memory.timeline], memory.peak),
-        lanes,
-        len(left_out),
-        sum(one.nbytes for one in left_out),
+        ticks,
+        _rows(memory),
     )
+
+
+def _rows(memory: Memory) -> list[PeakRow]:
+    """Return what the peak is made of by kind and line, the largest share first."""
+    groups: dict[tuple[Kind, str, int], list[int]] = {}
+    names: dict[tuple[Kind, str, int], list[str]] = {}
+    sites: dict[tuple[Kind, str, int], Site] = {}
+    for part in memory.composition:
+        key = part.kind, part.site.file, part.site.line
+        total = groups.setdefault(key, [0, 0])
+        total[0] += part.nbytes
+        total[1] += part.count
+        names.setdefault(key, []).append(part.variable.replace("`", ""))
+        sites[key] = part.site
+    order = sorted(groups, key=lambda key: -groups[key][0])
+    rows = [
+        PeakRow(
+            key[0],
+            _some(folded(filter(None, names[key]))),
+            groups[key][1],
+            groups[key][0],
+            _share(groups[key][0], memory.peak),
+            sites[key] if sites[key].line else None,
+        )
+        for key in order[:MANY_ROWS]
+    ]
+    left = [groups[key] for key in order[MANY_ROWS:]]
+    if left:
+        size, count = sum(one[0] for one in left), sum(one[1] for one in left)
+        text = f"{len(left)} further lines"
+        rows.append(PeakRow("other lines", text, count, size, _share(size, memory.peak), None))
+    return rows
+
+
+def _share(size: int, peak: int) -> float:
+    return round(100 * size / peak, 1) if peak else 0.0
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _polygon(timeline: list[tuple[float, int]], peak: int) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
+import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,17 +21,22 @@ from typing import TYPE_CHECKING, Any
 import tether
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
-from tether.finding import Finding
+from tether.finding import SEVERITIES, Severity
 from tether.report import html
+from tether.report.addresses import page_of
 from tether.report.annotated import KINDS, File, LineMarks, Mark, NameSpan, annotated, mark_text
-from tether.report.compose import Findings, build, finding_block
-from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading
+from tether.report.compose import Findings, counted, details, group_block, summary
+from tether.report.document import Block, Document, Excerpt, FindingBlock
 from tether.report.filters import shown_line, shown_path
-from tether.report.gradient_routes import Route, RouteCall, routes
+from tether.report.grouping import Alike, ends, folded, grouped
 from tether.report.memory_drawing import drawings
+from tether.report.moments import moments
 from tether.report.redact import without_source
 from tether.report.text import visible
+from tether.report.tie_drawing import tie_picture
+from tether.report.tie_graph import tie_graph
 from tether.source.syntax import source_of
+from tether.verdicts import VERDICTS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,9 +48,22 @@ LONGEST_LINE = 2_000
 LINES_TOGETHER = 60
 """Lines that a browser lays out together, when they come into view."""
 
-OPEN_FINDINGS = 20
+OPEN_FINDINGS = 5
+"""Causes that are open at first."""
+
 OPEN_FILES = 3
 OPEN_LINES = 2_000  # a longer file starts folded unless it has findings
+
+
+_TONES = {"error": "e", "warning": "w", "note": "o"}
+_PAGES = {one.slug: one.page for one in VERDICTS}
+
+
+_COUNTED = "Counted: every tensor that a call returned, gradients and optimizer state."
+_NOT_COUNTED = (
+    "Counted: every tensor that a call returned. Gradients and optimizer state are not in this "
+    "recording; tether run --memory records them."
+)
 
 
 def render(about: Findings, more: Iterable[Block] = (), *, source: bool = True) -> str:
@@ -88,7 +106,7 @@ def _safe(text: str) -> str:
 
 def _prose(text: object) -> Markup:
     """Return a sentence with what stands between backticks set as code."""
-    return _markup(re.sub(r"`([^`]{1,500})`", r"<code>\1</code>", _safe(str(text))))
+    return _markup(re.sub(r"`+([^`]{1,500})`+", r"<code>\1</code>", _safe(str(text))))
 
 
 def _markup(text: str) -> Markup:
@@ -108,12 +126,17 @@ class _Verdict:
     text: str  # what the search looks in
     places: list[tuple[Excerpt, str]]
     evidence: list[tuple[Excerpt, str]]
+    alike: list[tuple[int, str, str, str]]  # of the same cause: number, place, id of it, subject
+    also: str  # how many other names it has
+    names: list[str]
+    explained: str  # the slug, where the page says what it means
     open: bool
 
 
 class _Page:
     def __init__(self, about: Findings, more: Iterable[Block], *, source: bool) -> None:
         self.about, self.more = about, list(more)
+        self.groups = grouped(list(enumerate(about.findings, 1)))
         self.files: list[File] = annotated(about) if source else []
         self.numbers = {one.path: number for number, one in enumerate(self.files)}
         for finding in about.findings:
@@ -130,48 +153,34 @@ class _Page:
             f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
         )
-        document = build(replace(about, findings=()))
-        ways = routes(about)
+        shown = replace(about, show_all=True, index=about.history)
+        name = " ".join(about.trace.program) or "recording"
+        link = self._leads
         macros: Any = environment.from_string(_MACROS).make_module({})
         return environment.from_string(_asset("page.html")).render(
-            title=document.title,
+            title=f"tether: {name}",
             policy=policy,
             style=_markup(style),
             script=_markup(script),
-            summary=_markup("".join(html.blocks(Document("", self._summary())))),
-            tables=_markup("".join(html.blocks(Document("", self._tables(document))))),
-            findings=[self._verdict(n, one) for n, one in enumerate(about.findings, 1)],
+            summary=_markup("".join(html.blocks(Document("", summary(about))))),
+            tables=_markup("".join(html.blocks(Document("", [*details(shown), *self.more]), link))),
+            findings=[self._verdict(n, one) for n, one in enumerate(self.groups)],
+            explained=list(_explained({one.slug for one in about.findings})),
+            picture=self._picture(),
+            moments=self._moments(),
             slugs=sorted({one.slug for one in about.findings}),
             places=[(n, shown_path(file, about.trace.folder)) for file, n in self.numbers.items()],
             files=list(self._sources()),
-            routes=[self._route(one) for one in ways],
             drawings=drawings(about.history),
             excerpt=macros.excerpt,
             at=macros.at,
             where=self._target,
             short=self._short,
             bytes=bytes_text,
+            counted=_COUNTED if about.trace.attached else _NOT_COUNTED,
             version=tether.__version__,
             torch=about.trace.torch,
         )
-
-    def _summary(self) -> list[Block]:
-        """Return what the report says before its first verdict or part."""
-        whole = build(replace(self.about, gradients=(), copies=())).blocks[1:]
-        found: list[Block] = []
-        for block in whole:
-            if isinstance(block, Heading | FindingBlock):
-                break
-            found.append(block)
-        return found
-
-    def _tables(self, document: Document) -> list[Block]:
-        """All parts of the report but its head and its verdicts."""
-        blocks = document.blocks[1:]
-        first = next(
-            (n for n, block in enumerate(blocks) if isinstance(block, Heading)), len(blocks)
-        )
-        return [*blocks[first:], *self.more]
 
     # -- places ------------------------------------------------------------------------------
 
@@ -184,41 +193,49 @@ class _Page:
     def _short(self, site: Site) -> str:
         return shown_line(site.file, site.line, self.about.trace.folder)
 
-    def _verdict(self, number: int, finding: Finding) -> _Verdict:
-        block = finding_block(number, finding, self.about)
-        sites = [finding.site]
-        sites += [one.site for one in finding.evidence if one.site[:5] != finding.site[:5]]
-        sites += [finding.site] * len(block.evidence)  # what was tried stands at its own line
-        targets = [self._target(site) for site in sites]
-        files = dict.fromkeys(str(self.numbers[site.file]) for site in sites)
-        ends = dict.fromkeys(target for target in targets[: len(block.ends)] if target)
-        words = (finding.slug, finding.severity, finding.subject, *finding.also, finding.message)
+    def _leads(self, to: Site | int) -> str:
+        return f"finding-{to}" if isinstance(to, int) else self._target(to)
+
+    def _picture(self) -> dict[str, Any] | None:
+        picture = tie_picture(tie_graph(self.about), self._target)
+        return None if picture is None else {**picture._asdict(), "svg": _markup(picture.svg)}
+
+    def _moments(self) -> tuple[int, Markup] | None:
+        """Return how many moments the slider has, and all of them as JSON."""
+        found = moments(self.about, self._target) if self.files else None
+        if found is None:
+            return None
+        count = sum(len(found["patterns"][pattern]) for _, pattern in found["steps"])
+        text = json.dumps(found, separators=(",", ":"))
+        return count, _markup(visible(text).replace("<", "\\u003c"))
+
+    def _verdict(self, place: int, group: Alike) -> _Verdict:
+        number, *others = group.numbers
+        finding = self.about.findings[number - 1]
+        block = group_block(group, self.about)
+        story, rest = ends(finding)
+        targets = [self._target(one.site) for one in story]
+        alike = [self.about.findings[one - 1] for one in others]
+        sites = [*(one.site for one in (*story, *rest)), *(one.site for one in alike)]
+        words = [finding.slug, finding.severity, finding.subject, *finding.also, finding.message]
+        words += [one.subject for one in alike]
         return _Verdict(
             block,
-            {"error": "e", "warning": "w"}.get(finding.severity, "o"),
-            " ".join(files),
-            " ".join(ends),
-            " ".join((*words, *dict.fromkeys(self._short(site) for site in sites))).lower(),
-            list(zip(block.ends, targets, strict=False)),
-            list(zip(block.evidence, targets[len(block.ends) :], strict=False)),
-            number <= OPEN_FINDINGS,
+            _TONES[finding.severity],
+            " ".join(dict.fromkeys(str(self.numbers[site.file]) for site in sites)),
+            " ".join(dict.fromkeys(filter(None, targets))),
+            " ".join((*words, *dict.fromkeys(map(self._short, sites)))).lower(),
+            list(zip(block.ends, targets, strict=True)),
+            list(zip(block.evidence, [self._target(one.site) for one in rest], strict=True)),
+            [
+                (n, self._short(one.site), self._target(one.site), one.subject)
+                for n, one in zip(others, alike, strict=True)
+            ],
+            counted(len(finding.also), "other name"),
+            folded(finding.also),
+            finding.slug if finding.slug in _PAGES else "",
+            place < OPEN_FINDINGS,
         )
-
-    def _route(self, route: Route) -> dict[str, Any]:
-        kinds = {"none": "bad", "zero": "warning", "reached": "good"}
-        counts = Counter[str](row.status for row in route.rows)
-
-        def placed(stops: Sequence[RouteCall]) -> list[tuple[RouteCall, str]]:
-            return [(stop, self._target(stop.site)) for stop in stops]
-
-        return {
-            "route": route,
-            "counts": [(word, kind, counts[word]) for word, kind in kinds.items() if counts[word]],
-            "rows": [(row, kinds[row.status]) for row in route.rows],
-            "stops": placed(route.stops),
-            "text": " ".join([route.module, *(row.name for row in route.rows)]).lower(),
-            "open": any(stop.cut for stop in route.stops),
-        }
 
     # -- source ------------------------------------------------------------------------------
 
@@ -247,17 +264,17 @@ class _Page:
         groups = kind = ""
         if line is not None and line.groups:
             groups = f' data-g="{" ".join(map(str, line.groups))}"'
-        if line is not None and line.findings:
-            kind = " x"
-        margin = self._marks(line, file) if line is not None and line.marks else "<b></b>"
+        if line is not None and line.severity:
+            kind = f" x {_TONES[line.severity]}"
+        marks = self._marks(line, file) if line is not None and line.marks else ""
         return (
             f'<div class="l{kind}" id="{name}"{groups}><a href="#{name}">{at}</a>'
-            f"{margin}<code>{code}</code></div>\n"
+            f"<code>{code}</code>{marks}</div>\n"
         )
 
     def _marks(self, line: LineMarks, file: File) -> str:
         marks = [line.marks[kind] for kind in KINDS if kind in line.marks]
-        shown = "".join(map(_mark, marks))
+        shown = "".join(_mark(mark, line.told.get(mark.kind)) for mark in marks)
         title = "; ".join(mark_text(mark) for mark in marks)
         steps = "".join(
             f"<li>{_safe(step.role)}, "
@@ -265,7 +282,7 @@ class _Page:
             for step in line.steps
         )
         more = f"<li>and {line.more} more</li>" if line.more else ""
-        found = "".join(f' <a href="#finding-{n}">verdict #{n}</a>' for n in line.findings)
+        found = "".join(f' <a href="#finding-{n}">finding #{n}</a>' for n in line.findings)
         return (
             f'<details class="m"><summary title="{_safe(title)}">{shown}</summary>'
             f"<ol>{steps}{more}</ol>{found}</details>"
@@ -278,10 +295,32 @@ class _Page:
         return f'<a href="#{target}">{text}</a>' if target else text
 
 
-def _mark(mark: Mark) -> str:
+def _mark(mark: Mark, told: Severity | None) -> str:
+    tone = f" {_TONES[told]}" if told else ""
     times = f"\u00d7{mark.count:,}" if mark.count > 1 else ""
     size = f" {bytes_text(mark.bytes)}" if mark.bytes else ""
-    return f'<span class="g {mark.kind}">{mark.kind}{times}{size}</span>'
+    return f'<span class="g{tone}">{mark.kind}{times}{size}</span>'
+
+
+def _explained(slugs: Iterable[str]) -> Iterator[tuple[str, Markup]]:
+    """Yield the page of each verdict, its headings and examples set as such."""
+    for slug in sorted(slugs):
+        if slug in _PAGES:
+            address = html.safe(page_of(slug))
+            link = f'<p><a href="{address}">{address}</a></p>' if address else ""
+            yield slug, _markup("".join(_parts(_PAGES[slug])) + link)
+
+
+def _parts(page: str) -> Iterator[str]:
+    for part in re.split(r"\n\n+|(?=```)|\n(?=#)|(?<=\w)\n(?=```)", page.strip()):
+        text = part.strip()
+        if text.startswith("```"):
+            yield f"<pre>{_safe(text.strip('`').removeprefix('python').strip())}</pre>"
+        elif text.startswith("## "):
+            head, _, rest = text[3:].partition("\n")
+            yield f"<h4>{_safe(head)}</h4>" + (f"<p>{_prose(rest)}</p>" if rest else "")
+        elif text and not text.startswith("# "):
+            yield f"<p>{_prose(text)}</p>"
 
 
 Token = tuple[int, int, str]  # first and last character of a stretch, and its class
@@ -330,7 +369,7 @@ def _pieces(
         span for span in file.names.get(at, ()) if not any(a <= span.start < b for a, b in quoted)
     ]
     meant = line.meant if line is not None else []
-    bounds = [*(one[:2] for one in tokens), *(one[:2] for one in names), *meant]
+    bounds = [one[:2] for one in (*tokens, *names, *meant)]
     edges = {min(max(one, 0), len(shown)) for one in itertools.chain.from_iterable(bounds)}
     if bounds:
         for start, end in itertools.pairwise(sorted({0, len(shown), *edges})):
@@ -347,11 +386,12 @@ def _piece(
     end: int,
     tokens: Sequence[Token],
     names: Sequence[NameSpan],
-    meant: Sequence[tuple[int, int]],
+    meant: Sequence[tuple[int, int, Severity]],
 ) -> str:
     kinds = [kind for a, b, kind in tokens if a <= start and end <= b][:1]
-    if any(a <= start and end <= b for a, b in meant):
-        kinds.append("u")
+    told = [severity for a, b, severity in meant if a <= start and end <= b]
+    if told:
+        kinds += ["u", _TONES[min(told, key=SEVERITIES.index)]]
     name = next((one for one in names if one.start <= start and end <= one.end), None)
     inner = _safe(text[start:end])
     attributes = f' class="{" ".join(kinds)}"' if kinds else ""
@@ -364,8 +404,8 @@ _MACROS = """\
 {% macro at(text, target) %}{% if target %}<a href="#{{ target }}">{{ text|v }}</a>{% else %}\
 {{ text|v }}{% endif %}{% endmacro %}
 {% macro excerpt(one, target) %}<p><span class="place">{{ at(one.place, target) }}</span> \
-<strong>{{ one.role|v }}</strong></p>{% if one.source.strip() %}<pre>{{ one.line }} | \
-{{ one.source[:one.start][-1000:]|v }}{% if one.end > one.start %}\
+<strong>{{ one.role|prose }}</strong></p>{% if one.source.strip() %}<pre>{{ one.line }} | \
+{{ one.source[:one.start].lstrip()[-1000:]|v }}{% if one.end > one.start %}\
 <mark>{{ one.source[one.start:one.end][:1000]|v }}</mark>{% endif %}\
 {{ one.source[one.end:one.end + 500]|v }}</pre>{% endif %}{% endmacro %}
 """

@@ -6,50 +6,76 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
 from tether.analysis.history import History
+from tether.analysis.ties import Ties
 from tether.facts import Trace
 from tether.finding import Finding
+from tether.report import concise as as_lines
 from tether.report import github as as_github
 from tether.report import json as as_json
+from tether.report import kept, progress
 from tether.report import notebook as as_inline
 from tether.report import page as as_page
-from tether.report import progress
 from tether.report import sarif as as_sarif
 from tether.report import text as as_text
-from tether.report.compose import Findings, build, distinct, in_order
+from tether.report.compose import Findings, build, distinct
 from tether.report.copies import Copy, Needed
 from tether.report.copies import copies as copies_of
 from tether.report.document import Block, Document
 from tether.report.filters import Selection, silence
 from tether.report.gradients import Gradient
 from tether.report.gradients import gradients as gradients_of
+from tether.report.grouping import in_order
+from tether.report.kept import Conclusions, NeededAt
+from tether.report.ranks import OneProcess, join
 from tether.report.redact import without_source
+from tether.report.shown_cards import FindingList
 from tether.report.why import Answer, why
 from tether.source.annotate import annotate
 from tether.source.bridges import follow
 from tether.source.edits import mended
 from tether.source.syntax import source_of
-from tether.store.file import load as load_trace
+from tether.store.file import load_all
 from tether.store.file import save as save_trace
-from tether.store.merge import merge
+from tether.store.merge import laid_out
 
 Paths = str | os.PathLike[str]
 
 
 def load(
-    path: Paths, *more: Paths, include: Sequence[str] = (), omit: Sequence[str] = ()
+    path: Paths,
+    *more: Paths,
+    include: Sequence[str] = (),
+    omit: Sequence[str] = (),
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> Recording:
-    """Open a recording; several are merged (one per rank of a distributed run, in rank order).
+    """Open a recording; several (one for each process of a run) are reported as one.
 
+    `include` and `omit` are globs of the files whose lines are reported (the user's own by
+    default), `select` and `ignore` slugs of verdicts, or globs of them.
     Raises `tether.store.file.RecordingError`, in one line, for a file that is none or is damaged.
     """
-    trace = merge([_described(load_trace(one)) for one in (path, *more)])
-    return Recording(trace, include=include, omit=omit, prepared=True)
+    chosen = Selection("", tuple(include), tuple(omit), tuple(select), tuple(ignore))
+    traces = [trace for one in (path, *more) for trace in load_all(one)]
+    return together([Recording(_described(one), selection=chosen, prepared=True) for one in traces])
+
+
+def together(recordings: Sequence[Recording]) -> Recording:
+    """Return the recordings of several processes as one; of those without a call only the first.
+
+    A launcher that starts the others hears nothing of its own, and is no part of what is told.
+    """
+    heard = [one for one in recordings if one.trace.ended]
+    if len(heard) < 2 and recordings[0] in heard:
+        return recordings[0]
+    return Processes(recordings[0], heard) if heard else recordings[0]
 
 
 def _described(trace: Trace) -> Trace:
@@ -76,19 +102,13 @@ def prepare(trace: Trace) -> None:
 class Recording:
     """What happened in one program, and what follows from it. Made by `load` or `record`.
 
-    `include` and `omit` are globs of the files whose lines are reported (the user's own by
-    default). `prepared` says that `prepare` has been done.
+    `prepared` says that `prepare` has been done.
     """
 
     def __init__(
-        self,
-        trace: Trace,
-        *,
-        include: Sequence[str] = (),
-        omit: Sequence[str] = (),
-        prepared: bool = False,
+        self, trace: Trace, *, selection: Selection | None = None, prepared: bool = False
     ) -> None:
-        self._include, self._omit = tuple(include), tuple(omit)
+        self._selection = selection or Selection()
         if not prepared:
             prepare(trace)
         self.trace = trace
@@ -100,31 +120,64 @@ class Recording:
         """Take the place of a recording that has just ended."""
         prepare(trace)
         self.trace = trace
-        for name in ("findings", "gradients", "copies", "about", "history"):
+        made = (
+            "findings",
+            "_kept",
+            "_judged",
+            "_needed",
+            "gradients",
+            "copies",
+            "about",
+            "history",
+        )
+        for name in made:
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
 
     @cached_property
     def history(self) -> History:
         """The trace, indexed."""
-        return History(self.trace)
+        history = History(self.trace)
+        if self._kept is not None:
+            history.know(Ties, Ties(history, self._kept.ties))
+        return history
+
+    @cached_property
+    def _kept(self) -> Conclusions | None:
+        """What the file has that takes long to work out."""
+        return kept.read(self.trace)
+
+    @cached_property
+    def _judged(self) -> tuple[Finding, ...]:
+        """The findings of all files and verdicts."""
+        if self._kept is not None:
+            return self._kept.findings
+        verdicts = import_module("tether.verdicts")
+        with_slugs = ((f"judging: {one.slug}", one) for one in verdicts.VERDICTS)
+        judged = verdicts.judge(self.history, progress.each(with_slugs))
+        return tuple(map(self._mended, judged))
+
+    @cached_property
+    def _needed(self) -> tuple[NeededAt, ...]:
+        """Which copies were needed, and why."""
+        if self._kept is not None:
+            return self._kept.needed
+        progress.stage("looking at the copies")
+        needed = import_module("tether.analysis.copy_needs").needed_by_site(self.history)
+        return tuple(NeededAt(*at, *said) for at, said in needed.items())
 
     @property
     def selection(self) -> Selection:
-        """Whose lines are reported."""
-        return Selection(self.trace.folder, self._include, self._omit)
+        """Which findings are reported."""
+        return replace(self._selection, folder=self.trace.folder)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """The verdicts, gravest first, without those that the source silences."""
-        verdicts = import_module("tether.verdicts")
-        with_slugs = ((f"judging: {one.slug}", one) for one in verdicts.VERDICTS)
-        judged = verdicts.judge(self.history, progress.each(with_slugs))
         selection = self.selection
-        wanted = [
-            self._mended(one) for one in judged if one.site.line < 1 or selection.wants(one.site)
-        ]
-        return in_order(silence(distinct(wanted), self.trace.sources))
+        wanted = [one for one in self._judged if one.site.line < 1 or selection.wants(one.site)]
+        spoken = silence(distinct(wanted), self.trace.sources)
+        return FindingList(in_order([one for one in spoken if selection.wants_verdict(one.slug)]))
 
     def _mended(self, finding: Finding) -> Finding:
         """Return a finding with the edits that would carry out its repair."""
@@ -134,14 +187,13 @@ class Recording:
     @cached_property
     def gradients(self) -> list[Gradient]:
         """For each parameter an optimizer holds: reached, zero or none, and the finding for it."""
-        return gradients_of(self.trace, self.findings)
+        return gradients_of(self.history, self.findings)
 
     @cached_property
     def copies(self) -> list[Copy]:
         """Every copy and conversion met, by line."""
-        progress.stage("looking at the copies")
         selection = self.selection
-        needed = import_module("tether.analysis.copy_needs").needed_by_site(self.history)
+        needed = {(one.site, one.operation): one[2:] for one in self._needed}
         needed = {**needed, **self._refuted()}
         return [row for row in copies_of(self.trace, needed) if selection.wants(row.site)]
 
@@ -165,6 +217,7 @@ class Recording:
             self.copies,
             selection=self.selection,
             defects=self.defects,
+            index=self.history,
         )
 
     def analyse(self) -> None:
@@ -181,10 +234,11 @@ class Recording:
             with contextlib.suppress(AttributeError):
                 delattr(self, name)
         self.defects = list(defects)
-        self.findings = in_order(list(findings))
+        self.findings = FindingList(in_order(findings))
 
-    def document(self) -> Document:
-        """Return the report before it is given a form."""
+    def document(self, *, show_all: bool = False) -> Document:
+        """Return the report before it is given a form; `show_all` leaves nothing out of it."""
+        self.about.show_all = show_all
         document = build(self.about)
         document.blocks += self._memory()
         return document
@@ -205,12 +259,22 @@ class Recording:
         """
         return why(name, self.about)
 
-    def print(self, stream: TextIO | None = None, width: int | None = None) -> None:
-        """Write the report as text (to standard error unless told otherwise)."""
+    def print(
+        self, stream: TextIO | None = None, width: int | None = None, *, show_all: bool = False
+    ) -> None:
+        """Write the report as text (to standard error unless told otherwise).
+
+        `show_all` leaves nothing out, however much it is.
+        """
         stream = stream or sys.stderr
         with progress.shown(stream):
-            document = self.document()
+            document = self.document(show_all=show_all)
         as_text.write(document, stream, width)
+
+    def lines(self, stream: TextIO, root: Paths = "", *, by_file: bool = False) -> None:
+        """Write a line for each finding, with its file relative to `root`; or below its file."""
+        made = as_lines.grouped if by_file else as_lines.concise
+        as_text.write(made(self.about, str(root)), stream)
 
     def json(self, *, source: bool = True) -> str:
         """Return the report as JSON, schema version 1."""
@@ -252,8 +316,13 @@ class Recording:
                 Path(path).write_text(make(source=source) + "\n", "utf-8", "backslashreplace")
 
     def save(self, path: Paths) -> None:
-        """Write the recording to a file that `tether.load` opens."""
-        save_trace(self.trace, path)
+        """Write the recording to a file that `tether.load` opens, with what was made of it."""
+        text = ""
+        if "findings" in self.__dict__:  # who only records has no need of them
+            progress.stage("looking at the ties")
+            ties = tuple(self.history.get(Ties).found)
+            text = kept.written(Conclusions(self._judged, self._needed, ties))
+        save_trace(replace(self.trace, concluded=text), path)
 
     def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
         """Return what a notebook shows for it: the page, or the text where no page is shown."""
@@ -271,3 +340,49 @@ class Recording:
     def __repr__(self) -> str:
         events = self.trace.ended
         return f"<tether recording of {events:,} calls>"
+
+
+class Processes(Recording):
+    """What happened in several processes of one program, each judged by itself.
+
+    `asked` is the one that was to be recorded, `heard` are those that called PyTorch.
+    """
+
+    def __init__(self, asked: Recording, heard: Sequence[Recording]) -> None:
+        parts = sorted(heard, key=lambda one: one.trace.process.rank)
+        trace, added = laid_out([one.trace for one in parts])
+        first = asked.trace
+        trace.program, trace.folder, trace.process = first.program, first.folder, first.process
+        if asked not in parts:
+            trace.gaps += first.gaps
+        super().__init__(trace, selection=asked._selection, prepared=True)
+        self.parts, self._added = parts, added
+        self.with_memory = any(one.with_memory for one in parts)
+
+    @cached_property
+    def about(self) -> Findings:
+        """All of it, as the reports take it."""
+        events, joined = 0, []
+        for part, added in zip(self.parts, self._added, strict=True):
+            joined.append(OneProcess(part.trace.process.label, part.about, added, events))
+            events += len(part.trace.events)
+        return join(joined, Findings(self.trace, (), selection=self.selection))
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of all processes, each once."""
+        return list(self.about.findings)
+
+    @property
+    def gradients(self) -> list[Gradient]:
+        """Every parameter once, and in which process its gradient differs."""
+        return list(self.about.gradients)
+
+    @property
+    def copies(self) -> list[Copy]:
+        """Every copy and conversion met, by line."""
+        return list(self.about.copies)
+
+    def save(self, path: Paths) -> None:
+        """Write the recordings of all processes to one file that `tether.load` opens."""
+        save_trace([one.trace for one in self.parts], path)

@@ -25,14 +25,13 @@ def without_source(about: Findings) -> Findings:
     """Return the same report with no line of the program's text in it, and no expression."""
     trace = replace(about.trace, sources={}, sites=[bare(site) for site in about.trace.sites])
     text = ProgramText(about.trace.sources.values())
-    return Findings(
-        trace,
-        [_bare_finding(one, text) for one in about.findings],
-        about.gradients,
-        [_bare_copy(row) for row in about.copies],
-        {},
-        about.selection,
-        [_bare_finding(one, text) for one in about.defects],
+    return replace(
+        about,
+        trace=trace,
+        findings=[_bare_finding(one, text) for one in about.findings],
+        copies=[_bare_copy(row) for row in about.copies],
+        sources={},
+        defects=[_bare_finding(one, text) for one in about.defects],
     )
 
 

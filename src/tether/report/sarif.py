@@ -15,8 +15,9 @@ import tether
 from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
 from tether.operations.table import shown
+from tether.report.addresses import page_of
 from tether.report.compose import Findings
-from tether.report.filters import shown_path
+from tether.report.filters import UNUSED_IGNORE, shown_path
 from tether.report.gaps import gap_rows
 from tether.report.stable_places import fingerprint, key
 from tether.source.syntax import source_of
@@ -32,7 +33,7 @@ _IDLE_PAGE = """\
 ## What it says
 The comment on this line silences a verdict, and no such finding was made on it in this run. Remove
 the comment, or correct the name in it."""
-_IDLE = ("unused-ignore", "note", "a comment silences a verdict where there is none", _IDLE_PAGE)
+_IDLE = (UNUSED_IGNORE, "note", "a comment silences a verdict where there is none", _IDLE_PAGE)
 
 
 def dumps(about: Findings) -> str:
@@ -77,9 +78,11 @@ def _rule(slug: str) -> dict[str, Any]:
     if slug not in (*known, _IDLE[0]):
         return {"id": slug, "name": _title(slug)}
     _, severity, summary, page = known.get(slug, _IDLE)
+    address = page_of(slug)
     return {
         "id": slug,
         "name": _title(slug),
+        **({"helpUri": address} if address else {}),
         "shortDescription": {"text": _sentence(summary)},
         "fullDescription": {"text": _says(page)},
         "help": {"text": page, "markdown": page},

@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import re
 import shutil
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
+from tether.report.addresses import page_of
 from tether.report.document import (
     Block,
     Chain,
@@ -25,6 +28,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
+from tether.report.grouping import folded
 
 NARROW, WIDE = 60, 200
 """Columns between which the report fits itself."""
@@ -49,15 +53,25 @@ _TIGHT = 72
 def write(document: Document, stream: TextIO, width: int | None = None) -> None:
     """Write a document to a stream: coloured and as wide as the terminal if it is one.
 
-    Elsewhere 80 columns without colour codes, unless COLUMNS says otherwise. NO_COLOR is obeyed.
+    Elsewhere 80 columns without colour codes, unless COLUMNS says otherwise.
     """
-    terminal = stream.isatty()
     if width is None:
         fallback = int(os.environ.get("COLUMNS", "")) if _whole(os.environ.get("COLUMNS")) else 80
-        width = shutil.get_terminal_size((80, 24)).columns if terminal else fallback
-    text = render(document, width, colour=terminal and not os.environ.get("NO_COLOR"))
+        width = shutil.get_terminal_size((80, 24)).columns if stream.isatty() else fallback
+    write_plain(render(document, width, colour=coloured(stream)), stream)
+
+
+def write_plain(text: str, stream: TextIO) -> None:
+    """Write text to a stream, with escapes for what its encoding does not have."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def coloured(stream: TextIO) -> bool:
+    """Say whether a stream takes colours: a terminal does, unless NO_COLOR or FORCE_COLOR says."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 def _whole(value: str | None) -> bool:
@@ -110,7 +124,8 @@ def _block(block: Block, width: int) -> Iterator[Text]:
             style = "bold underline" if block.level > 1 else "bold"
             yield Text(visible(block.text)[:width], style)
         case Paragraph():
-            yield from _wrapped(_text(block.phrases), width)
+            text = _text(block.phrases)
+            yield from [text] if block.whole else _wrapped(text, width)
         case FindingBlock():
             yield from _finding(block, width)
         case Table():
@@ -142,16 +157,33 @@ def visible(text: str) -> str:
 def _text(phrases: Sequence[Phrase]) -> Text:
     made = Text()
     for phrase in phrases:
-        made.append(visible(phrase.text), _STYLES[phrase.kind])
+        made.append(visible(phrase.text), _style(_STYLES[phrase.kind], phrase.link))
     return made
 
 
+def _style(style: str, link: str) -> Style:
+    return Style.parse(style) + Style(link=link or None)
+
+
 def _wrapped(text: Text, width: int, first: str = "", rest: str = "") -> Iterator[Text]:
-    """Yield the lines of a text, the first after `first`, the others after `rest`."""
-    lines = text.wrap(Console(width=width), max(20, width - len(rest or first)), overflow="fold")
-    for number, line in enumerate(lines):
+    """Yield the lines of a text, the first after `first`, the others after `rest`.
+
+    A word that is wider than a line, such as a long name, is not broken: it can be copied.
+    """
+    for number, line in enumerate(_broken(text, max(20, width - len(rest or first)))):
         line.rstrip()
         yield Text(first if number == 0 else rest).append_text(line)
+
+
+def _broken(text: Text, width: int) -> Iterable[Text]:
+    """Break a text between words."""
+    breaks, column = [], 0
+    for word in re.finditer(r"\S+\s*", text.plain):
+        if column and column + cell_len(word[0].rstrip()) > width:
+            breaks.append(word.start())
+            column = 0
+        column += cell_len(word[0])
+    return text.divide(breaks)
 
 
 def _labelled(label: str, text: Text, width: int) -> Iterator[Text]:
@@ -173,7 +205,7 @@ def shortened(text: str, width: int) -> str:
 def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
     style = _STYLES[block.severity]
     title = Text(f"#{block.number} ", "bold").append(block.severity, style)
-    title.append("  ").append(block.slug, style)
+    title.append("  ").append(block.slug, _style(style, page_of(block.slug)))
     title.append("  ").append(visible(block.subject), "bold")
     if block.facts:
         title.append(f"  ({block.facts})", "dim")
@@ -182,17 +214,22 @@ def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
     for end in block.ends:
         yield Text()
         yield from _excerpt(end, width)
-    if block.ends and any((block.evidence, block.also, block.fix, block.assumes)):
+    details = list(_details(block, width))
+    if block.ends and details:
         yield Text()
-    for one in block.evidence:
-        yield from _labelled("also", Text(visible(f"{one.role}  ({one.place})")), width)
-    if block.also:
-        names = ", ".join(block.also[:4])
-        left = len(block.also) - 4
-        names += f" and {left} more" if left > 0 else ""
-        yield from _labelled("same", Text(visible(names)), width)
-    for text in block.assumes:
-        yield from _labelled("assumes", Text(visible(text)), width)
+    yield from details
+
+
+def _details(block: FindingBlock, width: int) -> Iterator[Text]:
+    """Yield what follows the excerpts, each with its label."""
+    names = folded(block.also)
+    more = f" and {len(names) - 4} more" if names[4:] else ""
+    plain = [("also", f"{one.role}  ({one.place})") for one in block.evidence]
+    plain += [("same", ", ".join(names[:4]) + more)] if names else []
+    plain += [("alike", block.alike)] if block.alike else []
+    plain += [("assumes", text) for text in block.assumes]
+    for label, text in plain:
+        yield from _labelled(label, Text(visible(text)), width)
     if block.fix:
         yield from _labelled("fix", Text(visible(block.fix), "green"), width)
     for edit in block.edits:
@@ -201,7 +238,8 @@ def _finding(block: FindingBlock, width: int) -> Iterator[Text]:
 
 def _excerpt(one: Excerpt, width: int) -> Iterator[Text]:
     """Yield a place, its line of source and the caret under what is meant."""
-    head, role = Text(visible(one.place), "blue"), Text(visible(one.role), "bold")
+    head = Text().append(visible(one.place), _style("blue", one.link))
+    role = Text(visible(one.role), "bold")
     if head.cell_len + role.cell_len + 4 <= width:
         head.append("  ").append_text(role)
         role = Text()
@@ -277,7 +315,7 @@ def _widths(table: Table, cells: Sequence[Sequence[str]], width: int) -> list[in
     titles = [one.title for one in table.columns]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     least = [
-        min(wide, 12 if column.give else 8)
+        wide if column.whole else min(wide, 12 if column.give else 8)
         for wide, column in zip(widths, table.columns, strict=True)
     ]
     for give in (True, False):

@@ -69,6 +69,7 @@ def message(tie: ActedTie) -> str:
 _LAWS = {
     "lost": ", into a tensor that is gone after that line and that nothing read",
     "operand": ", before the call on that line read it",
+    "result": ", which the call has still to read",
     "overlap": ", from elements of the same memory",
     "elements": ", whose elements overlap one another",
     "gradient": ", which is the gradient of several parameters",
@@ -87,22 +88,26 @@ def _line(site: Site, home: str) -> str:
 # -- the report -----------------------------------------------------------------------------
 
 
-def block(found: Sequence[TieRow], folder: str) -> list[Block]:
-    """Return the part of a report that lists the ties that no finding speaks of."""
-    own = [one.tie for one in found if one.finding is None and one.tie.score >= LEAST]
+def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) -> list[Block]:
+    """Return the part of a report that lists the ties that no finding speaks of.
+
+    At most so many, those that look least meant; None: all.
+    """
+    least = LEAST if most is not None else 0
+    own = [one.tie for one in found if one.finding is None and one.tie.score >= least]
     if not own:
         return []
     columns = (
         Column("shows the change", give=True), Column("written at", give=True),
         Column("by"), Column("through", give=True), Column("since"), Column("read"),
     )  # fmt: skip
-    cells = tuple(_cells(tie, folder) for tie in own[:MANY_TIES])
+    cells = tuple(_cells(tie, folder) for tie in own[:most])
     left = len(found) - sum(one.finding is not None for one in found) - len(cells)
     text = "written through one name and shown by another; whether that is meant, you know"
     return [
         Heading("shared memory that was written"),
         Paragraph((Phrase(text, "dim"),)),
-        Table(columns, cells, left, "more; --json has all" if left else ""),
+        Table(columns, cells, left, "more; --show-all lists them" if left else ""),
     ]
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
-from tether.facts import Event, Operand, Site, Trace
+from tether.facts import UNKNOWN, Event, Operand, Site, Trace
+from tether.finding import Finding
 from tether.operations import rule_for, say
 from tether.operations.table import shown
 from tether.report.compose import Findings, counted, excerpt, finding_block
 from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
+from tether.report.filters import shown_line
 from tether.report.gradients import shortest_names
+from tether.report.grouping import ends
+from tether.report.shown_cards import as_card
 from tether.report.text import render
 from tether.report.ties import of_name
 from tether.report.why_shared import downward, upward
@@ -31,20 +37,26 @@ class Answer:
     def __str__(self) -> str:
         return render(self.document).rstrip("\n")
 
+    def _repr_html_(self) -> str:
+        """Return the card that a notebook shows: what is found, and what happened, in order."""
+        return as_card(self.document)
+
 
 def why(name: str, about: Findings) -> Answer:
     """Return the findings about a tensor and the events that made it, share it and wrote it.
 
     A name is as the report writes it, or what several begin with (``best`` of ``best['w']``), or
-    the end of one (``layer1.weight``) if only one fits, or what a line assigns a tensor to. Raises
-    `LookupError` with names that are close.
+    the end of one (``layer1.weight``) if only one fits, or what a line assigns a tensor to, or a
+    line (``model.py:28``): what its calls made. Raises `LookupError` with names that are close.
     """
     full, tensors = _named(name, about)
     document = Document(f"tether why {full}", [Heading(full, 1)])
     numbers = [
         number
         for number, one in enumerate(about.findings)
-        if tensors & set(one.tensors) or full in (one.subject, *one.also)
+        if tensors & set(one.tensors)
+        or full in (one.subject, *one.also)
+        or full in _lines(one, about)
     ]
     document.blocks += (finding_block(n + 1, about.findings[n], about) for n in numbers)
     document.blocks += of_name(full, tensors, about.ties, partial(_at, about))
@@ -53,9 +65,15 @@ def why(name: str, about: Findings) -> Answer:
     document.blocks += downward(tensors, about)
     document.blocks += _history(tensors, about)
     if len(document.blocks) == 1:
-        text = "Its name was seen, and no call of the recording touched it."
+        text = f"The name {full} was seen, and no call of the recording touched its tensor."
         document.blocks.append(Paragraph((Phrase(text),)))
     return Answer(document)
+
+
+def _lines(finding: Finding, about: Findings) -> set[str]:
+    """Return the lines of a finding's ends, as reports show them."""
+    folder = about.trace.folder
+    return {shown_line(one.site.file, one.site.line, folder) for one in ends(finding)[0]}
 
 
 def _at(about: Findings, site: Site, role: str) -> Excerpt:
@@ -73,12 +91,52 @@ def _named(name: str, about: Findings) -> tuple[str, set[int]]:
     inside = [known for known in by_name if known.startswith((f"{name}.", f"{name}["))]
     if inside:
         return name, set().union(*(by_name[known] for known in inside))
-    return _by_its_end(name, by_name) or _by_target(name, by_name, trace)
+    return (
+        _by_line(name, trace)
+        or _by_its_end(name, by_name)
+        or _by_target(name, trace)
+        or _unknown(name, by_name, trace)
+    )
+
+
+_LINE = re.compile(r"(?:(.+?)(?::|, line ))?(\d+)")
+
+
+def _by_line(name: str, trace: Trace) -> tuple[str, set[int]] | None:
+    """Return what the calls at a line made or wrote, else what they read: ``model.py:28``."""
+    sites = _sites_at(name, trace)
+    if sites is None:
+        return None
+    places = {shown_line(site.file, site.line, trace.folder) for site in sites.values()}
+    if len(places) > 1:
+        raise LookupError(
+            f"{name!r} is a line of several files: give {' or '.join(sorted(places))}"
+        )
+    events = [event for event in trace.events if event.site in sites]
+    made = {one.tensor for event in events for one in (*event.results, *event.writes)}
+    found = made or {one.tensor for event in events for one in event.reads}
+    if not found:
+        raise LookupError(f"no call on a tensor was recorded at {name!r}")
+    return places.pop(), {int(one) for one in found} - {UNKNOWN}
+
+
+def _sites_at(name: str, trace: Trace) -> dict[int, Site] | None:
+    """Return the sites on a line of the user's, by their numbers; None where no line is meant."""
+    match = _LINE.fullmatch(name)
+    if match is None:
+        return None
+    file, line = match[1] or "", int(match[2])
+    return {
+        number: site
+        for number, site in enumerate(trace.sites)
+        if site.line == line and site.user and (not file or f"/{site.file}".endswith(f"/{file}"))
+    }
 
 
 def _by_its_end(name: str, by_name: Mapping[str, set[int]]) -> tuple[str, set[int]] | None:
     """Return the tensors whose name ends so, where all that do are the same ones."""
     fitting = [known for known in by_name if known.endswith("." + name)]
+    fitting = fitting or [known for known in by_name if known.endswith(f"['{name}']")]
     if not fitting:
         return None
     if len({frozenset(by_name[known]) for known in fitting}) == 1:
@@ -88,16 +146,21 @@ def _by_its_end(name: str, by_name: Mapping[str, set[int]]) -> tuple[str, set[in
     raise LookupError(f"{name!r} fits {len(fitting)} names; give more of one: {some}")
 
 
-def _by_target(name: str, by_name: Mapping[str, set[int]], trace: Trace) -> tuple[str, set[int]]:
-    """Return the tensors that were assigned to a variable, or say that none was."""
+def _by_target(name: str, trace: Trace) -> tuple[str, set[int]] | None:
+    """Return the tensors that were assigned to a variable."""
     sites = {number for number, site in enumerate(trace.sites) if site.target == name}
     made = {
-        operand.tensor for event in trace.events if event.site in sites for operand in event.results
+        int(operand.tensor)
+        for event in trace.events
+        if event.site in sites
+        for operand in event.results
     }
-    if made:
-        return name, {int(one) for one in made} - {-1}
+    return (name, made - {UNKNOWN}) if made else None
+
+
+def _unknown(name: str, known: Iterable[str], trace: Trace) -> NoReturn:
     targets = {site.target for site in trace.sites if site.user and site.target.isprintable()}
-    close = difflib.get_close_matches(name, [*by_name, *targets], n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, dict.fromkeys([*known, *targets]), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else "the report lists the names"
     raise LookupError(f"no tensor is called {name!r} in this recording: {hint}")
 
@@ -114,10 +177,8 @@ def _gradient(name: str, about: Findings) -> Iterator[Block]:
 
 
 def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
-    trace = about.trace
-    operands = [one for event in trace.events for one in (*event.reads, *event.results)]
-    storages = {one.storage for one in operands if one.tensor in tensors} - {-1}
-    times = _times(trace, tensors, storages)
+    storages: set[int] = set()
+    times = _times(about.trace, tensors, storages)
     if not times:
         return
     first = list(times)[:MANY_LINKS]
@@ -126,19 +187,29 @@ def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
     if len(times) > len(first):
         text = f"... and at {counted(len(times) - len(first), 'more place')}"
         yield Paragraph((Phrase(text, "dim"),))
-    sharers = {one.tensor for one in operands if one.storage in storages} - tensors
-    yield from _sharers(sharers, shortest_names(trace))
+    names = shortest_names(about.history)
+    sharers = {one for one in names if _on(about, one) in storages} - tensors
+    yield from _sharers(sharers, names)
 
 
-def _times(
-    trace: Trace, tensors: AbstractSet[int], storages: AbstractSet[int]
-) -> Counter[tuple[int, str]]:
-    """Count what was done to the tensors, by site and words, in the order in which it began."""
+def _on(about: Findings, tensor: int) -> int:
+    operand = about.history.operand_of(tensor)
+    return UNKNOWN if operand is None else operand.storage
+
+
+def _times(trace: Trace, tensors: AbstractSet[int], storages: set[int]) -> Counter[tuple[int, str]]:
+    """Count what was done to the tensors, by site and words, in the order in which it began.
+
+    Gathers the storages on which the tensors were met. What was written before there was such a
+    tensor is another's history.
+    """
     times: Counter[tuple[int, str]] = Counter()
-    met = False  # what was written before there was such a tensor is another's history
     for event in trace.events:
-        met = met or _any((*event.reads, *event.results, *event.writes), tensors)
-        if met:
+        met = [
+            one for one in (*event.reads, *event.results, *event.writes) if one.tensor in tensors
+        ]
+        storages.update(one.storage for one in met if one.storage != UNKNOWN)
+        if storages:
             times.update((event.site, role) for role in _roles(event, tensors, storages))
     return times
 

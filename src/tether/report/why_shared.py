@@ -61,17 +61,21 @@ def _moved(history: History, tensor: int) -> Tie | None:
     if now is None:
         return None
     memory = history.flow.memory
-    for at in reversed(history.on_storage(now)):
-        event = history.events[at]
-        if (
-            operation(event.operation).rebinds
-            and len(event.reads) == 2
-            and event.reads[0].tensor == tensor
-        ):
-            source = event.reads[1]
-            if source.tensor != tensor and memory(source) == memory(now):
-                return Tie(at, tensor, source.tensor)
+    for at in reversed(history.get(Rebound).at.get(tensor, ())):
+        source = history.events[at].reads[1]
+        if source.tensor != tensor and memory(source) == memory(now):
+            return Tie(at, tensor, source.tensor)
     return None
+
+
+class Rebound:
+    """For each tensor the calls that put it on the memory of another."""
+
+    def __init__(self, history: History) -> None:
+        self.at: dict[int, list[int]] = defaultdict(list)
+        for at, event in enumerate(history.events):
+            if operation(event.operation).rebinds and len(event.reads) == 2:
+                self.at[event.reads[0].tensor].append(at)
 
 
 def _linked(history: History, tensor: int) -> Tie | None:
@@ -219,7 +223,9 @@ def _done(history: History, writes: _Places, reads: _Places, about: Findings) ->
 
 
 def _seen(written: Operand, read: Operand) -> bool:
-    return written.storage != read.storage or overlaps(written, read)
+    if written.storage != read.storage or written[3:6] == read[3:6]:
+        return True
+    return overlaps(written, read)
 
 
 def _by(event: Event) -> str:

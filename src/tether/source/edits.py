@@ -17,7 +17,7 @@ from dataclasses import replace
 from tether.facts import Site
 from tether.finding import Edit, Finding
 from tether.operations.table import operation
-from tether.source.syntax import Source, key_of, parsed
+from tether.source.syntax import Source, called, key_of, parsed
 
 _MODULES = frozenset({"torch", "copy", "np", "numpy", "F"})
 
@@ -86,7 +86,7 @@ def _left_out(site: Site, name: str, source: Source, *, cut: bool) -> tuple[Edit
     typed = row.typed or name
     if isinstance(node, ast.Attribute) and node.attr == typed:
         return _replaced(site, node, node.value, source)
-    if not isinstance(node, ast.Call) or _called(node.func) != typed:
+    if not isinstance(node, ast.Call) or called(node.func) != typed:
         return ()
     if name == "to" and isinstance(node.func, ast.Attribute):
         return _without_keyword(site, "copy", source)
@@ -95,13 +95,6 @@ def _left_out(site: Site, name: str, source: Source, *, cut: bool) -> tuple[Edit
         return ()
     after = ".detach()" if cut and row.enters else ""  # unlike torch.tensor(x), x may have a graph
     return _replaced(site, node, given, source, after)
-
-
-def _called(function: ast.expr) -> str:
-    """Return the name by which a call names its function."""
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _given(call: ast.Call, *, by_argument: bool) -> ast.expr | None:

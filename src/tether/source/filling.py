@@ -13,17 +13,16 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from tether.facts import Site
+from tether.source.names import paths_to
 from tether.source.syntax import site_of_node, source_of
 
-How = Literal["assigned", "stored", "loop", "parameter"]
+How = Literal["assigned", "stored", "loop", "parameter", "closure"]
 
 STORING = frozenset(
     {"append", "appendleft", "add", "extend", "insert", "put", "put_nowait", "setdefault", "update"}
     | {"register_buffer", "__setitem__"}
 )
 """Methods that put what they are given into the object that they are called on."""
-
-_LAST = re.compile(r"(\.[^.\[\]]+|\[[^\[\]]*\])$")
 
 
 class Fill(NamedTuple):
@@ -51,7 +50,7 @@ class Fillings:
         ``history[2]`` is filled by what fills ``history``; an attribute that its function does
         not fill, by any method that fills one of that name.
         """
-        for wanted in names_above(name):
+        for wanted in reversed(paths_to(name)):
             here = [one for one in self._found[file, function] if one.target == wanted]
             if here:
                 return here
@@ -63,6 +62,10 @@ class Fillings:
                 if there:
                     return there
         return []
+
+    def stored(self, file: str, function: str) -> list[Fill]:
+        """Return what puts something into an object in a function."""
+        return [one for one in self._found[file, function] if one.how == "stored"]
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -77,20 +80,32 @@ class Fillings:
             for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
                 site = Site(self._file, one.lineno, one.col_offset + 1)
                 self._found[self._file, inner].append(Fill(site, "parameter", one.arg))
+            self._closes_over(node, function)
             self._visit(node.body, inner, f"{inner}.<locals>.")
         elif isinstance(node, ast.ClassDef):
             self._visit(node.body, prefix + node.name, f"{prefix}{node.name}.")
-        elif not isinstance(node, ast.Lambda):
+        elif isinstance(node, ast.Lambda):
+            self._closes_over(node, function)
+        else:
             for target, value, how in _targets(node):
                 self._add(function, target, value, how)
             for child in ast.iter_child_nodes(node):
                 self._read(child, function, prefix)
 
+    def _closes_over(self, node: ast.AST, function: str) -> None:
+        """Note the variables of a function that a function inside it reads."""
+        site = Site(self._file, node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
+        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if function else ()
+        for name in sorted(names):
+            self._found[self._file, function].append(Fill(site, "closure", name))
+
     def _add(self, function: str, target: ast.expr, value: ast.expr | None, how: How) -> None:
         for one in _flat(target):
             site = site_of_node(self._file, value or one, self._lines)
             name = ast.unparse(one.value if isinstance(one, ast.Subscript) else one)
-            self._found[self._file, function or "<module>"].append(Fill(site, how, name))
+            slot = isinstance(one, ast.Subscript) and how == "assigned"
+            fill = Fill(site, "stored" if slot else how, name)
+            self._found[self._file, function or "<module>"].append(fill)
 
 
 def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, How]]:
@@ -116,22 +131,6 @@ def _flat(target: ast.expr) -> Iterator[ast.expr]:
         yield from _flat(target.value)
     else:
         yield target
-
-
-def names_above(name: str) -> Iterator[str]:
-    """Yield a name and the names of what it lies in: ``a.b[0]``, ``a.b``, ``a``."""
-    while name:
-        yield name
-        shorter = _LAST.sub("", name)
-        if shorter == name:
-            return
-        name = shorter
-
-
-def container_of(name: str) -> str:
-    """Return the name of what a place lies in; "" for a variable."""
-    shorter = _LAST.sub("", name)
-    return "" if shorter == name else shorter
 
 
 def mentions(text: str, name: str) -> bool:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from tether.facts import Site
-from tether.source.syntax import Source
+from tether.source.syntax import Source, called
 
 MOST_LINES = 6
 """Lines that one answer names."""
@@ -32,7 +32,7 @@ def calls_of(source: Source, method: str) -> list[tuple[int, int]]:
     """
     return sorted(
         (node.lineno, next(_conditions(source, node), 0))
-        for node in _nodes(source)
+        for node in source.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == method
@@ -45,20 +45,14 @@ def callers_of(source: Source, function: str) -> list[int]:
     return sorted(
         {
             node.lineno
-            for node in _nodes(source)
-            if isinstance(node, ast.Call) and _called(node.func) == name
+            for node in source.nodes
+            if isinstance(node, ast.Call) and called(node.func) == name
         }
     )[:MOST_LINES]
 
 
-def _called(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def gathered(source: Source, call: Site) -> list[int]:
-    """Return the lines at which the first argument of a call was put together.
+def gathered(source: Source, call: Site, at: int = 0, named: str = "params") -> list[int]:
+    """Return the lines at which an argument of a call, by its place or name, was put together.
 
     Names are followed to what was assigned to them, three times over. A plain
     ``model.parameters()`` was not put together.
@@ -66,7 +60,7 @@ def gathered(source: Source, call: Site) -> list[int]:
     node = source.node_at(call)
     if not isinstance(node, ast.Call):
         return []
-    given = [*node.args[:1], *(one.value for one in node.keywords if one.arg == "params")]
+    given = [*node.args[at : at + 1], *(one.value for one in node.keywords if one.arg == named)]
     lines: dict[int, None] = {}
     for _ in range(3):
         names = [one for expression in given for one in _names(expression)]
@@ -79,7 +73,7 @@ def gathered(source: Source, call: Site) -> list[int]:
 
 def returns(source: Source, line: int) -> list[int]:
     """Return the lines that return from the function defined at a line."""
-    found = [one for one in _nodes(source) if isinstance(one, _Function) and one.lineno == line]
+    found = [one for one in source.nodes if isinstance(one, _Function) and one.lineno == line]
     return _returning(found[0]) if found else []
 
 
@@ -88,7 +82,7 @@ def outcomes_of(source: Source, kind: str, method: str) -> list[int]:
 
     Those are its returns and its conditions.
     """
-    for node in _nodes(source):
+    for node in source.nodes:
         if isinstance(node, ast.ClassDef) and node.name == kind:
             for one in node.body:
                 if isinstance(one, ast.FunctionDef) and one.name == method:
@@ -102,7 +96,7 @@ def mentions(source: Source, attribute: str) -> list[int]:
     return sorted(
         {
             node.lineno
-            for node in _nodes(source)
+            for node in source.nodes
             if isinstance(node, ast.Attribute)
             and node.attr == attribute
             and isinstance(node.ctx, ast.Load)
@@ -123,7 +117,7 @@ def deciders(source: Source, line: int) -> list[int]:
     Those around it, and those before it that leave the function or the loop.
     """
     found: dict[int, None] = {}
-    for node in _nodes(source):
+    for node in source.nodes:
         if not isinstance(node, ast.stmt) or node.lineno != line:
             continue
         found |= dict.fromkeys(_conditions(source, node))
@@ -163,7 +157,7 @@ def _assignment(source: Source, name: str, line: int) -> ast.Assign | ast.For | 
     places = [] if scope is None else list(ast.walk(scope))
     found = [one for one in places if _assigns(one, name) and one.lineno < line]  # type: ignore[attr-defined]
     if not found:  # an attribute may be set by another function
-        found = [one for one in _nodes(source) if _assigns(one, name, attribute=True)]
+        found = [one for one in source.nodes if _assigns(one, name, attribute=True)]
     return max(found, key=lambda one: one.lineno, default=None)  # type: ignore[attr-defined,return-value]
 
 
@@ -184,7 +178,7 @@ def _scope(source: Source, line: int) -> ast.AST | None:
     """Return the innermost function around a line, else the module."""
     around = [
         node
-        for node in _nodes(source)
+        for node in source.nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.lineno <= line <= (node.end_lineno or 0)
     ]
@@ -201,7 +195,3 @@ def _names(expression: ast.expr) -> Iterator[str]:
             yield node.id
         elif isinstance(node, ast.Attribute):
             yield node.attr
-
-
-def _nodes(source: Source) -> Iterator[ast.AST]:
-    return ast.walk(source.tree) if source.tree else iter(())

@@ -74,14 +74,14 @@ class Source:
     def loop_variables(self) -> frozenset[str]:
         """The names that loops and comprehensions of this file assign to."""
         loops = (ast.For, ast.AsyncFor, ast.comprehension)
-        targets = (node.target for node in self._nodes if isinstance(node, loops))
+        targets = (node.target for node in self.nodes if isinstance(node, loops))
         return frozenset(_stored(targets))
 
     @cached_property
     def variables(self) -> frozenset[str]:
         """The names that assignments of this file assign to."""
         found: list[ast.expr] = []
-        for node in self._nodes:
+        for node in self.nodes:
             if isinstance(node, ast.Assign):
                 found += node.targets
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
@@ -89,7 +89,8 @@ class Source:
         return frozenset(_stored(found))
 
     @cached_property
-    def _nodes(self) -> list[ast.AST]:
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree; none where there is no tree."""
         return list(ast.walk(self.tree)) if self.tree else []
 
     def parent(self, node: ast.AST) -> ast.AST | None:
@@ -184,6 +185,13 @@ def key_of(node: ast.AST) -> Key | None:
         return None
     end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
     return line, node.col_offset, end_line or line, end_column or 0  # type: ignore[attr-defined]
+
+
+def called(function: ast.expr) -> str:
+    """Return the name by which a call names its function: ``exp`` of ``torch.exp``, or ""."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _start(node: ast.AST) -> tuple[int, int]:

@@ -8,9 +8,17 @@ NumPy holds them: arrays of numbers are all that is needed, and PyTorch's users 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +26,8 @@ import numpy.typing as npt
 from tether.facts import Event, Operand, StorageFact, TensorFact
 
 Numbers = npt.NDArray[Any]
+Place = Literal["reads", "results", "writes"]
+"""Where an event has an operand."""
 
 HEAD = ("operation", "site", "grad_mode", "span", "inner", "thread", "flags", "losses", "detail",
         "kind", "nodes", "reads", "results", "writes")  # fmt: skip
@@ -32,6 +42,8 @@ STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
 _AT = {name: number for number, name in enumerate(HEAD)}
 _KEPT = 1 << 17  # objects of each kind that are kept once made
+_BLOCK = 1 << 12  # events that are made at once
+PLACES: tuple[Place, ...] = ("reads", "results", "writes")
 
 Fact = TypeVar("Fact")
 
@@ -45,12 +57,19 @@ class Names:
     tuples: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
+def in_order(table: Numbers) -> Numbers:
+    """Return a table in the order of its first column: itself, where it is."""
+    first = table[:, 0]
+    if np.all(first[:-1] <= first[1:]):
+        return table
+    return table[np.argsort(first, kind="stable")]
+
+
 class Operands:
     """Every distinct operand of a recording, by its row."""
 
     def __init__(self, table: Numbers, names: Names) -> None:
-        order = np.argsort(table[:, 0], kind="stable") if len(table) else np.zeros(0, np.intp)
-        self.table = table[order]
+        self.table = in_order(table)
         self._names = names
         self._made: dict[int, Operand] = {}
 
@@ -94,11 +113,41 @@ class Events(Sequence[Event]):
         counts = heads[:, _AT["reads"] :].sum(axis=1, dtype=np.int64)
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._made: dict[int, Event] = {}
+        self._blocks: dict[int, list[Event]] = {}  # the first of them, whole
 
     def column(self, name: str) -> Numbers:
         """Return one number of every event, by its name in `HEAD`."""
         found: Numbers = self.heads[:, _AT[name]]
         return found
+
+    def where(self, wanted: Callable[[str], object]) -> Iterator[tuple[int, Event]]:
+        """Yield the events whose operation is wanted, by its name, with their positions."""
+        found = [number for number, text in self.names.strings.items() if wanted(text)]
+        for position in np.flatnonzero(np.isin(self.column("operation"), found)).tolist():
+            yield position, self[position]
+
+    def having(self, *places: Place, without: Sequence[Place] = ()) -> Iterator[tuple[int, Event]]:
+        """Yield the events that have operands in these places and none in others."""
+        chosen = np.ones(len(self), bool)
+        for place in places:
+            chosen &= self.column(place) > 0
+        for place in without:
+            chosen &= self.column(place) == 0
+        for position in np.flatnonzero(chosen).tolist():
+            yield position, self[position]
+
+    def touched(self, *places: Place) -> tuple[Numbers, Numbers]:
+        """Return for each operand that events read, returned or wrote its event and its position.
+
+        In the order of the events, and within an event as `rows` has them; all places without any.
+        """
+        counts = self.heads[:, _AT["reads"] :]
+        events = np.repeat(np.arange(len(self)), counts.sum(axis=1))
+        if not places:
+            return events, self.rows
+        which = np.repeat(np.tile(np.arange(3), len(self)), counts.ravel())
+        chosen = np.isin(which, [PLACES.index(one) for one in places])
+        return events[chosen], self.rows[chosen]
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -115,6 +164,9 @@ class Events(Sequence[Event]):
             return made
         if index < 0:
             index += len(self)
+        block = self._blocks.get(index - index % _BLOCK)
+        if block is not None and 0 <= index < len(self):
+            return block[index % _BLOCK]
         if not 0 <= index < len(self):
             raise IndexError("there is no such event")
         if len(self._made) > _KEPT:
@@ -125,14 +177,20 @@ class Events(Sequence[Event]):
         return made
 
     def __iter__(self) -> Iterator[Event]:
-        heads, rows = self.heads, self.rows
-        for begin in range(0, len(heads), 4096):
-            starts = self.starts[begin : begin + 4097].tolist()
-            some = rows[starts[0] : starts[-1]].tolist()
-            for number, head in enumerate(heads[begin : begin + 4096].tolist()):
-                known = self._made.get(begin + number)
-                first, last = starts[number] - starts[0], starts[number + 1] - starts[0]
-                yield known or self._event(head, some[first:last])
+        for begin in range(0, len(self.heads), _BLOCK):
+            yield from self._blocks.get(begin) or self._block(begin)
+
+    def _block(self, begin: int) -> list[Event]:
+        """Return the events from a position on; those of the first blocks are kept."""
+        starts = self.starts[begin : begin + _BLOCK + 1].tolist()
+        some = self.rows[starts[0] : starts[-1]].tolist()
+        made = []
+        for number, head in enumerate(self.heads[begin : begin + _BLOCK].tolist()):
+            first, last = starts[number] - starts[0], starts[number + 1] - starts[0]
+            made.append(self._made.get(begin + number) or self._event(head, some[first:last]))
+        if begin < _KEPT:
+            self._blocks[begin] = made
+        return made
 
     def _event(self, head: list[int], rows: list[int]) -> Event:
         operation, site, mode, span, inner, thread, flags, losses, detail, *rest = head
@@ -158,9 +216,13 @@ class Lives(Mapping[Any, Fact], Generic[Fact]):
     """Serial number -> a life, in the order in which they began."""
 
     def __init__(self, table: Numbers) -> None:
-        order = np.argsort(table[:, 0], kind="stable") if len(table) else np.zeros(0, np.intp)
-        self.table = table[order]
+        self.table = in_order(table)
         self._made: dict[int, Fact] = {}
+        serials = self.table[:, 0]
+        # Numbered without a gap: the line is the number.
+        self._dense = bool(len(serials)) and int(serials[0]) == 0 == int(serials[-1]) + 1 - len(
+            table
+        )
 
     def _fact(self, row: list[int]) -> Fact:
         raise NotImplementedError
@@ -168,6 +230,8 @@ class Lives(Mapping[Any, Fact], Generic[Fact]):
     def position(self, serial: int) -> int:
         """Return the line of `table` for a serial number, -1 if there is none."""
         serials = self.table[:, 0]
+        if self._dense:
+            return serial if 0 <= serial < len(serials) else -1
         at = int(np.searchsorted(serials, serial))
         return at if at < len(serials) and serials[at] == serial else -1
 
@@ -187,6 +251,34 @@ class Lives(Mapping[Any, Fact], Generic[Fact]):
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def items(self) -> ItemsView[Any, Fact]:
+        """Return the serial numbers with their lives, which are made as they are asked for."""
+        return _LifeItems(self)
+
+    def values(self) -> ValuesView[Fact]:
+        """Return the lives, which are made as they are asked for."""
+        return _LifeValues(self)
+
+    def rows(self) -> Iterator[tuple[int, Fact]]:
+        """Yield serial numbers and lives, one after the other."""
+        for begin in range(0, len(self.table), _BLOCK):
+            for row in self.table[begin : begin + _BLOCK].tolist():
+                yield row[0], self._fact(row)
+
+
+class _LifeItems(ItemsView[Any, Any]):
+    _mapping: Lives[Any]
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._mapping.rows()
+
+
+class _LifeValues(ValuesView[Any]):
+    _mapping: Lives[Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (fact for _, fact in self._mapping.rows())
 
 
 class TensorLives(Lives[TensorFact]):

@@ -8,7 +8,7 @@ import os
 import stat
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tether.store.columns import (
 from tether.store.layout import MAX_SOURCE, TABLES, Damage, RecordingError, Rows
 from tether.store.merge import merge
 
-__all__ = ["RecordingError", "load", "merge", "save"]
+__all__ = ["RecordingError", "load", "load_all", "merge", "save"]
 
 _LEVEL = 6  # of packing
 _AT_ONCE = 1 << 18  # lines of each block in a frame
@@ -34,8 +34,10 @@ _AT_ONCE = 1 << 18  # lines of each block in a frame
 # -- save ------------------------------------------------------------------------------------------
 
 
-def save(trace: Trace, path: str | os.PathLike[str]) -> None:
+def save(trace: Trace | Iterable[Trace], path: str | os.PathLike[str]) -> None:
     """Write `trace` to `path`: the whole file or, whatever happens, what was there before.
+
+    Several, one for each process, go into one file.
 
     Raises `RecordingError` when the folder is not there or cannot be written.
     """
@@ -53,8 +55,9 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
         ) from None
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(frames.first_line())
-            stream.writelines(_frames(trace))
+            for one in [trace] if isinstance(trace, Trace) else trace:
+                stream.write(frames.first_line())
+                stream.writelines(_frames(one))
             stream.flush()
             os.fsync(stream.fileno())
         mask = os.umask(0)  # the only way to read it; mkstemp made the file private
@@ -127,7 +130,12 @@ def _numbers(trace: Trace) -> tuple[Mapping[str, Numbers], dict[str, Any]]:
 
 
 def load(path: str | os.PathLike[str], most: int = frames.MAX_BYTES) -> Trace:
-    """Read the recording at `path`; `most` bounds the bytes that it unpacks to.
+    """Read the recording at `path` as `load_all` does; those of several processes are merged."""
+    return merge(load_all(path, most))
+
+
+def load_all(path: str | os.PathLike[str], most: int = frames.MAX_BYTES) -> list[Trace]:
+    """Read the recordings at `path`, one of each process; `most` bounds what they unpack to.
 
     Raises `RecordingError`, in one line, when it cannot be read, is no recording, was made by a
     newer or an older tether, is damaged, or unpacks to more than that.

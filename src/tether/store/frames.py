@@ -35,6 +35,7 @@ from tether.store.columns import (
     Operands,
     StorageLives,
     TensorLives,
+    in_order,
     numbers,
 )
 from tether.store.layout import (
@@ -120,17 +121,25 @@ def _packed(block: Numbers, name: str, packer: Any) -> Iterator[bytes]:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def read(stream: BinaryIO, path: str | os.PathLike[str], most: int = MAX_BYTES) -> Trace:
-    """Read a recording, its first line included; `most` bounds the bytes that it unpacks to.
+def read(stream: BinaryIO, path: str | os.PathLike[str], most: int = MAX_BYTES) -> list[Trace]:
+    """Read the recordings of a file, one for each process; `most` bounds what they unpack to.
+
+    One follows the other: a file of several is their files put end to end.
 
     Raises `RecordingError` for one of another format or too large, `Damage`, `ValueError` or
     `zlib.error` for one that is damaged other than by being cut off.
     """
-    _check_first_line(stream.readline(64), path)
-    found = _Reader(path)
-    for payload in _frames(stream):
-        found.add(_Unpacker(payload, path, most - found.bytes))
-    return found.trace()
+    traces: list[Trace] = []
+    while True:
+        _check_first_line(stream.readline(64), path)
+        found = _Reader(path)
+        for payload in _frames(stream):
+            found.add(_Unpacker(payload, path, most - found.bytes))
+        most -= found.bytes
+        traces.append(found.trace())
+        if stream.read(1) == b"":
+            return traces
+        stream.seek(-1, os.SEEK_CUR)
 
 
 def _check_first_line(line: bytes, path: str | os.PathLike[str]) -> None:
@@ -155,6 +164,9 @@ def _older(path: str | os.PathLike[str]) -> RecordingError:
 
 def _frames(stream: BinaryIO) -> Iterator[bytes]:
     while len(head := stream.read(_FRAME.size)) == _FRAME.size:
+        if MAGIC.startswith(head):  # as the length of a frame it would be too long
+            stream.seek(-_FRAME.size, os.SEEK_CUR)
+            return
         length, total = _FRAME.unpack(head)
         if length > _MAX_FRAME:
             raise Damage("a part of it is too long")
@@ -312,27 +324,30 @@ class _Reader:
         return trace
 
     def _all(self, name: str) -> Numbers:
+        """Return a block whole; its pieces are let go."""
         width, kind = BLOCKS[name]
-        return np.concatenate([numbers([], width, kind), *self._blocks[name]])
+        pieces = self._blocks.pop(name) or [numbers([], width, kind)]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _block(unpacker: _Unpacker, name: str, count: int) -> Numbers:
     width, kind = BLOCKS[name]
     if not 0 <= count <= _MAX_FRAME:
         raise Damage(f"its {name} have the wrong length")
-    columns = np.frombuffer(unpacker.take(count * width * kind.itemsize), kind)
+    made = np.empty((count, width), kind)
     with np.errstate(over="ignore"):
-        summed = np.cumsum(columns.reshape(width, count), axis=1, dtype=kind)
-    return np.ascontiguousarray(summed.T)
+        for place in range(width):
+            column = np.frombuffer(unpacker.take(count * kind.itemsize), kind)
+            np.cumsum(column, dtype=kind, out=made[:, place])
+    return made
 
 
 def _last(table: Numbers) -> Numbers:
     """Return the last line of each serial number: a life is written anew when it has ended."""
-    order = np.argsort(table[:, 0], kind="stable")
-    ordered = table[order]
+    ordered = in_order(table)
     last = np.ones(len(ordered), bool)
     last[:-1] = ordered[1:, 0] != ordered[:-1, 0]
-    return ordered[last]
+    return ordered if last.all() else ordered[last]
 
 
 def _check_names(blocks: Mapping[str, Numbers], names: Names) -> None:

@@ -41,7 +41,9 @@ TABLES: dict[str, type] = _tables()
 """Every table that is a list of facts, and their class. Beside them lie the columns of numbers
 (`store.columns`): events with their operands, the lives of tensors and storages."""
 
-SCALARS = ("program", "folder", "torch", "python", "outcome", "dropped", "kept")
+SCALARS = (
+    "program", "folder", "torch", "python", "outcome", "process", "dropped", "kept", "concluded"
+)  # fmt: skip
 
 
 def fields_of(name: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tether.facts import (
+    UNKNOWN,
     EventId,
     MemoryId,
     Moment,
@@ -35,20 +36,28 @@ def merge(traces: Sequence[Trace]) -> Trace:
     of another's tensors. Serial numbers, threads and positions are moved so that none collide;
     equal sites become one. Program and versions are the first's, the outcome the worst.
     """
-    if len(traces) == 1:
-        return traces[0]
+    return traces[0] if len(traces) == 1 else laid_out(traces)[0]
+
+
+def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
+    """Return one trace of several recordings, and what was added to the tensors of each.
+
+    What lived when a process ended went with it: only the last one's is alive at the end.
+    """
     merged = Trace(dropped=sum(trace.dropped for trace in traces))
-    events, sites = _Joined(), dict[Site, int]()
+    events, sites, added = _Joined(), dict[Site, int](), list[int]()
     free: dict[Any, int] = dict.fromkeys((TensorId, StorageId, MemoryId, ThreadId), 0)
-    for trace in traces:
+    for number, trace in enumerate(traces):
         columns = columns_of(trace.events)
+        added.append(free[TensorId])
         changes = _changes(trace, merged, events.count, sites, free)
+        last = Moment(UNKNOWN) if number == len(traces) - 1 else changes[Moment](trace.ended)
         for name in TABLES:
             if name != "sites":
                 facts = [moved(fact, changes) for fact in getattr(trace, name)]
                 getattr(merged, name).extend(facts)
-        merged.tensors = {**merged.tensors, **_lives(trace.tensors, TensorId, changes)}
-        merged.storages = {**merged.storages, **_lives(trace.storages, StorageId, changes)}
+        merged.tensors = {**merged.tensors, **_lives(trace.tensors, TensorId, changes, last)}
+        merged.storages = {**merged.storages, **_lives(trace.storages, StorageId, changes, last)}
         for file, text in trace.sources.items():
             merged.sources.setdefault(file, text)
         events.add(columns, changes)
@@ -61,7 +70,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
         merged.torch, merged.python = first.torch, first.python
         merged.outcome = min((trace.outcome for trace in traces), key=_WORST_FIRST.index)
     check(merged)
-    return merged
+    return merged, added
 
 
 def _changes(
@@ -85,8 +94,16 @@ def _changes(
     }
 
 
-def _lives(lives: Mapping[Any, Any], kind: Any, changes: Mapping[Any, Change]) -> dict[Any, Any]:
-    return {changes[kind](serial): moved(fact, changes) for serial, fact in lives.items()}
+def _lives(
+    lives: Mapping[Any, Any], kind: Any, changes: Mapping[Any, Change], last: int
+) -> dict[Any, Any]:
+    """Return lives with their numbers changed; those that were not over were so at `last`."""
+    end = "died" if kind is TensorId else "freed"
+
+    def ended(fact: Any) -> Any:
+        return fact._replace(**{end: last}) if getattr(fact, end) == UNKNOWN else fact
+
+    return {changes[kind](serial): ended(moved(fact, changes)) for serial, fact in lives.items()}
 
 
 def _largest(trace: Trace, events: Events) -> dict[Any, int]:

@@ -12,9 +12,12 @@ from tether.analysis.history import History
 from tether.finding import Finding
 from tether.verdicts import (
     alias_write,
+    gradient_accumulated,
     gradient_cut,
     gradient_discarded,
+    gradient_lost,
     gradient_on_non_leaf,
+    gradient_stale,
     gradient_unused,
     gradient_zero,
     graph_retained,
@@ -42,6 +45,9 @@ VERDICTS: tuple[Verdict, ...] = (
     parameter_stale.VERDICT,
     parameter_unmoved.VERDICT,
     gradient_discarded.VERDICT,
+    gradient_lost.VERDICT,
+    gradient_accumulated.VERDICT,
+    gradient_stale.VERDICT,
     gradient_on_non_leaf.VERDICT,
     saved_overwritten.VERDICT,
     alias_write.VERDICT,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from tether.analysis.cut_words import Cut, described
 from tether.analysis.gradient_paths import Paths
 from tether.analysis.history import History
+from tether.analysis.misplaced import Misplaced
 from tether.analysis.surroundings import Surroundings
-from tether.analysis.ungraded import in_how_many, missing, without_backward
-from tether.analysis.wording import and_more, listed, place
-from tether.facts import GRAD_ON
-from tether.finding import Evidence, Finding, Fix
+from tether.analysis.ungraded import Missing, in_how_many, without_backward
+from tether.analysis.wording import listed
+from tether.facts import GRAD_ON, Site
+from tether.finding import At, Claim, Repair, Sentence, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.parameter_stale import stale, unheld
 
 PAGE = """
 # gradient-cut
@@ -50,31 +51,35 @@ Removing a cut changes what is trained: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Give one finding for each place that cuts, with all tensors it cuts off."""
-    found = missing(history)
-    groups: dict[tuple[str, int, int, str], list[int]] = defaultdict(list)
-    told: dict[tuple[str, int, int, str], tuple[Paths, Cut, list[Cut]]] = {}
-    elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
+class _Story(NamedTuple):
+    """The cut to tell of a tensor, on the way to one loss."""
+
+    paths: Paths
+    cut: Cut
+    others: list[Cut]  # that stay when it is opened
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each place that cuts, with all tensors it cuts off."""
+    found = history.get(Missing)
+    groups: dict[tuple[Site, str], list[int]] = defaultdict(list)
+    told: dict[tuple[Site, str], _Story] = {}
     # Values that went into new parameters: what is wrong is that the optimizer lacks those.
-    remade = {one.site for one in unheld(history)}
+    remade = history.get(Misplaced).sites
     for tensor in [*found.none, *found.stopped]:
-        if tensor in elsewhere or without_backward(history, tensor):
+        if without_backward(history, tensor):
             continue
         story = _story(history, found.reaching(tensor), tensor)
-        if story is None or (story[1].site in remade and tensor in history.held):
+        if story is None or (story.cut.site in remade and tensor in history.held):
             continue
-        cut = story[1]
-        key = (cut.site.file, cut.site.line, cut.site.column, cut.operation)
+        key = (history.site(story.cut.site), story.cut.operation)
         groups[key].append(tensor)
         told.setdefault(key, story)
     for key, tensors in groups.items():
-        yield _finding(history, tensors, *told[key])
+        yield _claim(history, tensors, told[key])
 
 
-def _story(
-    history: History, reaching: list[Paths], tensor: int
-) -> tuple[Paths, Cut, list[Cut]] | None:
+def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | None:
     """Find the cut to tell, and those that remain, on the first path that has any.
 
     It is the one nearest to the tensor among those that every way passes: whoever opens it, and
@@ -82,86 +87,86 @@ def _story(
     sampled, beside its log-probability). Where each way has a cut of its own, all are to be opened.
     """
     for paths in reaching:
-        bit = 1 << paths.tensors.index(tensor)
-        if paths.live & bit:
-            continue
-        positions = paths.of(paths.cuts, tensor)
+        positions = [] if paths.lets(tensor) else paths.of(paths.cuts, tensor)
         if positions:
             later = [at for at in paths.of(paths.later, tensor) if at > positions[0]]
             cuts = sorted({*positions, *later})
             always = set(paths.of(paths.always, tensor))
-            cuts = [at for at in cuts if at in always] or cuts
-            positions, rest = cuts[:1], cuts[1:]
-            return paths, described(history, positions[0]), _distinct(history, rest)
-    if reaching and all(one.live & 1 << one.tensors.index(tensor) for one in reaching):
+            first, *rest = [at for at in cuts if at in always] or cuts
+            return _Story(paths, described(history, first), _distinct(history, rest))
+    if all(one.lets(tensor) for one in reaching):
         # The graph was whole, and yet no gradient came: a custom backward kept it.
         for paths in reaching:
             functions = paths.of(paths.functions, tensor)
             if functions:
-                return paths, described(history, functions[-1]), []
+                return _Story(paths, described(history, functions[-1]), [])
     return None
 
 
 def _distinct(history: History, positions: list[int]) -> list[Cut]:
-    cuts: dict[tuple[str, int, str], Cut] = {}
+    cuts: dict[tuple[tuple[str, int], str], Cut] = {}
     for position in positions[:50]:
         cut = described(history, position)
-        cuts.setdefault((cut.site.file, cut.site.line, cut.operation), cut)
+        cuts.setdefault((_line(history, cut), cut.operation), cut)
     return list(cuts.values())
 
 
-def _finding(
-    history: History, tensors: list[int], paths: Paths, cut: Cut, others: list[Cut]
-) -> Finding:
-    names = [history.name_of(tensor) for tensor in tensors]
-    aliases = [name for tensor in tensors for name in history.names_of(tensor)[1:]]
-    bit = 1 << paths.tensors.index(tensors[0])
-    likely = bool(paths.likely & bit) or bool(paths.live & bit)
-    event = history.events[paths.backward]
-    loss = history.site_of(event)
-    facts = list(cut.evidence)
-    shown = {(one.site.file, one.site.line) for one in cut.evidence}
-    facts += [
-        Evidence("also cut", other.site, f"and again: {other.what}")
-        for other in others
-        if (other.site.file, other.site.line) not in shown
-    ]
-    if cut.at >= 0 and history.events[cut.at].grad_mode != GRAD_ON:
-        facts += history.get(Surroundings).entering(cut.at, paths.backward)
-    facts.append(Evidence("loss", loss, "backward starts from the loss here"))
-    whole = and_more(names)
-    when = in_how_many(history, tensors[0])
-    if paths.live & bit:
-        message = f"{whole} got no gradient {when}. Most likely {cut.what}."
-    elif event.raised:
-        message = f"backward failed, since the loss is not connected to {whole}: {cut.what}."
+def _line(history: History, place: Cut | Step) -> tuple[str, int]:
+    site = history.site(place.site)
+    return site.file, site.line
+
+
+def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
+    paths, cut, _ = story
+    backward = history.events[paths.backward]
+    whole, likely = paths.lets(tensors[0]), paths.likely & paths.bit(tensors[0])
+    shown = {_line(history, one) for one in cut.story}
+    others = [one for one in story.others if _line(history, one) not in shown]
+    entering: Iterable[Step] = ()
+    if history.events[cut.at].grad_mode != GRAD_ON:
+        entering = history.get(Surroundings).entering(cut.at, paths.backward)
+    if whole:
+        message = "{subject} got no gradient {when}. Most likely {what}."
+    elif backward.raised:
+        message = "backward failed, since the loss is not connected to {subject}: {what}."
     else:
-        path = "The path" if len(names) == 1 else "Every path"
-        sure = "is most likely cut" if likely else "is cut"
-        message = f"{whole} got no gradient {when}. {path} to the loss {sure} here: {cut.what}."
-    fix = cut.fix
-    elsewhere = [one for one in others if (one.site.file, one.site.line) not in shown]
-    if elsewhere:
-        fix += f"; then also at {listed([place(one.site) for one in elsewhere])}"
-    assumes = ("the value was followed through Python numbers or arrays in the source",)
-    return Finding(
-        slug="gradient-cut",
-        severity="warning",
-        subject=names[0],
+        message = "{subject} got no gradient {when}. {path} to the loss {sure} here: {what}."
+    return Claim(
+        tensors=tuple(tensors),
+        cause=(cut.site, cut.operation),
         site=cut.site,
         operation=cut.operation,
-        message=message,
-        also=tuple(dict.fromkeys([*names[1:], *aliases])),
-        evidence=tuple(facts),
-        count=history.times(cut.at) if cut.at >= 0 else 1,
-        assumes=assumes if likely else (),
-        fix=Fix(_capital(fix) + "."),
-        tensors=tuple(tensors),
+        message=say(
+            message,
+            when=in_how_many(history, tensors[0]),
+            what=cut.what,
+            path="The path" if len(tensors) == 1 else "Every path",
+            sure="is most likely cut" if likely else "is cut",
+        ),
+        story=(
+            *cut.story,
+            *(
+                Step("also cut", one.site, say("and again: {what}", what=one.what))
+                for one in others
+            ),
+            *entering,
+            Step("loss", backward.site, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("{fix}{more}.", fix=cut.fix, more=_also_at(others))),
+        assumes=(_FOLLOWED,) if likely or whole else (),
+        count=history.times(cut.at),
     )
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+_FOLLOWED = say("the value was followed through Python numbers or arrays in the source")
+
+
+def _also_at(others: list[Cut]) -> Sentence:
+    """Say at which further lines the path is to be opened."""
+    if not others:
+        return say("")
+    lines = {f"l{n}": At(one.site) for n, one in enumerate(others)}
+    return say("; then also at " + listed([f"{{{one}}}" for one in lines]), **lines)
 
 
 VERDICT = Verdict(
@@ -171,6 +176,7 @@ VERDICT = Verdict(
     page=PAGE,
     check=check,
     damage="lost training",
+    after=("parameter-stale",),
     examples=(
         Example(
             "A detach between two layers",

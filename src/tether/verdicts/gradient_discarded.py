@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.wording import place
-from tether.facts import UNKNOWN, Gradients, TensorId
-from tether.finding import Evidence, Finding, Fix
+from tether.facts import UNKNOWN, Event, Gradients, TensorId
+from tether.finding import At, Claim, Repair, Step, say
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -43,113 +43,106 @@ opt.step()
 It changes what is trained: never applied by itself.
 """
 
-_ZEROING = ("zero_", "_foreach_zero_", "fill_", "mul_", "_foreach_mul_")
 
-
-def check(history: History) -> Iterator[Finding]:
-    """Give one finding for each line that clears gradients at every step."""
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each line that clears gradients at every step."""
     groups: dict[int, list[int]] = defaultdict(list)
     where: dict[int, tuple[int, Gradients]] = {}
     for tensor in sorted(history.held, key=lambda one: history.order.get(one, 0)):
         found = _always_cleared(history, TensorId(tensor))
         if found is not None:
-            position, step = found
-            site = int(history.events[position].site)
+            site = int(history.events[found[0]].site)
             groups[site].append(tensor)
-            where.setdefault(site, (position, step))
-    for number, tensors in groups.items():
-        yield _finding(history, tensors, *where[number])
+            where.setdefault(site, found)
+    for site, tensors in groups.items():
+        yield _claim(history, tensors, *where[site])
 
 
 def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients] | None:
-    """Position of the first clearing call, when every step found the gradient cleared."""
+    """Return the first clearing call and its step, when every step found the gradient cleared."""
     steps = [fact for fact in history.steps if tensor in fact.status]
-    filled = {fact.status.get(tensor, "none") for fact in history.after_backward}
-    used = {fact.status[tensor] for fact in steps}
-    if "zero" in filled and "some" not in filled and "none" not in used:
-        return None  # backward gave it zeros, and they are what the step used
-    if not steps or any(fact.status[tensor] == "some" for fact in steps):
+    used = {str(fact.status[tensor]) for fact in steps}
+    if "some" in used or not history.backwards or _given_zeros(history, tensor, used):
         return None
-    first: tuple[int, Gradients] | None = None
+    found: list[tuple[int, Gradients]] = []
     since = 0
     for step in steps:
         at = history.position(step.at)
-        if step.status[tensor] == "unchecked":
-            since = at
-            continue  # not looked into: the other steps speak
-        had = any(
-            since <= history.position(fact.at) <= at and fact.status.get(tensor, "none") != "none"
-            for fact in history.after_backward
-        )
-        if not had and first is None and not any(one < at for one in history.backwards):
-            since = at
-            continue  # before the first backward pass: there was nothing yet to clear
-        cleared = _clearing(history, tensor, since, at) if had else UNKNOWN
-        if cleared == UNKNOWN:
-            return None
-        first = first or (cleared, step)
+        # What was not looked into says nothing; before the first pass there is nothing to clear.
+        if step.status[tensor] != "unchecked" and history.backwards[0] < at:
+            found.append((_clearing(history, tensor, since, at), step))
         since = at
-    return first
+    return found[0] if found and all(one != UNKNOWN for one, _ in found) else None
 
 
-def _clearing(history: History, tensor: int, since: int, until: int) -> int:
-    """Position of the last call in a stretch that took the gradient away after a backward."""
+def _given_zeros(history: History, tensor: TensorId, used: set[str]) -> bool:
+    """Whether backward gave a parameter zeros, and they are what its steps used."""
+    filled = {fact.status.get(tensor, "none") for fact in history.after_backward}
+    return "zero" in filled and "some" not in filled and "none" not in used
+
+
+def _clearing(history: History, tensor: TensorId, since: int, until: int) -> int:
+    """Return the last call in a stretch that took away a gradient which a backward had given."""
+    if not any(
+        since <= history.position(fact.at) <= until and fact.status.get(tensor, "none") != "none"
+        for fact in history.after_backward
+    ):
+        return UNKNOWN
     gradients: set[int] = set()
-    after_backward = False
-    found = UNKNOWN
+    found, after_backward = UNKNOWN, False
     for position in range(max(0, since), min(until, len(history.events))):
         event = history.events[position]
-        reads = event.reads
         if event.operation == "backward":
-            after_backward, found = True, UNKNOWN
-        elif event.operation == "grad.__get__" and reads and reads[0].tensor == tensor:
+            found, after_backward = UNKNOWN, True
+        elif event.operation == "grad.__get__" and _is_of(event, tensor):
             gradients.update(one.tensor for one in event.results)
-        elif after_backward and event.operation in ("zero_grad", "grad.__set__"):
-            named = [one.tensor for one in (reads if event.operation == "zero_grad" else reads[:1])]
-            if tensor in named:
-                found = position
-        elif (
-            after_backward
-            and event.operation in _ZEROING
-            and any(one.tensor in gradients for one in event.writes)
-        ):
+        elif after_backward and _clears(event, tensor, gradients, known=found != UNKNOWN):
             found = position
     return found
 
 
-def _finding(history: History, tensors: list[int], position: int, step: Gradients) -> Finding:
-    names = [history.name_of(tensor) for tensor in tensors]
-    event = history.events[position]
-    site, stepped = history.site_of(event), history.site(step.site)
-    since = history.backwards[0] if history.backwards else 0
+def _is_of(event: Event, tensor: TensorId) -> bool:
+    return bool(event.reads) and event.reads[0].tensor == tensor
+
+
+def _clears(event: Event, tensor: TensorId, gradients: set[int], *, known: bool) -> bool:
+    """Whether a call takes a gradient away: sets it anew, or is the last to write over it.
+
+    Where a call is known that did, a later one that computes with what is left is not it.
+    """
+    if event.operation == "zero_grad":
+        return any(one.tensor == tensor for one in event.reads)
+    if event.operation == "grad.__set__":
+        return _is_of(event, tensor)
+    if known and not operation(event.operation).overwrites:
+        return False
+    return any(one.tensor in gradients for one in event.writes)
+
+
+def _claim(history: History, tensors: list[int], position: int, step: Gradients) -> Claim:
+    event, events = history.events[position], history.events
+    first = history.backwards[0]
     count = sum(
-        tensors[0] in fact.status and history.position(fact.at) > since for fact in history.steps
+        tensors[0] in fact.status and history.position(fact.at) > first for fact in history.steps
     )
-    every = "the one step" if count == 1 else f"each of {count} steps"
-    backward = next(
-        (one for one in reversed(history.backwards) if one < position), history.backwards[0]
-    )
-    return Finding(
-        slug="gradient-discarded",
-        severity="warning",
-        subject=names[0],
-        site=site,
-        operation=event.operation.removesuffix(".__set__"),
-        message=(
-            f"The gradient of `{names[0]}` was cleared between backward and step, before {every}:"
-            " the optimizer had nothing to use."
-        ),
-        also=tuple(names[1:]),
-        evidence=(
-            Evidence(
-                "made", history.site_of(history.events[backward]), "backward fills the gradient"
-            ),
-            Evidence("cleared", site, "it is cleared here"),
-            Evidence("step", stepped, "the optimizer steps without it"),
-        ),
-        fix=Fix(f"Clear gradients before backward, not at {place(site)}."),
-        count=count,
+    backward = next((one for one in reversed(history.backwards) if one < position), first)
+    return Claim(
         tensors=tuple(tensors),
+        cause=event.site,
+        site=event.site,
+        operation=event.operation.removesuffix(".__set__"),
+        message=say(
+            "The gradient of {subject} was cleared between backward and step, before {every}: the"
+            " optimizer had nothing to use.",
+            every="the one step" if count == 1 else f"each of {count} steps",
+        ),
+        story=(
+            Step("made", events[backward].site, say("backward fills the gradient")),
+            Step("cleared", event.site, say("it is cleared here")),
+            Step("step", step.site, say("the optimizer steps without it")),
+        ),
+        repair=Repair(say("Clear gradients before backward, not at {here}.", here=At(event.site))),
+        count=count,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.wording import listed, place
-from tether.finding import Evidence, Finding, Fix
+from tether.analysis.wording import listed
+from tether.finding import At, Claim, Repair, Sentence, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -42,60 +42,53 @@ Making it a leaf changes what is trained: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Give one finding for each line that reads such a gradient."""
-    told: dict[tuple[int, str], int] = {}
-    found: dict[tuple[int, str], Finding] = {}
-    for position, event in enumerate(history.events):
-        if event.operation != "grad.__get__" or not event.none or not event.reads:
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each read of such a gradient; those of one line and name join."""
+    claims: dict[tuple[int, str], Claim] = {}
+    for position, event in history.events.where("grad.__get__".__eq__):
+        if not event.none or not event.reads:
             continue
         operand = event.reads[0]
         if operand.leaf or not operand.requires_grad or event.inner != event.site:
             continue
-        name = history.name_of(operand.tensor)
-        key: tuple[int, str] = (event.site, name)
-        told[key] = told.get(key, 0) + 1
-        if key not in found:
-            found[key] = _finding(history, position, operand.tensor, name)
-    for key, finding in found.items():
-        yield Finding(**{**finding.__dict__, "count": told[key]})
+        key: tuple[int, str] = (event.site, history.name_of(operand.tensor))
+        if key not in claims:
+            claims[key] = _claim(history, position, operand.tensor, key)
+        yield claims[key]
 
 
-def _finding(history: History, position: int, tensor: int, name: str) -> Finding:
-    event = history.events[position]
-    site = history.site_of(event)
-    leaves = _leaves(history, position)
-    named = [_called(history, leaf, name) for leaf in leaves]
+def _claim(history: History, position: int, tensor: int, cause: tuple[int, str]) -> Claim:
+    site, name = cause
+    leaves = [_called(history, leaf, name) for leaf in _leaves(history, position)]
     made = history.made_at(tensor)
-    facts = [Evidence("read", site, ".grad is read here and is None")]
+    story = [Step("read", site, say(".grad is read here and is None"))]
     if made >= 0:
-        where = history.site_of(history.events[made])
-        facts.insert(0, Evidence("made", where, "it is computed here, so it is no leaf"))
-    source = f", computed from {listed(named)}" if named else ""
-    return Finding(
-        slug="gradient-on-non-leaf",
-        severity="warning",
-        subject=name,
+        said = say("it is computed here, so it is no leaf")
+        story.insert(0, Step("made", history.events[made].site, said))
+    parts = {f"n{number}": one for number, one in enumerate(leaves)}
+    all_leaves = say(listed([f"{{{one}}}" for one in parts]) if parts else "", **parts)
+    source = say(", computed from {leaves}", leaves=all_leaves) if leaves else ""
+    also = say(", or read the gradient of {leaves}", leaves=all_leaves) if leaves else ""
+    return Claim(
+        tensors=(tensor,),
+        cause=cause,
         site=site,
         operation="grad",
-        message=f"`{name}` is not a leaf{source}: backward does not fill its `.grad`.",
-        also=(),
-        evidence=tuple(facts),
-        fix=Fix(
-            f"Call {name}.retain_grad() before backward"
-            + (f", or read the gradient of {listed(named)}." if named else ".")
+        message=say("{subject} is not a leaf{source}: backward does not fill its `.grad`.",
+                    source=source),
+        story=tuple(story),
+        repair=Repair(
+            say("Call {x!s}.retain_grad() before backward{also}.", x=Tensor(tensor), also=also)
         ),
-        tensors=(tensor,),
-    )
+    )  # fmt: skip
 
 
-def _called(history: History, leaf: int, name: str) -> str:
+def _called(history: History, leaf: int, name: str) -> Sentence:
     """Return what a leaf is called; by its line where the computed tensor took its name over."""
-    own = history.name_of(leaf).strip("`")
     made = history.made_at(leaf)
-    if own != name or made < 0:
-        return f"`{own}`"
-    return f"the leaf that {place(history.site_of(history.events[made]))} makes"
+    if history.name_of(leaf).strip("`") != name or made < 0:
+        return say("{leaf}", leaf=Tensor(leaf))
+    return say("the leaf that {made} makes", made=At(history.events[made].site))
 
 
 def _leaves(history: History, position: int) -> list[int]:

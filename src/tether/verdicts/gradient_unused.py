@@ -7,13 +7,11 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
-from tether.analysis.ungraded import in_how_many, missing, steps_of, without_backward
-from tether.analysis.wording import place
+from tether.analysis.ungraded import Missing, in_how_many, without_backward
+from tether.analysis.uses import MOST_LINES, Uses
 from tether.facts import UNKNOWN, Site
-from tether.finding import Evidence, Finding, Fix
-from tether.operations.table import operation
+from tether.finding import At, Claim, Repair, Segment, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.parameter_stale import stale
 
 PAGE = """
 # gradient-unused
@@ -44,22 +42,19 @@ It changes what is trained: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Give one finding for each module whose parameters no loss saw."""
-    found = missing(history)
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each module whose parameters no loss saw."""
+    found = history.get(Missing)
     yield from _no_backward(history)
-    if not history.backwards:
-        return
-    elsewhere = {tensor for one in stale(history) for tensor in one.tensors}
     groups: dict[str, list[int]] = defaultdict(list)
-    for tensor in found.none:
-        if without_backward(history, tensor) or tensor in elsewhere or _left(history, tensor):
+    for tensor in found.none if history.backwards else ():
+        if without_backward(history, tensor) or _left(history, tensor):
             continue
         if not found.reaching(tensor) and _had_a_chance(history, tensor):
             fact = history.facts_of_name(tensor)
             groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
     for module, tensors in groups.items():
-        yield _finding(history, module, tensors)
+        yield _claim(history, module, tensors)
 
 
 def _left(history: History, tensor: int) -> bool:
@@ -81,128 +76,93 @@ def _had_a_chance(history: History, tensor: int) -> bool:
     A program that died on its way there, or whose steps raised, says nothing of what it would have
     used. Where the program itself asked for the gradient after a backward pass, it expected one.
     """
-    return steps_of(history, tensor) > 0 or tensor in history.asked
+    return bool(history.steps_of(tensor)) or tensor in history.asked
 
 
-def _finding(history: History, module: str, tensors: list[int]) -> Finding:
-    names = [history.name_of(tensor) for tensor in tensors]
+def _claim(history: History, module: str, tensors: list[int]) -> Claim:
     fact = history.facts_of_name(tensors[0])
-    used = any(tensor in _used(history) for tensor in tensors)
-    by_design = fact is not None and not fact.owner_user
-    site, made = _places(history, tensors[0])
-    text = "the optimizer is made here and holds it"
-    facts = [Evidence("made", made, "it is made here")] if made.line else []
-    facts.append(Evidence("held", site, text))
-    where = f"`{module}`" if len(tensors) > 1 else f"`{names[0]}`"
-    how = "its values were used, but not for the loss" if used else _nothing(history)
-    backward = history.events[history.backwards[-1]]
-    facts.append(Evidence("loss", history.site_of(backward), "this loss does not depend on it"))
-    around = history.get(Surroundings)
-    for used_at in _uses(history, tensors):
-        facts.append(Evidence("read", used_at, "its values are used here"))
-        facts += around.deciding(used_at)
-    if not used and fact is not None:
-        facts += around.mentioned(made, module)
-    facts += around.loss(history.backwards[-1])
-    return Finding(
-        slug="gradient-unused",
-        severity="note" if by_design else "warning",
-        subject=names[0],
-        site=made if made.line else site,
-        operation=fact.owner if fact else "",
-        message=f"{where} got no gradient {in_how_many(history, tensors[0])}: {how}.",
-        also=tuple(names[1:]),
-        evidence=tuple(facts),
-        fix=Fix(
-            f"Use {where} on the way to the loss, or leave it out of the optimizer ({place(site)})."
-        ),
+    holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
+    site, at = holder.site if holder else UNKNOWN, history.made_at(tensors[0])
+    made = history.events[at].site if at != UNKNOWN else UNKNOWN
+    where = Segment(f"`{module if len(tensors) > 1 else history.name_of(tensors[0])}`", "name")
+    return Claim(
         tensors=tuple(tensors),
-    )
+        cause=module,
+        site=made if made != UNKNOWN else site,
+        operation=fact.owner if fact else "",
+        severity="note" if fact is not None and not fact.owner_user else "warning",  # by design?
+        message=say(
+            "{where} got no gradient {when}: {how}.",
+            where=where, when=in_how_many(history, tensors[0]), how=_how(history, tensors),
+        ),
+        story=(
+            *([Step("made", made, say("it is made here"))] if made != UNKNOWN else []),
+            Step("held", site, say("the optimizer is made here and holds it")),
+            *_around(history, module, tensors, history.site(made)),
+        ),
+        repair=Repair(
+            say("Use {where} on the way to the loss, or leave it out of the optimizer ({held}).",
+                where=where, held=At(site))
+        ),
+        count=0,
+    )  # fmt: skip
 
 
-def _uses(history: History, tensors: list[int]) -> list[Site]:
-    """Return the first few lines that read one of some tensors outside the optimizer."""
-    wanted = set(tensors)
-    first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
-    numbers = dict.fromkeys(
-        event.site
-        for at, event in enumerate(history.events)
-        if at >= first and history.flow.carries[at] and event.results
-        if any(one.tensor in wanted for one in event.reads)
-    )
-    return [history.site(number) for number in numbers if number >= 0][:2]
+def _how(history: History, tensors: list[int]) -> str:
+    if any(tensor in history.get(Uses).lines for tensor in tensors):
+        return "its values were used, but not for the loss"
+    return f"nothing {'in the calls that were kept' if history.trace.dropped else 'ever'} used it"
 
 
-def _nothing(history: History) -> str:
-    kept = "in the calls that were kept" if history.trace.dropped else "ever"
-    return f"nothing {kept} used it"
+def _around(history: History, module: str, tensors: list[int], made: Site) -> Iterator[Step]:
+    """Yield where the values were used, what decides about that, and what made up the loss."""
+    around, lines = history.get(Surroundings), history.get(Uses).lines
+    backward = history.backwards[-1]
+    yield Step("loss", history.events[backward].site, say("this loss does not depend on it"))
+    used = dict.fromkeys(line for tensor in tensors for line in lines.get(tensor, ()))
+    for line in list(used)[:MOST_LINES]:
+        yield Step("read", line, say("its values are used here"))
+        yield from around.deciding(line)
+    if not used and history.facts_of_name(tensors[0]) is not None:
+        yield from around.mentioned(made, module)
+    yield from around.loss(backward)
 
 
-def _used(history: History) -> set[int]:
-    """Return the tensors whose values went into something else, once an optimizer held them.
-
-    To be initialised, or sent to the other ranks as it is, is no use.
-    """
-    if "used values" not in history.memo:
-        first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
-        history.memo["used values"] = {
-            one.tensor
-            for at, event in enumerate(history.events)
-            if at >= first and history.flow.carries[at]
-            if event.results or operation(event.operation).leaves
-            for one in event.reads
-            if all(one.tensor != made.tensor for made in (*event.results, *event.writes))
-        }
-    found: set[int] = history.memo["used values"]
-    return found
-
-
-def _places(history: History, tensor: int) -> tuple[Site, Site]:
-    """Return where the optimizer that holds a tensor was made, and where the tensor was."""
-    holder = next((one for one in history.trace.optimizers if tensor in one.tensors), None)
-    position = history.made_at(tensor)
-    made = history.site_of(history.events[position]) if position != UNKNOWN else history.site(-1)
-    return history.site(holder.site if holder else -1), made
-
-
-def _no_backward(history: History) -> Iterator[Finding]:
-    groups: dict[int, list[int]] = defaultdict(list)
+def _no_backward(history: History) -> Iterator[Claim]:
+    if history.trace.dropped:
+        return  # the pass may be among what was forgotten
+    ran = "no backward pass ran"
+    if history.backwards:
+        ran += " after its optimizer was made and before its steps"
     for tensor in history.without_gradient:
-        if without_backward(history, tensor):
-            first = next(fact for fact in history.steps if tensor in fact.status)
-            groups[first.site].append(tensor)
-    for number, tensors in groups.items():
-        names = [history.name_of(tensor) for tensor in tensors]
-        site = history.site(number)
-        yield Finding(
-            slug="gradient-unused",
-            severity="warning",
-            subject=names[0],
+        if not without_backward(history, tensor):
+            continue
+        site = next(fact.site for fact in history.steps if tensor in fact.status)
+        yield Claim(
+            tensors=(tensor,),
+            cause=("no backward", site),
             site=site,
             operation="step",
-            message=(
-                f"`{names[0]}` got no gradient {in_how_many(history, tensors[0])}:"
-                " no backward pass ran."
+            message=say("{subject} got no gradient {when}: {ran}.", ran=ran,
+                        when=in_how_many(history, tensor)),
+            story=(
+                Step("step", site, say("the optimizer steps without any gradient")),
+                *_closure(history, site),
             ),
-            also=tuple(names[1:]),
-            evidence=(
-                Evidence("step", site, "the optimizer steps without any gradient"),
-                *_closure(history, number),
-            ),
-            fix=Fix("Call loss.backward() before the optimizer steps."),
-            tensors=tuple(tensors),
-        )
+            repair=Repair(say("Call loss.backward() before the optimizer steps.")),
+            count=0,
+        )  # fmt: skip
 
 
-def _closure(history: History, step: int) -> Iterator[Evidence]:
+def _closure(history: History, step: int) -> Iterator[Step]:
     """Yield what the closure of a step computed last: where its backward pass is missing."""
     for number, span in enumerate(history.trace.spans):
         above = history.trace.spans[span.parent] if span.parent >= 0 else None
         if span.kind == "closure" and above is not None and above.site == step:
             inside = [one for one in history.events if one.span == number and one.site >= 0]
             if inside:
-                place = history.site(inside[-1].site)
-                yield Evidence("loss", place, "the closure computes this and calls no backward")
+                said = say("the closure computes this and calls no backward")
+                yield Step("loss", inside[-1].site, said)
             return
 
 
@@ -213,6 +173,7 @@ VERDICT = Verdict(
     page=PAGE,
     check=check,
     damage="lost training",
+    after=("parameter-stale",),
     examples=(
         Example(
             "A layer that forward forgot",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.gradient_paths import Paths
-from tether.analysis.history import History, shortened
-from tether.analysis.ungraded import missing
+from tether.analysis.history import History
+from tether.analysis.ungraded import Missing
 from tether.facts import Operand
-from tether.finding import Evidence, Finding, Fix
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -43,45 +42,40 @@ It changes what is trained: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Give one finding for each step function that flattens all paths."""
-    found = missing(history)
-    groups: dict[int, list[int]] = defaultdict(list)
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each parameter whose paths all go through a step function."""
+    found = history.get(Missing)
     for tensor in found.zero:
         reaching = found.reaching(tensor)
-        bits = [(one, 1 << one.tensors.index(tensor)) for one in reaching]
-        if not bits:
+        if any(paths.smooth & paths.bit(tensor) for paths in reaching):
+            yield from _hooked(history, tensor)
             continue
-        if any(paths.smooth & bit for paths, bit in bits):
-            yield from _hooked(history, tensor, [paths for paths, _ in bits])
-            continue
-        steps = [at for paths, _ in bits for at in paths.of(paths.steps, tensor)]
+        steps = [at for paths in reaching for at in paths.of(paths.steps, tensor)]
         if steps:
-            groups[history.events[min(steps)].site].append(tensor)
-            history.memo[f"step of {history.events[min(steps)].site}"] = min(steps)
-    for site_number, tensors in groups.items():
-        event = history.events[history.memo[f"step of {site_number}"]]
-        site = history.site_of(event)
-        names = [history.name_of(tensor) for tensor in tensors]
-        what = f"`{shortened(site.expression)}`" if site.expression else event.operation
-        yield Finding(
-            slug="gradient-zero",
-            severity="warning",
-            subject=names[0],
-            site=site,
-            operation=event.operation,
-            message=(
-                f"`{names[0]}` got a gradient of exactly zero at every step: its only paths to the"
-                f" loss go through {what}, which is flat wherever it has a derivative."
-            ),
-            also=tuple(names[1:]),
-            evidence=(Evidence("step", site, f"{event.operation} has a derivative of zero"),),
-            fix=Fix("Pass the gradient straight through: x + (f(x) - x).detach()."),
-            tensors=tuple(tensors),
-        )
+            yield _flat(history, tensor, min(steps))
 
 
-def _hooked(history: History, tensor: int, reaching: list[Paths]) -> Iterator[Finding]:
+def _flat(history: History, tensor: int, step: int) -> Claim:
+    event = history.events[step]
+    return Claim(
+        tensors=(tensor,),
+        cause=event.site,
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{subject} got a gradient of exactly zero at every step: its only paths to the loss go"
+            " through {code}, which is flat wherever it has a derivative.",
+            code=Code(event.site),
+        ),
+        story=(
+            Step("step", event.site, say("{call} has a derivative of zero", call=CallOf(step))),
+        ),
+        repair=Repair(say("Pass the gradient straight through: x + (f(x) - x).detach().")),
+        count=0,
+    )
+
+
+def _hooked(history: History, tensor: int) -> Iterator[Claim]:
     """Look for a hook on the way that makes tensors of the gradient's own shape."""
     makers = _makers_in_backward(history)
     for position, event in enumerate(history.events):
@@ -89,24 +83,24 @@ def _hooked(history: History, tensor: int, reaching: list[Paths]) -> Iterator[Fi
             continue
         hooked = event.reads[0]
         shapes = makers.get(event.detail.rpartition(".")[2], set())
-        if hooked.shape not in shapes or not _on_the_way(history, tensor, hooked, reaching):
+        if hooked.shape not in shapes or not _on_the_way(history, tensor, hooked):
             continue
-        site, name = history.site_of(event), history.name_of(tensor)
-        yield Finding(
-            slug="gradient-zero",
-            severity="warning",
-            subject=name,
-            site=site,
-            operation=event.operation,
-            message=(
-                f"`{name}` got a gradient of exactly zero at every step: most likely the hook"
-                f" `{event.detail}` replaces the gradient on its way."
-            ),
-            evidence=(Evidence("hook", site, "the hook is registered here"),),
-            assumes=("the hook returns the tensor that it makes",),
-            fix=Fix(f"Let the hook return None, or do without it (line {site.line})."),
-            count=history.times(position),
+        yield Claim(
             tensors=(tensor,),
+            cause=("hook", tensor),
+            site=event.site,
+            operation=event.operation,
+            message=say(
+                "{subject} got a gradient of exactly zero at every step: most likely the hook"
+                " `{hook}` replaces the gradient on its way.",
+                hook=event.detail,
+            ),
+            story=(Step("hook", event.site, say("the hook is registered here")),),
+            assumes=(say("the hook returns the tensor that it makes"),),
+            repair=Repair(
+                say("Let the hook return None, or do without it ({here}).", here=At(event.site))
+            ),
+            count=history.times(position),
         )
         return
 
@@ -121,7 +115,7 @@ def _makers_in_backward(history: History) -> dict[str, set[tuple[int, ...]]]:
     return made
 
 
-def _on_the_way(history: History, tensor: int, hooked: Operand, reaching: list[Paths]) -> bool:
+def _on_the_way(history: History, tensor: int, hooked: Operand) -> bool:
     """Whether the hooked tensor is the parameter, or computed from it in some pass."""
     if hooked.tensor == tensor:
         return True
@@ -129,7 +123,7 @@ def _on_the_way(history: History, tensor: int, hooked: Operand, reaching: list[P
     if maker < 0:
         return False
     behind = {*history.flow.behind(maker, most=20_000), maker}
-    return bool(reaching) and any(
+    return any(
         edge.operand is not None and edge.operand.tensor == tensor
         for at in behind
         for edge in history.flow.edges[at]

@@ -41,9 +41,9 @@ def _with_callers(history: History, finding: Finding, verdict: Verdict) -> Findi
         return finding
     told = {(one.site.file, one.site.line) for one in finding.evidence}
     callers = [
-        one
+        Evidence("called", one, "it is first reached from here")
         for one in history.get(Surroundings).callers(finding.site)
-        if (one.site.file, one.site.line) not in told
+        if (one.file, one.line) not in told
     ]
     return replace(finding, evidence=(*finding.evidence, *callers))
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from tether.analysis.copy_needs import Key, Need, copied_text, needs
+from tether.analysis.already_there import Copied
+from tether.analysis.copy_needs import Key, Need, needs
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
 from tether.facts import UNKNOWN
 from tether.finding import Evidence, Finding, Fix
+from tether.operations.table import operation, shown
+from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # needless-copy
 
 ## What it says
-A copy made at this line could have been the tensor that it was made of: every time the line ran,
-neither was written while the other lived, nothing was done to the copy that its source could not
-have been used for, and the gradient graph says the same without it.
+What this line made was there already, element by element: every time the line ran, neither the copy
+nor what it was made of was written while the other lived, nothing was done to the copy that its
+source could not have been used for, and the gradient graph says the same without it. Or nothing in
+the whole run read the copy at all.
+
+How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.numpy())`,
+`torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
+order, `repeat` where broadcasting does, a number format there and back.
 
 ## Why it matters
 The copy is read and written once, and lives beside its source: the bytes are named, for the whole
@@ -32,11 +41,12 @@ again without the copies, and compares every result bit for bit.
 Of a library's line more is asked, since other programs call it in another order: that it does not
 keep both, and that nothing writes its source at any time after it was filled.
 
-It says nothing, on purpose, of a copy kept for later (of weights that train on, say) even when this
-run never came back to it; of a layout that a later call may rely on (`.contiguous()` before
-`.view()`); of copies by which a much larger memory goes; of gradients that would be added up in
-another order; of what is inside an `autograd.Function`, a checkpointed block or a compiled region.
-The report's table of copies gives the reason for each.
+It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
+`.view()` or a matrix product); of copies by which a much larger memory goes; of gradients that
+would be added up in another order; of a checkpointed block or a compiled region; of memory whose
+address was asked for. Of a choice by an index it speaks only where every run of the line was looked
+at; what NumPy copies for itself it does not hear. The report's table of copies gives the reason for
+each.
 
 ## Example
 ```python
@@ -75,15 +85,16 @@ def check(history: History) -> Iterator[Finding]:
 
 def _finding(history: History, key: Key, need: Need) -> Finding:
     site = history.site(key[0])
-    position, source, copy = next(
-        (one for one in need.executions if history.names_of(one[2].tensor)), need.executions[0]
+    first = next(
+        (one for one in need.executions if history.names_of(one.copy.tensor)), need.executions[0]
     )
-    subject = site.target or history.name_of(copy.tensor).strip("`")
+    subject = site.target or history.name_of(first.copy.tensor).strip("`")
     origin = copied_text(need.operation, site.expression)
-    of = f" of `{shortened(origin)}`" if origin else ""
     times = "" if need.count == 1 else f" in all {need.count:,} runs of the line"
-    assumes = ["no line of the program that did not run writes either of them"]
-    if need.relaid and copy.requires_grad:
+    unread = need.unread == len(need.executions)
+    why = _WHY if first.taken is None else "neither it nor the array is written while both live."
+    assumes = ["no line of the program that did not run " + ("reads it" if unread else _BOTH)]
+    if need.relaid and first.copy.requires_grad:
         assumes.append("sums over gradients round the same in the source's layout")
     return Finding(
         slug="needless-copy",
@@ -91,26 +102,76 @@ def _finding(history: History, key: Key, need: Need) -> Finding:
         subject=subject,
         site=site,
         operation=need.operation,
-        message=(
-            f"`{subject}` ({place(site)}) is a copy{of} that nothing needed{times}: neither is"
-            f" written while the other lives."
-        ),
-        evidence=_story(history, position, source.tensor, copy.tensor, need),
+        message=f"`{subject}` ({place(site)}) is {_what(history, first, origin)}"
+        + (f" that nothing reads{times}." if unread else f" that nothing needed{times}: {why}"),
+        evidence=_story(history, first, need),
         assumes=tuple(assumes),
-        fix=Fix(f"Use the tensor itself: {_without(need.operation, site.expression)}"),
+        fix=_fix(history, need, first, unread=unread),
         count=need.count,
         bytes=need.bytes,
-        tensors=tuple(dict.fromkeys(one[2].tensor for one in need.executions)),
+        tensors=tuple(dict.fromkeys(one.copy.tensor for one in need.executions)),
     )
 
 
-def _story(
-    history: History, position: int, source: int, copy: int, need: Need
-) -> tuple[Evidence, ...]:
+_BOTH = "writes either of them"
+_WHY = "neither is written while the other lives."
+
+
+def _what(history: History, copied: Copied, origin: str) -> str:
+    """Say what was copied: the text of it, or the tensor that had the same elements."""
+    if copied.part:
+        return "a copy of tensors of which each is used by itself,"
+    if copied.since == copied.position and origin:
+        return f"a copy of `{shortened(origin)}`"
+    name = history.name_of(copied.source.tensor).strip("`")
+    return f"a copy of `{shortened(name)}`, element by element," if name else "a copy"
+
+
+def _fix(history: History, need: Need, copied: Copied, *, unread: bool) -> Fix:
+    """Say what to write instead, with the edit where leaving the call out is all there is to it."""
+    site, row = history.site_of(history.events[copied.position]), operation(need.operation)
+    if unread:
+        return Fix("Leave the copy out: no line that ran reads it.", action="by hand")
+    if copied.part:
+        return Fix("Use the tensors that it was made of.", action="by hand")
+    if copied.taken is not None:
+        return Fix("Show the array itself: torch.from_numpy(...).", action="by hand")
+    if row.copies and copied.since == copied.position and not need.bound:
+        return Fix(f"Use the tensor itself: {_without(need.operation, site.expression)}")
+    name = shortened(history.name_of(copied.source.tensor).strip("`")) or "the tensor"
+    if row.repeats:
+        text = f"Use a view that shows the elements again and again: {name}.expand(...)."
+    elif math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied)):
+        text = f"Use `{name}` itself: it has the same elements already."
+    elif row.joins:
+        text = "Use the tensor that these are the parts of, or a slice of it."
+    else:
+        text = f"Use a slice of `{name}`: it has the same elements already."
+    return Fix(text, action="by hand")
+
+
+def _shape_of(history: History, copied: Copied) -> tuple[int, ...]:
+    """Return the shape that the source had when it was copied."""
+    for one in history.events[copied.since].reads:
+        if one.tensor == copied.source.tensor:
+            return one.shape
+    return copied.source.shape
+
+
+def _story(history: History, copied: Copied, need: Need) -> tuple[Evidence, ...]:
     """Where it is made, where it is read, and where the source is read beside it."""
+    position = copied.position
     made = history.site_of(history.events[position])
-    facts = [Evidence("made", made, f"{need.operation} copies here")]
-    for tensor, who in ((copy, "the copy"), (source, "its source")):
+    facts = [Evidence("made", made, f"{shown(need.operation)} copies here")]
+    if copied.since != position:
+        taken = history.events[copied.since]
+        text = f"{shown(taken.operation)} takes the elements that come back"
+        facts.insert(0, Evidence("used", history.site_of(taken), text))
+    # Where the source is an array, nobody hears who reads it.
+    sides = {copied.copy.tensor: "the copy"} | (
+        {copied.source.tensor: "its source"} if copied.taken is None else {}
+    )
+    for tensor, who in sides.items():
         lines: dict[int, str] = {}
         for at in range(position + 1, min(position + 5_000, len(history.events))):
             event = history.events[at]
@@ -119,16 +180,16 @@ def _story(
                 if len(lines) == 2:
                     break
         facts += [
-            Evidence("read", history.site(site), f"{operation} reads {who}")
-            for site, operation in lines.items()
+            Evidence("read", history.site(site), f"{shown(name)} reads {who}")
+            for site, name in lines.items()
         ]
     return tuple(facts)
 
 
-def _without(operation: str, expression: str) -> str:
+def _without(name: str, expression: str) -> str:
     """Say what to write instead, as far as the text of the call is known."""
-    name = {"__deepcopy__": "copy.deepcopy", "tensor": "torch.tensor"}.get(operation, operation)
-    return f"leave {name} out of {expression}." if expression else f"leave {name} out."
+    typed = {"__deepcopy__": "copy.deepcopy", "tensor": "torch.tensor"}.get(name, name)
+    return f"leave {typed} out of {expression}." if expression else f"leave {typed} out."
 
 
 def _in_library(history: History, found: list[tuple[Key, Need]]) -> Finding:
@@ -137,9 +198,9 @@ def _in_library(history: History, found: list[tuple[Key, Need]]) -> Finding:
     found = sorted(found, key=lambda one: -one[1].bytes)
     total, count = sum(one.bytes for _, one in found), sum(one.count for _, one in found)
     facts = []
-    for (_, inner, operation), need in found[:8]:
+    for (_, inner, name), need in found[:8]:
         where = history.site(inner)
-        text = f"{operation} copies {need.bytes:,} bytes in {need.count:,} runs"
+        text = f"{shown(name)} copies {need.bytes:,} bytes in {need.count:,} runs"
         facts.append(Evidence("made", where, text))
     return Finding(
         slug="needless-copy",
@@ -222,7 +283,7 @@ batch.add_(1)
             (Expected("needless-copy", "batch", 5),),
         ),
         Example(
-            "A copy of weights that train on, which this run never used",
+            "Copies of weights that train on, which nothing reads",
             """import copy
 import torch
 
@@ -233,6 +294,34 @@ for _ in range(3):
     optimizer.step()
     best = copy.deepcopy(model.state_dict())
 """,
+            (Expected("needless-copy", "best", 9),),
+        ),
+        Example(
+            "The same, and the best weights are loaded in the end",
+            """import copy
+import torch
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+best, least = None, float("inf")
+for _ in range(3):
+    loss = model(torch.ones(4, 2)).pow(2).sum()
+    if loss.item() < least:
+        best, least = copy.deepcopy(model.state_dict()), loss.item()
+    loss.backward()
+    optimizer.step()
+model.load_state_dict(best)
+""",
+        ),
+        Example(
+            "An index that takes everything in order",
+            """import torch
+
+data = torch.randn(90, 4)
+rows = data[torch.arange(90)]
+print(rows.sum().item(), data.sum().item())
+""",
+            (Expected("needless-copy", "rows", 4),),
         ),
         Example(
             "A layout that a view relies on",

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History, common_module
 from tether.analysis.surroundings import Surroundings
-from tether.analysis.ungraded import missing
-from tether.analysis.wording import listed, place
+from tether.analysis.ungraded import Missing
+from tether.analysis.wording import listed
 from tether.facts import UNKNOWN
-from tether.finding import Evidence, Finding, Fix
+from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -46,24 +46,24 @@ It changes what is trained: never applied by itself.
 _SWITCHES = ("requires_grad_", "requires_grad.__set__")
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give a warning for what an optimizer holds, and a note for each line that froze the rest."""
     frozen_at = _frozen_at(history)
-    held = [tensor for tensor in missing(history).frozen if tensor in history.held]
     by_site: dict[int, list[int]] = defaultdict(list)
-    for tensor in held:
-        position = frozen_at.get(tensor, UNKNOWN)
-        by_site[history.events[position].site if position != UNKNOWN else UNKNOWN].append(tensor)
+    for tensor in history.get(Missing).frozen:
+        if tensor in history.held:
+            position = frozen_at.get(tensor, UNKNOWN)
+            by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
-        yield _warning(history, site, tensors)
+        yield _held(history, site, tensors)
     yield from _notes(history, frozen_at)
 
 
 def _frozen_at(history: History) -> dict[int, int]:
     """Return for each tensor that ended frozen the position of the call that froze it last."""
     frozen: dict[int, int] = {}
-    for position, event in enumerate(history.events):
-        if event.operation in _SWITCHES and event.reads:
+    for position, event in history.events.where(_SWITCHES.__contains__):
+        if event.reads:
             tensor = event.reads[0].tensor
             if not event.on:
                 frozen[tensor] = position
@@ -72,38 +72,40 @@ def _frozen_at(history: History) -> dict[int, int]:
     return frozen
 
 
-def _warning(history: History, site_number: int, tensors: list[int]) -> Finding:
-    names = [history.name_of(tensor) for tensor in tensors]
+def _held(history: History, site: int, tensors: list[int]) -> Claim:
+    """Tell of frozen tensors that an optimizer holds; `site` froze them, or none did."""
     holder = next(one for one in history.trace.optimizers if tensors[0] in one.tensors)
-    optimizer = history.site(holder.site)
-    site = history.site(site_number) if site_number != UNKNOWN else optimizer
-    facts = [Evidence("held", optimizer, f"{holder.kind} is asked to train it here")]
-    if site_number != UNKNOWN:
-        facts.insert(0, Evidence("frozen", site, "requires_grad is switched off here"))
-        facts += history.get(Surroundings).calls(site)
-    elif history.made_at(tensors[0]) >= 0:
-        made = history.site_of(history.events[history.made_at(tensors[0])])
-        facts.insert(0, Evidence("made", made, "it is made here, and does not require grad"))
-    since = f" since {place(site)}" if site_number != UNKNOWN else " and never did"
-    meant = site_number != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return Finding(
-        slug="parameter-frozen",
-        severity="note" if meant else "warning",
-        subject=names[0],
-        site=site,
-        operation="requires_grad_",
-        message=f"{holder.kind} holds `{names[0]}`{more}, which does not require grad{since}.",
-        also=tuple(names[1:]),
-        evidence=tuple(facts),
-        fix=Fix(
-            f"Nothing, if it is meant to stay as it is: {holder.kind} passes over it."
-            if meant
-            else "Let it train with requires_grad_(True), or leave it out of the optimizer at"
-            f" {place(optimizer)}."
-        ),
+    meant = site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
+    parts = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
+    since = " since {frozen}" if site != UNKNOWN else " and never did"
+    fix = "Let it train with requires_grad_(True), or leave it out of the optimizer at {held}."
+    if meant:
+        fix = "Nothing, if it is meant to stay as it is: {kind} passes over it."
+    where = site if site != UNKNOWN else holder.site
+    return Claim(
         tensors=tuple(tensors),
+        cause=("held", site),
+        site=where,
+        operation="requires_grad_",
+        severity="note" if meant else "warning",
+        message=say(f"{{kind}} holds {{subject}}, which does not require grad{since}.", **parts),
+        story=(
+            *_before(history, site, tensors[0]),
+            Step("held", holder.site, say("{kind} is asked to train it here", **parts)),
+            *(history.get(Surroundings).calls(history.site(site)) if site != UNKNOWN else ()),
+        ),
+        repair=Repair(say(fix, **parts)),
+        count=0,
     )
+
+
+def _before(history: History, site: int, tensor: int) -> Iterator[Step]:
+    """Yield the line that froze a tensor, or that made it so."""
+    if site != UNKNOWN:
+        yield Step("frozen", site, say("requires_grad is switched off here"))
+    elif history.made_at(tensor) >= 0:
+        made = history.events[history.made_at(tensor)].site
+        yield Step("made", made, say("it is made here, and does not require grad"))
 
 
 def _made_frozen(history: History, tensor: int) -> bool:
@@ -112,42 +114,47 @@ def _made_frozen(history: History, tensor: int) -> bool:
     return life is not None and life.kind == "Parameter"
 
 
-def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Finding]:
+def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
     roots = {history.name_of(tensor).split(".")[0] for tensor in history.held}
     by_site: dict[int, list[int]] = defaultdict(list)
     for tensor, position in frozen_at.items():
-        fact = history.facts_of_name(tensor)
-        kind = history.trace.tensors.get(tensor)
-        known = (
-            fact is not None
-            and fact.module
-            and fact.name.split(".")[0] in roots
-            and (kind is None or kind.kind not in ("Tensor", "Buffer"))  # a buffer never trains
-        )
-        if known and tensor not in history.held and _by_the_user(history, position):
+        free = tensor not in history.held and _of_models(history, tensor, roots)
+        if free and _by_the_user(history, position):
             by_site[history.events[position].site].append(tensor)
-    for number, tensors in by_site.items():
-        site = history.site(number)
-        names = [history.name_of(tensor) for tensor in tensors]
-        modules = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
-        root = common_module(modules)
-        cut = len(root) + 1 if root and len(modules) > 1 else 0
-        shown = [module[cut:] or module for module in modules]
-        yield Finding(
-            slug="parameter-frozen",
-            severity="note",
-            subject=names[0],
+    for site, tensors in by_site.items():
+        root, shown = _modules([history.name_of(tensor) for tensor in tensors])
+        said = say("frozen here: {modules}", modules=listed(shown, 12))
+        yield Claim(
+            tensors=tuple(tensors),
+            cause=("frozen", site),
             site=site,
             operation="requires_grad_",
-            message=(
-                f"{len(names)} parameters of `{root.split('.')[0] or names[0]}` were frozen here"
-                f" and nothing trains them: {listed(shown, 6)}."
+            severity="note",
+            message=say(
+                "{count} parameters of `{root}` were frozen here and nothing trains them:"
+                " {modules}.",
+                count=len(tensors), root=root, modules=listed(shown, 6),
             ),
-            also=tuple(names[1:]),
-            evidence=(Evidence("frozen", site, f"frozen here: {listed(shown, 12)}"),),
-            fix=Fix("Nothing, if these are the modules you meant to freeze."),
-            tensors=tuple(tensors),
-        )
+            story=(Step("frozen", site, said),),
+            repair=Repair(say("Nothing, if these are the modules you meant to freeze.")),
+            count=0,
+        )  # fmt: skip
+
+
+def _modules(names: list[str]) -> tuple[str, list[str]]:
+    """Return the model that parameters belong to, and its modules that have them."""
+    modules = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    root = common_module(modules)
+    cut = len(root) + 1 if root and len(modules) > 1 else 0
+    return root.split(".")[0] or names[0], [module[cut:] or module for module in modules]
+
+
+def _of_models(history: History, tensor: int, roots: set[str]) -> bool:
+    """Whether a tensor is a parameter of a model that is trained: a buffer never trains."""
+    fact, life = history.facts_of_name(tensor), history.trace.tensors.get(tensor)
+    if fact is None or not fact.module or fact.name.split(".")[0] not in roots:
+        return False
+    return life is None or life.kind not in ("Tensor", "Buffer")
 
 
 def _by_the_user(history: History, position: int) -> bool:

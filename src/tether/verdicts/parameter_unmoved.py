@@ -14,9 +14,10 @@ PAGE = """
 
 ## What it says
 The program trained, came to its end, and this parameter has the very values it had at the first
-look. The finding says why, as far as the facts tell: no optimizer holds it, no step of its
-optimizer ever ran, its learning rate was zero, its steps were too small for its dtype, something
-wrote over what the steps did, or its gradient was zero because of the values on its way.
+look, or lost what its steps had changed. The finding says why, as far as the facts tell: no
+optimizer holds it, no step of its optimizer ever ran, its learning rate was zero, its steps were
+too small for its dtype, something wrote over what the steps did, or its gradient was zero because
+of the values on its way.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -41,10 +42,16 @@ It changes what is trained: never applied by itself.
 """
 
 _REPAIRS: dict[str, str] = {
+    "not asked": "Name {subject} among the inputs of that pass, or leave inputs out: then each leaf"
+    " gets its gradient.",
+    "handed": "After each step write the new values back in place, under torch.no_grad():"
+    " parameter.copy_(new).",
     "not held": "Give {subject} to the optimizer; or, if it is not to train, switch its"
     " requires_grad off, which saves its gradient.",
     "never stepped": "Let the optimizer step after backward: check the condition around its step,"
     " and what it counts.",
+    "left out": "Let the step come to all tensors that it holds: where a gradient is None,"
+    " `continue` and do not `return`.",
     "rate zero": "Give the optimizer a learning rate above zero, or leave {subject} out of it.",
     "too small": "Keep the parameters in float32 and compute in the lower precision"
     " (torch.autocast).",
@@ -53,6 +60,13 @@ _REPAIRS: dict[str, str] = {
     "not a number": "Find the first value that is not finite with"
     " `torch.autograd.set_detect_anomaly(True)`.",
     "zero by values": "Look at the values that go in there, at the start and after some steps.",
+}
+
+
+_NEVER = "{subject} never changed: {why}."
+_MESSAGES: dict[str, str] = {
+    "undone": "{subject} does not keep what its steps change: {why}.",
+    "not a number": "{subject} does not train: {why}.",
 }
 
 
@@ -65,7 +79,7 @@ def check(history: History) -> Iterator[Claim]:
             site=reason.site,
             operation="step",
             severity="warning" if reason.certain else "note",
-            message=say("{subject} never changed: {why}.", why=reason.said),
+            message=say(_MESSAGES.get(reason.why, _NEVER), why=reason.said),
             story=reason.steps,
             repair=Repair(say(_REPAIRS[reason.why])),
             count=0,

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.copy_needs import nbytes
+from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
-from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import Finding, Fix
+from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.operations.table import operation
 from tether.regions import extent, may_overlap
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -51,18 +51,14 @@ The values are the same; memory on the device is held for longer. Not applied by
 LEAST = 64 << 10
 """Bytes that are moved again in a run before it is told."""
 
-_MOVES = frozenset(
-    {"to", "cpu", "cuda", "copy_", "tolist", "type", "type_as", "as_tensor", "tensor", "asarray"}
-)
-
-
-_EXPORTS = frozenset(
-    {"numpy", "__array__", "__dlpack__", "from_numpy", "frombuffer", "from_dlpack"}
-)
-"""Calls by which others than PyTorch come to write a memory."""
-
 _COMPARED = 16 << 20
 """Bytes of a storage up to which the recorder compares its contents to find what others wrote."""
+
+
+def _exports(name: str) -> bool:
+    """Whether others than PyTorch come to write a memory by such a call."""
+    known = operation(name)
+    return known.memory == "shares" and bool(known.leaves or known.enters)
 
 
 class _Moved(NamedTuple):
@@ -96,8 +92,11 @@ class _Transfers:
         """Return what was moved again, by site."""
         before: dict[tuple[int, tuple[int, int], str, str], _Moved] = {}
         found: dict[int, list[_Again]] = defaultdict(list)
+        calls = self.history.events.where(lambda name: operation(name).moves)
+        if not any(True for _, event in calls for _ in self._moved(event)):
+            return found
         for at, event in enumerate(self.history.events):
-            moves = event.operation in _MOVES and not event.raised
+            moves = operation(event.operation).moves and not event.raised
             for source, device, made in self._moved(event) if moves else ():
                 key = (source.storage, extent(source), source.dtype, device)
                 first = before.get(key)
@@ -156,7 +155,7 @@ class _Transfers:
             events = [self.history.events[at] for at in self.history.on_storage(source)]
             operations = {event.operation for event in events}
             made = any(one.storage == source.storage for one in events[0].results)
-            exported = memory != source.storage or not _EXPORTS.isdisjoint(operations)
+            exported = memory != source.storage or any(map(_exports, operations))
             fact = self.history.trace.storages[source.storage]
             compared = fact.nbytes <= _COMPARED and fact.device == "cpu"
             compared = compared and not self.history.arrays_unchecked
@@ -174,45 +173,41 @@ class _Transfers:
         )
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give each line that moves bytes which are there already, or were."""
     transfers = _Transfers(history)
-    for found in transfers.again().values():
+    for site, found in transfers.again().items():
         if sum(nbytes(one.source) for one in found) >= LEAST:
-            yield _finding(history, found, written=transfers.written_there(found))
+            yield _claim(history, site, found, written=transfers.written_there(found))
 
 
-def _finding(history: History, found: list[_Again], *, written: bool) -> Finding:
+def _claim(history: History, site: int, found: list[_Again], *, written: bool) -> Claim:
     first, at, _, device = found[0]
-    event = history.events[at]
-    site = history.site_of(event)
-    names = list(dict.fromkeys(history.name_of(one.source.tensor).strip("`") for one in found))
+    tensors = tuple(dict.fromkeys(one.source.tensor for one in found))
     total = sum(nbytes(one.source) for one in found)
-    times = "once" if len(found) == 1 else f"{len(found):,} times"
-    what = f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` and others"
-    keep = f"Move {what} once and keep what came of it on {device}"
+    keep = "Move {subject} once and keep what came of it on {device}"
     if written:
         keep += "; where it is written there, write a clone, which crosses no bus"
-    return Finding(
-        slug="repeated-transfer",
-        severity="note",
-        subject=names[0],
+    return Claim(
+        tensors=tensors,
+        cause=site,
         site=site,
-        operation=event.operation,
-        message=(
-            f"{what} {'is' if len(names) == 1 else 'are'} moved to {device} again, {times} at"
-            f" {place(site)}: {total:,} bytes that nothing wrote since they were moved before."
+        operation=history.events[at].operation,
+        message=say(
+            "Moved to {device} again, {times} at {here}: {subject}, {total} bytes that nothing"
+            " wrote since they were moved before.",
+            here=At(site), device=device, total=total,
+            times="once" if len(found) == 1 else f"{len(found):,} times",
         ),
-        also=tuple(names[1:9]),
-        evidence=(
-            evidence(history, "made", history.events[first.at], f"moved to {device} here before"),
-            evidence(history, "used", event, f"and again here by {event.operation}"),
+        story=(
+            Step("made", history.events[first.at].site,
+                 say("moved to {device} here before", device=device)),
+            Step("used", site, say("and again here by {call}", call=CallOf(at))),
         ),
-        fix=Fix(f"{keep}."),
+        repair=Repair(say(f"{keep}.", device=device)),
         count=len(found),
         bytes=total,
-        tensors=tuple(dict.fromkeys(one.source.tensor for one in found)),
-    )
+    )  # fmt: skip
 
 
 VERDICT = Verdict(

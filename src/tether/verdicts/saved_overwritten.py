@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from tether.analysis.graph import Graph
@@ -76,20 +77,24 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
     """
     graph = history.get(Graph)
     through = {at for backward in history.backwards for at in graph.behind(backward)}
-    for tensor, life in history.trace.tensors.items():
-        if life.died != UNKNOWN or not history.names_of(tensor):
-            continue
-        operand, made = history.operand_of(tensor), history.made_at(tensor)
-        if operand is None or made < 0 or made in through:
-            continue
-        alone = all(size == 1 for size in operand.shape)
-        if not alone or operand.leaf or not operand.requires_grad:
+    for made in _losses_alive(history):
+        if made in through:
             continue
         for found in overwritten(history, made, len(history.events)):
             stepped = history.events[found.write].operation == "step"
             if not stepped and found.operand.tensor not in history.held:
                 yield made, found
                 break
+
+
+def _losses_alive(history: History) -> Iterator[int]:
+    """Yield the calls that made what may be a loss: one value with a graph, alive at the end."""
+    for tensor, life in history.trace.tensors.items():
+        operand, made = history.operand_of(tensor), history.made_at(tensor)
+        if operand is None or made < 0 or life.died != UNKNOWN or not history.names_of(tensor):
+            continue
+        if math.prod(operand.shape) == 1 and operand.requires_grad and not operand.leaf:
+            yield made
 
 
 def _would_fail(history: History, loss: int, found: Overwritten) -> Claim:

@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.fillings import growth_of
 from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.analysis.idle import IdleMemory
 from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.wording import evidence, place
-from tether.facts import UNKNOWN, Operand
-from tether.finding import Evidence, Finding, Fix
+from tether.facts import UNKNOWN, Operand, Site
+from tether.finding import At, Bytes, Claim, Evidence, Finding, Fix, Repair, Step, say
 from tether.regions import element_size, extent
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -19,13 +22,16 @@ PAGE = """
 
 ## What it says
 A small view is all that is left of a large storage, which stays in memory for it; or a small view
-was given to `torch.save`, which writes the whole storage behind it.
+was given to `torch.save`, which writes the whole storage behind it. A note tells of memory that a
+line makes run after run, that a container, a closure or an exception's traceback keeps, and that
+nothing uses again.
 
 ## Why it matters
 Ten rows of a table hold the table; a file of a few hundred bytes becomes a file of megabytes.
 
 ## Known problems
-Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported. Which
+Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported; of what
+is kept unused, at least eight runs and 1 MiB of a program that finished. Which
 other holders a storage has outside Python is not known.
 
 ## Example
@@ -53,13 +59,55 @@ class _Pinned(NamedTuple):
     nbytes: int
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim | Finding]:
     """Give views written by `torch.save` with more than themselves, and those that pin memory."""
     told: set[int] = set()
-    for at, event in enumerate(history.events):
-        if event.operation == "save":
-            yield from _saved(history, at, told)
+    for at, _ in history.events.where("save".__eq__):
+        yield from _saved(history, at, told)
     yield from _pinning(history, told)
+    yield from _unused(history, told)
+
+
+def _unused(history: History, told: set[int]) -> Iterator[Claim]:
+    """Give memory that a container, a closure or an exception keeps, run after run: a note."""
+    for idle in history.get(IdleMemory).all:
+        tensors = [int(one.tensor) for at in idle.made for one in history.events[at].results]
+        named = [one for one in tensors if history.names_of(one) and one not in told]
+        name = container([history.name_of(one) for one in named]) if len(named) > 1 else ""
+        if idle.graph or not name:
+            continue
+        event = history.events[idle.made[-1]]
+        yield Claim(
+            tensors=tuple(named),
+            cause=("unused", name),
+            site=event.site,
+            operation=event.operation,
+            severity="note",
+            subject=name,
+            message=say(
+                "{name} keeps {size} alive that {line} made and nothing uses again.",
+                name=f"`{name}`", size=Bytes(idle.nbytes), line=At(event.site),
+            ),
+            story=(
+                Step("made", event.site, say("made here, run after run")),
+                *_keeping(history, name, named, history.site(idle.site)),
+            ),
+            repair=Repair(say("Keep only what is used later: numbers made of it, its last values,"
+                              " the text of an exception.")),
+            count=len(idle.made),
+            bytes=idle.nbytes,
+        )  # fmt: skip
+
+
+def _keeping(history: History, name: str, tensors: list[int], made: Site) -> Iterator[Step]:
+    """Yield the lines by which a container came to hold tensors that a line had made."""
+    grows = growth_of(history, name, tensors)
+    if grows is not None:
+        yield Step("grows", grows, say("`{name}` takes another one here", name=name))
+    if "__closure__" in history.name_of(tensors[0]):
+        for one in history.get(Holding).fillings.of(made.file, made.function, made.target):
+            if one.how == "closure":
+                yield Step("kept", one.site, say("a function holds `{x}`", x=made.target))
 
 
 def _bytes(operand: Operand) -> int:

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.names import root_of, steps_in
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Name, Operand
 from tether.finding import Evidence, Finding, Fix
+from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -107,11 +107,12 @@ def _parted(history: History) -> Iterator[tuple[str, str, int, Operand]]:
 
 
 def _first_seen(history: History, tensor: int) -> Operand | None:
-    for event in history.events:
-        for one in (*event.results, *event.reads, *event.writes):
-            if one.tensor == tensor:
-                return one
-    return None
+    first = history.first_seen(tensor)
+    if first == UNKNOWN:
+        return None
+    event = history.events[first]
+    operands = (*event.results, *event.reads, *event.writes)
+    return next((one for one in operands if one.tensor == tensor), None)
 
 
 def _last_seen(history: History, tensor: int) -> Operand | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.wording import evidence, place
-from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import Finding, Fix
+from tether.facts import NON_BLOCKING, UNKNOWN, Event, Operand
+from tether.finding import At, Claim, Repair, Step, say
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -44,17 +44,14 @@ A wait costs time and changes no value that was right: never applied by itself.
 WAITS = frozenset({"synchronize", "wait_stream", "wait_event"})
 """Calls that wait for a device."""
 
-_READS_DEVICE = frozenset(
-    {"item", "tolist", "cpu", "__float__", "__int__", "__bool__", "is_nonzero", "equal", "numpy"}
-)
-"""Calls on a tensor of a device that return when its stream has done all before them."""
 
-
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give the first host read of each copy that nothing waited for, once per place."""
     pending: dict[int, int] = {}  # memory of the host -> position of the copy
     told: set[tuple[int, int]] = set()
     memory = history.flow.memory
+    if not (history.events.column("flags") & NON_BLOCKING).any():
+        return
     for at, event in enumerate(history.events):
         if _waits(history, event):
             pending.clear()
@@ -68,7 +65,7 @@ def check(history: History) -> Iterator[Finding]:
             key = (history.events[copy].site, event.site)
             if key not in told:
                 told.add(key)
-                yield _finding(history, copy, at, one)
+                yield _claim(history, copy, at, one)
             pending.pop(memory(one))
         if event.non_blocking:
             for target in event.results:
@@ -87,37 +84,34 @@ def _waits(history: History, event: Event) -> bool:
     if event.operation in WAITS:
         return True
     return (
-        event.operation in _READS_DEVICE
+        operation(event.operation).waits
         and not event.non_blocking
         and any(_device(history, one) != "cpu" for one in event.reads)
     )
 
 
-def _finding(history: History, copy: int, read: int, operand: Operand) -> Finding:
-    copying, reading = history.events[copy], history.events[read]
-    name = history.name_of(operand.tensor)
-    site = history.site_of(reading)
-    return Finding(
-        slug="unsynchronized-read",
-        severity="error",
-        subject=name,
-        site=site,
+def _claim(history: History, copy: int, read: int, operand: Operand) -> Claim:
+    copying, reading = history.events[copy].site, history.events[read]
+    return Claim(
+        tensors=(operand.tensor,),
+        cause=(copying, reading.site),
+        site=reading.site,
         operation=reading.operation,
-        message=(
-            f"`{name}` is read at {place(site)} while the non_blocking copy of"
-            f" {place(history.site_of(copying))} may still be under way."
+        message=say(
+            "{subject} is read at {here} while the non_blocking copy of {copying} may still be"
+            " under way.",
+            here=At(reading.site), copying=At(copying),
         ),
-        evidence=(
-            evidence(history, "copied", copying, "the copy to the host is only started here"),
-            evidence(history, "read", reading, "read with no wait in between"),
+        story=(
+            Step("copied", copying, say("the copy to the host is only started here")),
+            Step("read", reading.site, say("read with no wait in between")),
         ),
-        fix=Fix(
-            f"Wait before {place(site)}: torch.cuda.synchronize(), or an event recorded after the"
-            " copy and event.synchronize(); or leave non_blocking out."
+        repair=Repair(
+            say("Wait before {here}: torch.cuda.synchronize(), or an event recorded after the copy"
+                " and event.synchronize(); or leave non_blocking out.", here=At(reading.site))
         ),
         count=history.times(read),
-        tensors=(operand.tensor,),
-    )
+    )  # fmt: skip
 
 
 VERDICT = Verdict(

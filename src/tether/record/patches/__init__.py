@@ -6,23 +6,34 @@ them are put back when the recording ends, whatever ended it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tether.record.compiled import Compiled
 from tether.record.listener import Listener
-from tether.record.patches import debuggers, engine, modes, processes, tensors
+from tether.record.patches import collectives, debuggers, engine, modes, processes, tensors
 from tether.record.patches.optimizers import Optimizers
 from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from tether.record.children import Children
 
 
 class Patches:
     """All replacements of one recording; `install` and `restore` are each called once."""
 
     def __init__(
-        self, recorder: Recorder, listen: Callable[[], Listener], *, eager: bool = False
+        self,
+        recorder: Recorder,
+        listen: Callable[[], Listener],
+        children: Children | None = None,
+        *,
+        eager: bool = False,
     ) -> None:
         self._recorder = recorder
+        self._children = children
         self._listen = listen  # makes the listener of the current thread
         self._replacements = Replacements(recorder.tape)
         self.optimizers = Optimizers(self._replacements, recorder)
@@ -36,9 +47,14 @@ class Patches:
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         modes.install(self._replacements, self._listen)
-        processes.install(self._replacements)
+        processes.install(self._replacements, self._children)
+        collectives.install(self._replacements)
         debuggers.install(self._replacements)
         self._compiled.install()
+
+    def in_child(self) -> None:
+        """Take a lock of its own in a forked process, where another thread may have held it."""
+        self._replacements.lock = threading.RLock()
 
     def restore(self) -> None:
         """Put every original back."""

@@ -59,7 +59,8 @@ class _Pass:
         self.span: int = UNKNOWN
         self.outer: int = UNKNOWN
         self.losses: list[torch.Tensor] = []
-        self.asked: list[torch.Tensor] = []
+        self.asked: list[torch.Tensor] = []  # what autograd.grad is to return the gradients of
+        self.wanted: list[torch.Tensor] = []  # what alone is to get gradients; none: all leaves
         self.reads: tuple[Any, ...] = ()
         self.results: list[torch.Tensor] = []
         self.flags = 0
@@ -73,18 +74,20 @@ class _Pass:
         with muted(listener):
             self.place = recorder.tape.places.user_place(frame)
             self.losses = [one for one in outputs if isinstance(one, torch.Tensor)]
-            self.asked = [one for one in wanted or () if isinstance(one, torch.Tensor)]
+            self.wanted = [one for one in wanted or () if isinstance(one, torch.Tensor)]
+            self.asked = self.wanted if self.name == "autograd.grad" else []
             self.reads = tuple(who.snapshot(one) for one in (*self.losses, *self.asked))
             if recorder.arrays.watched:
                 recorder.arrays.compare_all(self.place[0])
             if recorder.memory is not None:
                 recorder.memory.before_backward()
+            recorder.carried.passes()
             passes = recorder.graph.passed(self.place[0])
             self.looks = passes & (passes - 1) == 0
             if self.looks:
                 self.walk = recorder.graph.walk(self.losses)
                 if (passes == 1 or recorder.gradients.lacking()) and can_follow(self.losses):
-                    self.trail = Trail(self.losses)
+                    self.trail = Trail(self.losses, partly=bool(self.wanted))
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
 
@@ -128,7 +131,8 @@ class _Pass:
             self.walk = self.walk or graph.walk(self.losses)
             freed = graph.freed(self.losses)
         if self.walk is not None:
-            graph.walked(index, self.listener.thread, self.walk, freed)
+            asked = tuple(self.recorder.tape.who.serial(one) for one in self.wanted)
+            graph.walked(index, self.listener.thread, self.walk, freed, asked)
             self.walk = None
 
     def returned(self, value: Any) -> None:
@@ -158,7 +162,7 @@ def _run_backward(
         _, keeps, creates, inputs = (*args, None, None, None, None)[:4]
         one.flags |= (RETAIN_GRAPH if keeps else 0) | (CREATE_GRAPH if creates else 0)
         frame = here(2)
-        one.begins(t_outputs, inputs if asks and len(args) > 3 else (), frame)
+        one.begins(t_outputs, inputs, frame)
         if heard is None:
             push(listener)
         recorder.gradients.trains()

@@ -60,7 +60,7 @@ class Optimizers:
         replace = self._replacements.replace
         replace(Optimizer, "__init__", self._init)
         replace(LRScheduler, "__init__", self._schedules)
-        replace(Optimizer, "add_param_group", self._add_param_group)
+        replace(Optimizer, "add_param_group", self._replacements.telling(lambda *_: None))
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
         for name in ("state_dict", "load_state_dict"):
@@ -100,17 +100,6 @@ class Optimizers:
                     self._recorder.naming.maybe_search(here(2))
 
         return __init__
-
-    def _add_param_group(self, original: Original) -> Original:
-        @functools.wraps(original)
-        def add_param_group(optimizer: Optimizer, group: Any) -> None:
-            try:
-                original(optimizer, group)
-            except Exception as error:
-                self._replacements.refused(original, error, (group,))
-                raise
-
-        return add_param_group
 
     def _schedules(self, original: Original) -> Original:
         @functools.wraps(original)
@@ -274,11 +263,13 @@ class _Step:
         self._looks = known.steps & (known.steps - 1) == 0
         self._versions = {id(one): version_of(one) for one in tensors}
         self._status: dict[TensorId, GradientStatus] = {}
+        self._carried: list[TensorId] = []
         self._before: Sums | None = None
 
     def begins(self, optimizer: Optimizer) -> None:
         """Look at what the step is about to use: values, gradients, learning rates."""
         self.look()
+        self._carried = self.recorder.carried.steps(self.optimizer, self._held().items())
         if self._looks:
             self._before = self.recorder.movement.before_step(self._held())
         self._note_rates(optimizer)
@@ -291,6 +282,10 @@ class _Step:
         """Record what the step has used and what it changed."""
         recorder = self.recorder
         recorder.gradients.stepped(site, self.optimizer, self._status)
+        if self._carried:
+            recorder.gradients.carried(site, self.optimizer, self._carried)
+        if self._looks:
+            recorder.carried.stepped(self.optimizer, self.tensors)
         if self._before is not None:
             recorder.movement.stepped(self._before, self._held(), site, self.optimizer)
 

@@ -1,23 +1,28 @@
-"""Processes that the program starts: what they do is not in this recording, and that is said."""
+"""Processes that the program starts: told how to record, or said not to have been recorded."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import multiprocessing.connection
 import multiprocessing.process
 import multiprocessing.queues
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.utils.data
 
-from tether.facts import LOADER
+from tether.facts import LOADER, GapCode
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here
+
+if TYPE_CHECKING:
+    from tether.record.children import Children
 
 __tracebackhide__ = True
 
@@ -28,11 +33,12 @@ _worker_loop = getattr(
 _PYTHONS = ("python", "torchrun", "accelerate", "deepspeed")
 
 
-def install(replacements: Replacements) -> None:
+def install(replacements: Replacements, children: Children | None) -> None:
     """Put the replacements in place. Forks are noted by `Session`."""
-    replacements.replace(subprocess.Popen, "__init__", functools.partial(_popen, replacements))
+    popen = functools.partial(_popen, replacements, children)
+    replacements.replace(subprocess.Popen, "__init__", popen)
     process = multiprocessing.process.BaseProcess
-    replacements.replace(process, "start", functools.partial(_start, replacements))
+    replacements.replace(process, "start", functools.partial(_start, replacements, children))
     sent = replacements.telling(_sent)
     replacements.replace(multiprocessing.queues.Queue, "put", sent)
     replacements.replace(multiprocessing.connection.Connection, "send", sent)
@@ -45,41 +51,54 @@ def _sent(listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_:
         listener.note("put", place, tensors)
 
 
-def _popen(replacements: Replacements, original: Original) -> Original:
+def _popen(replacements: Replacements, children: Children | None, original: Original) -> Original:
+    place = list(inspect.signature(original).parameters).index("env") - 2  # in `more`
+
     @functools.wraps(original)
     def __init__(  # noqa: N807 -- what it replaces is called so
         popen: Any, args: Any, *more: Any, **options: Any
     ) -> None:
-        if _runs_python(args):
-            _note(replacements, "Python")
+        key = _note(replacements, "Python") if _runs_python(args) else None
+        if children is not None and len(more) <= place:
+            given = options.get("env")
+            options["env"] = children.environment(dict(os.environ if given is None else given))
         original(popen, args, *more, **options)
+        if key is not None:
+            replacements.tape.started[popen.pid] = key
 
     return __init__
 
 
-def _start(replacements: Replacements, original: Original) -> Original:
+def _start(replacements: Replacements, children: Children | None, original: Original) -> Original:
     @functools.wraps(original)
     def start(process: Any) -> None:
         method = getattr(process, "_start_method", None)
         method = method or multiprocessing.get_start_method(allow_none=True)
         loads = getattr(process, "_target", process) is _worker_loop
+        key = None
         if method != "fork":  # a fork is noted where it happens
-            _note(replacements, LOADER if loads else "spawned")
+            key = _note(replacements, LOADER if loads else "spawned")
         replacements.tape.forks = LOADER if loads else "forked"
         try:
-            original(process)
+            with children.around() if children is not None else contextlib.nullcontext():
+                original(process)
         finally:
             replacements.tape.forks = "forked"
+        if key is not None and process.pid is not None:
+            replacements.tape.started[process.pid] = key
 
     return start
 
 
-def _note(replacements: Replacements, kind: str) -> None:
+def _note(replacements: Replacements, kind: str) -> tuple[GapCode, str, int] | None:
     listener = replacements.listener()
-    if listener is not None:
-        with muted(listener):
-            place = replacements.tape.places.user_place(here(3))
-            replacements.tape.gap("child", kind, place[0])
+    if listener is None:
+        return None
+    place = -1, -1
+    with muted(listener):
+        place = replacements.tape.places.user_place(here(3))
+    replacements.tape.gap("child", kind, place[0])
+    return "child", kind, place[0]
 
 
 def _runs_python(args: Any) -> bool:

@@ -33,7 +33,7 @@ class Replacements:
         self._undo: list[Callable[[], None]] = []
         self._redo: list[Callable[[], None]] = []
         self._asides = 0  # regions that run without them now, in all threads
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.on_suspend: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
 
@@ -84,7 +84,7 @@ class Replacements:
 
     def restore(self) -> None:
         """Put every original back."""
-        with self._lock:
+        with self.lock:
             self._redo.clear()
             while self._undo:
                 self._undo.pop()()
@@ -92,7 +92,7 @@ class Replacements:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Put every original back for the length of a block, for all threads."""
-        with self._lock:
+        with self.lock:
             self._asides += 1
             if self._asides == 1:
                 self.on_suspend()
@@ -101,7 +101,7 @@ class Replacements:
         try:
             yield
         finally:
-            with self._lock:
+            with self.lock:
                 self._asides -= 1
                 if self._asides == 0 and self._redo:
                     self.on_resume()

@@ -22,10 +22,8 @@ from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import Claim, Finding, Fix
 from tether.operations.table import operation
 from tether.regions import overlaps
-from tether.verdicts.alias_write.default_arguments import defaults_written
 from tether.verdicts.alias_write.kept import SILENT, kept_values
 from tether.verdicts.alias_write.numpy_views import array_wrote, followers, written_by_arrays
-from tether.verdicts.alias_write.one_object import repeated, shallow_models
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -53,13 +51,13 @@ SILENT
 that are one table: nothing raises, and the numbers look plausible.
 
 ## Known problems
-Reads of a NumPy array are not heard: one that follows a tensor is told where a line that names it
-ran after the write, and an array that was returned or passed on is not followed. One tensor at
-several places of a list (`[t] * n`, one buffer appended again and again) is found where a variable
-that is alive at a write to it, at a step or at the end names the list. By which names a memory is
-reached is looked up at the 1st, 2nd, 4th, 8th... write of a line. Every such write that another
-name shows is in the report's list of ties, also where nothing is said here. Memory shared on
-purpose under one object (tied weights) and views used as windows are not reported.
+Reads of a NumPy array are not recorded: one that follows a tensor is reported where a line that
+names it ran after the write, and an array that was returned or passed on is not followed. One
+tensor at several places of a list (`[t] * n`, one buffer appended again and again) is found where
+a variable that is alive at a write to it, at a step or at the end names the list. By which names a
+memory is reached is looked up at the 1st, 2nd, 4th, 8th... write of a line. Every such write that
+another name shows is in the report's list of ties, also where nothing is said here. Memory shared
+on purpose under one object (tied weights) and views used as windows are not reported.
 
 ## Example
 ```python
@@ -117,13 +115,10 @@ def _by_calls(history: History) -> Iterator[Finding]:
         told.update(one.reader for one in group)
         yield _finding(history, found, group)
     yield from _overlapping(history, found)
-    yield from defaults_written(history)
     for members in written_by_arrays(history, told):
         event = history.events[members[0].export]
         yield array_wrote(history, members, partial(_repair, history), _call(event))
     yield from followers(history)
-    yield from repeated(history)
-    yield from shallow_models(history)
 
 
 # -- records ---------------------------------------------------------------------------------
@@ -214,12 +209,21 @@ def _written_through(
         if operation(done.operation).overwrites or done.inner != done.site:
             continue
         for read in reads:
-            other = found.family(read.operand.tensor)
-            if read.at > write.at and other != record and not _in_passing(history, read.at):
-                if not history.site_of(history.events[read.at]).user:
-                    continue
+            if read.at > write.at and _shows_source(history, found, record, read):
                 return Story(at, write.at, read.at, read.operand.tensor, record)
     return None
+
+
+def _shows_source(history: History, found: Sharing, record: int, read: Touch) -> bool:
+    """Whether the user's line reads a record's memory by a name that is not the record's.
+
+    A view made of the record shows the record.
+    """
+    other = found.family(read.operand.tensor)
+    if other == record or any(link.source == record for link in found.chain(other)):
+        return False
+    user = history.site_of(history.events[read.at]).user
+    return user and not _in_passing(history, read.at)
 
 
 def _as_made(history: History, tensor: int, at: int) -> Operand:
@@ -238,7 +242,7 @@ def _parameters(history: History, found: Sharing) -> Iterator[Story]:
     """Find leaves of different objects on the same elements, one written, the other one read."""
     joined: dict[int, dict[int, tuple[int, Operand]]] = defaultdict(dict)
     memory = history.flow.memory
-    for at, event in enumerate(history.events):
+    for at, event in history.events.where(("Parameter", "data.__set__").__contains__):
         if event.operation == "Parameter" and event.reads and event.results:
             source, made = event.reads[0], event.results[0]
             here = joined[memory(made)]

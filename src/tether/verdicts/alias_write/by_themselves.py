@@ -17,18 +17,21 @@ from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.source.filling import mentions
+from tether.verdicts.alias_write.telling import written
 
 
 def by_themselves(history: History) -> Iterator[Claim]:
     """Yield the claims, one function for each law."""
     yield from _odd(history)
+    yield from _swapped(history)
     yield from _beside_itself(history)
     yield from _siblings(history)
 
 
 def _odd(history: History) -> Iterator[Claim]:
     makers = {
-        "lost": _lost, "operand": _operand, "overlap": _overlap, "gradient": _gradient,
+        "lost": _lost, "operand": _operand, "overlap": _overlap, "result": _result,
+        "gradient": _gradient,
     }  # fmt: skip
     for one in history.get(OddWrites).all:
         make = makers.get(one.kind)
@@ -107,6 +110,57 @@ def _overlap(history: History, one: OddWrite) -> Iterator[Claim]:
     )
 
 
+def _result(history: History, one: OddWrite) -> Iterator[Claim]:
+    """Yield a result that is written onto an operand of its own call: a note."""
+    write = history.events[one.write]
+    yield Claim(
+        tensors=(one.tensor,),
+        cause=("result", write.site),
+        site=write.site,
+        operation=write.operation,
+        severity="note",
+        message=say(
+            "{call} at {line} writes its result into {x}, which is one of its operands. Each"
+            " element of the result is made of several: some may be overwritten by then.",
+            call=CallOf(one.write), line=At(write.site), x=Tensor(one.tensor),
+        ),
+        story=(Step("written", write.site, say("out= is an operand too")),),
+        repair=Repair(say("Write the result into other memory, and copy it afterwards.")),
+    )  # fmt: skip
+
+
+def _swapped(history: History) -> Iterator[Claim]:
+    """Yield an assignment to several places whose right side shows what it has just written."""
+    for act in history.get(Acts).all:
+        if act.read < 0 or act.place.array != UNKNOWN or act.through == UNKNOWN:
+            continue
+        write, read = history.events[act.write], history.events[act.read]
+        made = history.made_at(act.place.tensor)
+        one, other = history.site_of(write), history.site_of(read)
+        both = write.operation == read.operation == "__setitem__"
+        if not both or made < 0 or (one.file, one.line) != (other.file, other.line):
+            continue
+        if history.site_of(history.events[made]).line != one.line or one.target == other.target:
+            continue
+        yield Claim(
+            tensors=(act.place.tensor,),
+            cause=("swapped", one.file, one.line),
+            site=read.site,
+            operation=read.operation,
+            message=say(
+                "The assignment at {line} overwrites what it has still to read: its right side is"
+                " made of views of the memory that it writes.",
+                line=At(read.site),
+            ),
+            story=(
+                Step("shared", history.events[made].site, say("a view, and no copy")),
+                written(history, act.write),
+                Step("read", read.site, say("the view is read, with what was just written")),
+            ),
+            repair=Repair(say("Copy first: .clone() of one of the values on the right.")),
+        )
+
+
 def _gradient(history: History, one: OddWrite) -> Iterator[Claim]:
     """Yield a gradient that several parameters were given, written in place."""
     write = history.events[one.write]
@@ -127,7 +181,7 @@ def _gradient(history: History, one: OddWrite) -> Iterator[Claim]:
         ),
         story=(
             Step("shared", given.site, say("assigned to more than one parameter")),
-            Step("written", write.site, say("written by {call}", call=CallOf(one.write))),
+            written(history, one.write),
         ),
         repair=Repair(say("Give each parameter its own: p.grad = {x}.clone().",
                       x=Tensor(one.tensor))),
@@ -139,9 +193,9 @@ def _beside_itself(history: History) -> Iterator[Claim]:
 
     They were two before a write through one of them: since then the call can only find them equal.
     """
-    for at, event in enumerate(history.events):
-        row = operation(event.operation)
-        if event.raised or not (row.compares or row.blends) or len(event.reads) < 2:
+    joins = history.events.where(lambda name: operation(name).compares or operation(name).blends)
+    for at, event in joins:
+        if event.raised or len(event.reads) < 2:
             continue
         a, b = event.reads[:2]
         if a.storage != b.storage or a.storage == UNKNOWN or a[3:6] != b[3:6]:
@@ -168,7 +222,7 @@ def _one_for_two(
         ),
         story=(
             Step("shared", since, say("from here on both names show the same elements")),
-            Step("written", done.site, say("written by {call}", call=CallOf(write))),
+            written(history, write),
             Step("read", event.site, say("both are read here")),
         ),
         repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(since))),
@@ -256,7 +310,7 @@ def _siblings(history: History) -> Iterator[Claim]:
             ),
             story=(
                 Step("shared", made.site, say("the pieces overlap")),
-                Step("written", write.site, say("written by {call}", call=CallOf(act.write))),
+                written(history, act.write),
             ),
             repair=Repair(say("Give each piece its own elements: .clone() before the loop.")),
         )  # fmt: skip

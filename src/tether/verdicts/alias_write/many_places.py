@@ -12,10 +12,13 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, in_one_container, root_of
-from tether.facts import OUT, UNKNOWN, Holder
+from tether.analysis.shared_memory import fills_anew
+from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
-from tether.source.filling import container_of, mentions
+from tether.source.filling import mentions
+from tether.source.names import container_of
+from tether.verdicts.alias_write.telling import second_name, written
 
 _DIGITS = re.compile(r"\d+")
 
@@ -86,18 +89,28 @@ def _each_time(history: History) -> Iterator[Claim]:
             continue
         calls = returned.get(tensor, [])
         times = Counter(history.events[at].site for at in calls)
-        sites = [site for site, number in times.items() if number == len(names)]
+        sites = [site for site, number in times.items() if number >= len(names)]
         last = max(calls, default=UNKNOWN)
         reads = [at for at, _ in history.get(Holding).reads_of(tensor) if at > last]
         if sites and reads:
             act = HeldAct(tensor, last, None, (), reads[0])
-            yield _holds_one(history, act, container, len(names), sites[-1])
+            site = _assigned_at(history, tensor, container)
+            yield _holds_one(history, act, container, len(names), site or sites[-1])
+
+
+def _assigned_at(history: History, tensor: int, container: str) -> Site | None:
+    """Return the line that made a container with all that is in it."""
+    for one in history.trace.holders:
+        if one.tensor == tensor and one.kind == "slot" and container_of(one.name) == container:
+            filled = history.get(Holding).filled(one)
+            return filled[-1].site if filled and filled[-1].how == "assigned" else None
+    return None
 
 
 def _written_and_returned(history: History) -> dict[int, list[int]]:
     """Return tensor -> the calls that wrote and returned it."""
     found: dict[int, list[int]] = defaultdict(list)
-    for at, event in enumerate(history.events):
+    for at, event in history.events.having("writes", "results"):
         for tensor in {one.tensor for one in event.writes} & {one.tensor for one in event.results}:
             found[tensor].append(at)
     return found
@@ -126,7 +139,7 @@ def _several(history: History, act: HeldAct, holder: Holder, count: int) -> Clai
 
 def _holds_one(history: History, act: HeldAct, container: str, count: int, site: Where) -> Claim:
     event, read = history.events[act.write], history.events[act.read]
-    steps = [Step("written", event.site, say("written by {call}", call=CallOf(act.write)))]
+    steps = [written(history, act.write)]
     if site != event.site:
         steps.insert(0, Step("shared", site, say("the same tensor is put in each place")))
     steps.append(Step("read", read.site, say("read: every place holds what came last")))
@@ -190,8 +203,7 @@ def _cached(history: History) -> Iterator[Claim]:
     """Find a value that a cache holds on to, changed by who was given it, and read again."""
     for act in history.get(Holding).all:
         event = history.events[act.write]
-        row = operation(event.operation)
-        if row.overwrites or event.flags & OUT or act.by is None:
+        if fills_anew(event) or act.by is None:
             continue
         read = _given_again(history, act)
         cache = next((one for one in act.others if one.kind == "cache"), None)
@@ -208,7 +220,8 @@ def _cached(history: History) -> Iterator[Claim]:
                 x=Tensor(act.tensor), line=At(event.site), name=cache.name, call=CallOf(act.write),
             ),
             story=(
-                Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+                *second_name(history, act),
+                written(history, act.write),
                 Step("read", history.events[read].site, say("used again, as changed")),
             ),
             repair=Repair(say("Write into a copy: {x}.clone(), or return one from the function.",
@@ -224,8 +237,7 @@ def _given_again(history: History, act: HeldAct) -> int:
         event = history.events[at]
         site = history.site_of(event)
         if at > act.write and (site.function != done.function or site.line <= done.line):
-            filled = event.flags & OUT or operation(event.operation).overwrites
-            return UNKNOWN if event.writes and filled else at
+            return UNKNOWN if event.writes and fills_anew(event) else at
     return UNKNOWN
 
 
@@ -234,8 +246,7 @@ def _returned(history: History) -> Iterator[Claim]:
     holding = history.get(Holding)
     for act in holding.all:
         event = history.events[act.write]
-        row = operation(event.operation)
-        if row.overwrites or event.flags & OUT or act.by is None or not _had_values(history, act):
+        if fills_anew(event) or act.by is None or not _had_values(history, act):
             continue
         name = history.site_of(event).function.rpartition(".")[2]
         if name.endswith("_"):
@@ -295,7 +306,8 @@ def _reached_further(
         story=(
             Step("shared", other.site, say("{code} is given `{old}` itself",
                  code=Code(other.site), old=other.name)),
-            Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+            *second_name(history, act),
+            written(history, act.write),
             Step("read", done.site, say("`{old}` is read, with what was written", old=other.name)),
         ),
         repair=Repair(

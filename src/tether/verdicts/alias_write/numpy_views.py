@@ -242,7 +242,7 @@ def _follower(
             f"Copy at {place(site)}: {site.expression}.copy(), or tether.copy({name}, to='numpy')."
         ),
         count=len(exports),
-        assumes=("reads of arrays are not heard: the line that names it is taken for one",),
+        assumes=("a line that names the array reads it: reads of NumPy arrays are not recorded",),
         tensors=(export.operand.tensor,),
     )
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.shared_memory import Sharing, same_place
-from tether.facts import OUT, UNKNOWN, SiteId
+from tether.analysis.shared_memory import Sharing, fills_anew, same_place
+from tether.facts import UNKNOWN, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
-from tether.source.filling import container_of
+from tether.source.names import container_of
+from tether.verdicts.alias_write.telling import written
 
 
 def other_owners(history: History) -> Iterator[Claim]:
@@ -47,7 +48,7 @@ def _sent(history: History) -> Iterator[Claim]:
             ),
             story=(
                 Step("shared", sent.site, say("the other process is given the memory itself")),
-                Step("written", write.site, say("written by {call}", call=CallOf(act.write))),
+                written(history, act.write),
             ),
             repair=Repair(say("Send a copy: {x}.clone(), or wait until it was read.",
                           x=Tensor(act.place.tensor))),
@@ -63,7 +64,7 @@ def _not_its_own(history: History) -> Iterator[Claim]:
     for act in history.get(Holding).all:
         event, made = history.events[act.write], history.made_at(act.tensor)
         array = next((one for one in act.others if one.tensor == UNKNOWN), None)
-        if array is None or made < 0 or operation(event.operation).overwrites or event.flags & OUT:
+        if array is None or made < 0 or fills_anew(event):
             continue
         root = next((link.at for link in history.get(Sharing).chain(act.tensor)[-1:]), made)
         source = root if operation(history.events[root].operation).enters else made
@@ -84,7 +85,7 @@ def _not_its_own(history: History) -> Iterator[Claim]:
             ),
             story=(
                 Step("shared", since, say("{code} copies nothing", code=Code(since))),
-                Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+                written(history, act.write),
             ),
             repair=Repair(say("If the array is to stay as it is, copy it: torch.tensor(...).")),
         )  # fmt: skip
@@ -118,7 +119,7 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
                 story=(
                     Step("shared", site, say("the array shares the memory of {x}",
                          x=Tensor(act.place.tensor))),
-                    Step("written", write.site, say("written by {call}", call=CallOf(act.write))),
+                    written(history, act.write),
                 ),
                 repair=Repair(say("Take a copy each time: {code}.copy().", code=Code(site))),
                 count=len(times),
@@ -155,7 +156,7 @@ def _owned_twice(history: History) -> Iterator[Claim]:
             story=(
                 Step("shared", since, say("state_dict() hands out the state itself, and"
                      " load_state_dict keeps what it is given")),
-                Step("written", event.site, say("written by {call}", call=CallOf(act.write))),
+                written(history, act.write),
             ),
             repair=Repair(say("Load a copy: load_state_dict(copy.deepcopy(other.state_dict())).")),
         )  # fmt: skip
@@ -164,8 +165,8 @@ def _owned_twice(history: History) -> Iterator[Claim]:
 def _stepped_by_both(history: History, tensor: int) -> bool:
     others = {
         frozenset(one.tensor for one in event.writes if one.tensor in history.held)
-        for event in history.events
-        if event.operation == "step" and any(one.tensor == tensor for one in event.writes)
+        for _, event in history.events.where("step".__eq__)
+        if any(one.tensor == tensor for one in event.writes)
     }
     return len([one for one in others if one]) > 1
 
@@ -174,14 +175,15 @@ def _loaded_itself(history: History) -> Iterator[Claim]:
     """Find a state that was kept, followed the steps of its optimizer, and was loaded again."""
     handed: dict[int, int] = {}
     stepped: dict[int, int] = {}
-    for at, event in enumerate(history.events):
+    states = ("state_dict", "load_state_dict")
+    for at, event in history.events.where(lambda name: name == "step" or name in states):
         if event.operation == "state_dict":
             for one in event.results:
                 handed.setdefault(one.tensor, at)
                 stepped.pop(one.tensor, None)
         elif event.operation == "step":
             stepped.update((one.tensor, at) for one in event.writes if one.tensor in handed)
-        elif event.operation == "load_state_dict":
+        else:
             tied = [one.tensor for one in event.results if one.tensor in stepped]
             if tied:
                 yield _restores_nothing(history, tied[0], handed[tied[0]], stepped[tied[0]], at)
@@ -204,7 +206,7 @@ def _restores_nothing(history: History, tensor: int, kept: int, write: int, load
         ),
         story=(
             Step("shared", since, say("state_dict() hands out the state itself")),
-            Step("written", events[write].site, say("written by {call}", call=CallOf(write))),
+            written(history, write),
             Step("read", events[load].site, say("loaded here")),
         ),
         repair=Repair(say("Keep a copy: copy.deepcopy({code}).", code=Code(since))),

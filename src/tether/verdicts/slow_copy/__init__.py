@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.copy_needs import copied_text
 from tether.analysis.history import History
 from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN
 from tether.finding import Finding, Fix
+from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
@@ -175,6 +175,7 @@ for step in range(5):
     model(torch.ones(1, 600)).pow(2).sum().backward()
     optimizer.step()
     best = copy.deepcopy(model.state_dict())
+model.load_state_dict(best)
 """,
             (Expected("slow-copy", "best", 9),),
         ),

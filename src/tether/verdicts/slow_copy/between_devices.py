@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tether.analysis.copy_needs import nbytes
+from tether.analysis.already_there import nbytes
 from tether.facts import GRAD_ON, UNKNOWN, Operand
 from tether.regions import element_size
 from tether.verdicts.slow_copy.on_device import CONVERSIONS, COUNT, LARGE, Lines, Slow, Spec

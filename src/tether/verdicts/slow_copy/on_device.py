@@ -15,9 +15,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from tether.analysis.copy_needs import RESHAPES, copied, copied_text, nbytes, needs
+import numpy as np
+
+from tether.analysis.already_there import copied, nbytes
+from tether.analysis.copy_needs import needs
 from tether.analysis.history import History
-from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
+from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
+from tether.operations import table
+from tether.source.calls import copied_text
 
 COUNT = 64
 """Executions of a line from which what each call costs by itself, about a microsecond, is told."""
@@ -35,8 +40,6 @@ CONVERSIONS = frozenset(
 """Calls that move or convert."""
 
 _NUMBERS = frozenset({"item", "__float__", "__int__"})
-_COMPACT = RESHAPES | {"numpy", "__array__", "data_ptr", "resize_", "set_", "pin_memory"}
-"""Calls that a tensor of strides 0 would refuse, or would copy for."""
 
 
 class Spec(NamedTuple):
@@ -81,9 +84,16 @@ class Lines:
     def by_line(self) -> dict[tuple[int, str], list[int]]:
         """Positions of what the user's lines called themselves, by (site, operation)."""
         found: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for at, event in enumerate(self.events):
-            if event.site >= 0 and not event.raised and self._own(event):
-                found[event.site, event.operation].append(at)
+        fields = ("site", "operation", "inner")
+        keys = np.stack([self.events.column(one) for one in fields], axis=1)
+        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        own = [self._own(self.events[at]) for at in first.tolist()]
+        raised = self.events.column("flags") & RAISED
+        chosen = np.array(own, bool)[group.ravel()] & (keys[:, 0] >= 0) & (raised == 0)
+        strings = self.events.names.strings
+        positions = np.flatnonzero(chosen)
+        for at, (site, name, _) in zip(positions.tolist(), keys[positions].tolist(), strict=True):
+            found[site, strings[name]].append(at)
         return found
 
     def _own(self, event: Event) -> bool:
@@ -97,7 +107,7 @@ class Lines:
     def readers(self) -> dict[int, list[int]]:
         """Positions of the events that were given a tensor."""
         found: dict[int, list[int]] = defaultdict(list)
-        for at, event in enumerate(self.events):
+        for at, event in self.events.having("reads"):
             for tensor in {one.tensor for one in event.reads}:
                 found[tensor].append(at)
         return found
@@ -105,7 +115,7 @@ class Lines:
     @cached_property
     def steps(self) -> list[int]:
         """Positions of the optimizers' steps."""
-        return [at for at, event in enumerate(self.events) if event.operation == "step"]
+        return [at for at, _ in self.events.where("step".__eq__)]
 
     def after(self, tensor: int, at: int) -> list[int]:
         """Positions of the later events that were given a tensor."""
@@ -240,7 +250,8 @@ def _only_read_as_is(lines: Lines, at: int, copy: Operand) -> bool:
     """Whether a copy was read, never written, and by no call for which it must be compact."""
     readers = [lines.events[one].operation for one in lines.after(copy.tensor, at)]
     written = any(True for _ in lines.history.writes_to(copy, at))
-    return bool(readers) and not written and _COMPACT.isdisjoint(readers)
+    compact = any(table.operation(one).compact for one in readers)
+    return bool(readers) and not written and not compact
 
 
 def _source_written(lines: Lines, found: list[tuple[int, Operand, Operand]]) -> bool:

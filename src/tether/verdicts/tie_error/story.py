@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from tether.analysis.gradient_paths import follow
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
+from tether.analysis.leaving import left_the_graph
+from tether.analysis.surroundings import Surroundings
 from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
 from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
-from tether.source.syntax import Source, source_of
+from tether.source.syntax import Source
 
 MOST = 4
 """Operands whose making is told: further ones rarely differ."""
@@ -26,7 +29,6 @@ _NO_GRAPH = re.compile(
     r"|None of the inputs have requires_grad|NoneType"
 )
 _DEVICES = re.compile(r"device|Input type", re.I)
-_ASKS = frozenset({"backward", "autograd.grad"})
 
 
 class Story:
@@ -80,12 +82,7 @@ class Story:
             if self._line(event.site) != self._line(self.fact.site):
                 break
             yield from event.reads[:1]
-        line = history.site(self.fact.site)
-        text = history.trace.sources.get(line.file, "").splitlines()
-        words = (
-            re.findall(r"[A-Za-z_]\w*", text[line.line - 1]) if 0 < line.line <= len(text) else []
-        )
-        for word in dict.fromkeys(words):
+        for word in self._words():
             called = [one for one in history.tensors_called(word) if self._made(one) < self.until]
             operand = history.operand_of(called[-1]) if called else None
             if operand is not None:
@@ -94,10 +91,11 @@ class Story:
     def _words(self) -> list[str]:
         """Return the names that stand in the line of the error."""
         line = self.history.site(self.fact.site)
-        return list(dict.fromkeys(_WORD.findall(self._source(line).line(line.line))))
+        text = self._source(line).line(line.line) if line.line > 0 else ""
+        return list(dict.fromkeys(_WORD.findall(text)))
 
     def _source(self, site: Site) -> Source:
-        return source_of(site.file, self.history.trace.sources.get(site.file, ""))
+        return self.history.get(Surroundings).source(site.file)
 
     def _made(self, tensor: int) -> int:
         return self.history.made_at(tensor)
@@ -229,13 +227,14 @@ class Story:
     def _earlier_pass(self) -> None:
         """Tell the first pass that went through a part of this graph, and the part."""
         freed = self._is_backward() and self.history.get(Graph).freed(self.at)
-        joined = self.joined() if freed or _FREED.search(self.fact.message) else None
+        joined = self.joined if freed or _FREED.search(self.fact.message) else None
         if joined is None:
             return
         earlier, shared = joined
         self._add("loss", earlier, say("this pass frees what the graph had saved"))
         self._add("shared", shared, say("both passes go through this value"))
 
+    @cached_property
     def joined(self) -> tuple[int, int] | None:
         """Return the first pass through a part of this graph, and the last call they share."""
         graph = self.history.get(Graph)
@@ -247,7 +246,7 @@ class Story:
         return None
 
     def _is_backward(self) -> bool:
-        return self.event is not None and self.event.operation in _ASKS
+        return self.event is not None and self.event.is_backward
 
     def _behind(self) -> frozenset[int]:
         """Return the calls in the graph of the backward pass, or of the operands."""
@@ -259,9 +258,8 @@ class Story:
 
     def carried(self) -> Operand | None:
         """Return the value of an earlier pass's graph that this backward pass goes through."""
-        joined = (
-            self.joined() if self.event is not None and _FREED.search(self.fact.message) else None
-        )
+        freed = self.event is not None and _FREED.search(self.fact.message)
+        joined = self.joined if freed else None
         if joined is None:
             return None
         read = {one.tensor for at in self._behind() for one in self.history.events[at].reads}
@@ -279,7 +277,7 @@ class Story:
             if event.grad_mode != GRAD_ON:
                 switch = self.history.switch_in_force(at)
                 self._add("mode", switch, say("gradients are off from this line on"))
-            if operation(event.operation).name == "grad.__get__":
+            if event.operation == "grad.__get__":
                 before = [one for one in self.history.backwards if one < at]
                 if before:
                     self._add("gradient", before[-1], say("this pass makes that gradient"))
@@ -292,7 +290,8 @@ class Story:
             if not before:
                 return []
             return sorted(follow(self.history, leaves, before[-1]).cuts)[:MOST]
-        return sorted(self._left_the_graph())[:MOST] if self.event is not None else []
+        left = left_the_graph(self.history, self.until) if self.event is not None else ()
+        return sorted(left)[:MOST]
 
     def _asked(self) -> tuple[Operand, ...]:
         """Return the leaves whose gradients were asked for, or found to be None."""
@@ -301,42 +300,6 @@ class Story:
         event = self.event
         asked = event.reads[len(losses_of(event)) :] if event is not None else ()
         return tuple(one for one in asked if one.requires_grad)
-
-    def _left_the_graph(self) -> set[int]:
-        """Follow values without a graph back to the calls that read some with one."""
-        seen: set[int] = set()
-        found: set[int] = set()
-        waiting = [self.until]
-        while waiting:
-            at = waiting.pop()
-            for edge in self.history.flow.edges[at]:
-                operand, source = edge.operand, edge.source
-                if operand is not None and operand.requires_grad:
-                    continue
-                if operand is not None:
-                    found.update(self._turned_off(operand, at))
-                if source < 0 and operand is not None:
-                    source = self._made(operand.tensor)  # a gradient: no value flows to it
-                if source < 0 or source in seen:
-                    continue
-                seen.add(source)
-                if any(one.requires_grad for one in self.history.events[source].reads):
-                    found.add(source)
-                else:
-                    waiting.append(source)
-        return found
-
-    def _turned_off(self, operand: Operand, until: int) -> Iterator[int]:
-        """Yield the last call that switched a leaf's requires_grad off."""
-        calls = [
-            at
-            for at in self.history.on_storage(operand)
-            if at < until
-            and self.history.events[at].operation in ("requires_grad_", "requires_grad.__set__")
-            and self.history.events[at].reads[0].tensor == operand.tensor
-        ]
-        if calls and not self.history.events[calls[-1]].on:
-            yield calls[-1]
 
 
 def _position(history: History, fact: Raised) -> int:

@@ -24,8 +24,8 @@ def root_of(name: str) -> str:
     return steps_in(name)[0] if name else ""
 
 
-def holder_of(name: str) -> str:
-    """Return what a name's last step is taken from: ``net.0`` of ``net.0.weight``."""
+def container_of(name: str) -> str:
+    """Return the name of what a place lies in: ``net.0`` of ``net.0.weight``; "" for a variable."""
     return "".join(steps_in(name)[:-1])
 
 

@@ -12,8 +12,9 @@ from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
 from tether.analysis.wording import and_more, evidence, place
 from tether.facts import UNKNOWN, Operand
-from tether.finding import Evidence, Finding, Fix
+from tether.finding import Claim, Evidence, Finding, Fix
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.graph_retained.unused import unused
 
 PAGE = """
 # graph-retained
@@ -21,7 +22,9 @@ PAGE = """
 ## What it says
 This container, attribute or variable holds tensors whose graphs were built in several steps, so
 all the values saved for those graphs stay in memory. The finding names the line where it grows,
-how many graphs it holds and how many bytes they keep.
+how many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
+through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
+carried on.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -29,7 +32,8 @@ Memory grows with every step until it runs out, far from the line that causes it
 ## Known problems
 After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
 still alive. What is held by a closure, a hook, a cache, a grad_fn or a kept exception's traceback
-bears no name: it is told by the line that made it, and who holds it is not known.
+may bear no name: it is told by the line that made it. Graphs that no backward pass uses are told
+from eight runs and 1 MiB on, of a program that finished.
 
 ## Example
 ```python
@@ -49,7 +53,7 @@ LEAST = 3  # graphs of different steps that a name must hold before it is told
 _INDEX = re.compile(r"\[[^\[\]]*\]")
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim | Finding]:
     """Give the containers, the running totals and the gradients that keep graphs."""
     kept = _kept(history)
     told: set[int] = set()
@@ -58,9 +62,11 @@ def check(history: History) -> Iterator[Finding]:
         if finding is not None:
             told.update(tensors)
             yield finding
-    yield from _chains(history, kept, told)
-    yield from _nameless(history, told)
+    for finding in (*_chains(history, kept, told), *_nameless(history, told)):
+        told.update(finding.tensors)
+        yield finding
     yield from _gradients(history)
+    yield from unused(history, told)
 
 
 def _steps(history: History, calls: Iterable[int], passes: Iterable[int] | None = None) -> int:
@@ -159,7 +165,9 @@ def _container(history: History, name: str, tensors: list[int]) -> Finding | Non
         )
     if history.backwards:
         last = history.events[history.backwards[-1]]
-        facts.append(evidence(history, "loss", last, "the steps are told apart by backward here"))
+        facts.append(
+            evidence(history, "loss", last, "each call of `backward()` here counts as one step")
+        )
     return Finding(
         slug="graph-retained",
         severity="warning",
@@ -172,13 +180,26 @@ def _container(history: History, name: str, tensors: list[int]) -> Finding | Non
             + (f"; it grows {where}." if grows is not None else ".")
         ),
         evidence=tuple(facts),
-        fix=Fix(
-            f"Keep values without their graph {where}: .detach() (or .item() for a"
-            " number), or compute them under torch.no_grad()."
-        ),
+        fix=Fix(_instead(history, together[0], where)),
         count=graphs,
         bytes=nbytes,
         tensors=tuple(together),
+    )
+
+
+def _instead(history: History, tensor: int, where: str) -> str:
+    """Return what to keep instead, by what holds it now."""
+    name = history.name_of(tensor)
+    if "__traceback__" in name:
+        return (
+            f"Keep the text of the exception {where}: its traceback holds the variables of the"
+            " functions that it passed through."
+        )
+    if "__closure__" in name:
+        return f"Give the function values without their graph {where}: .detach(), or .item()."
+    return (
+        f"Keep values without their graph {where}: .detach() (or .item() for a number), or compute"
+        " them under torch.no_grad()."
     )
 
 
@@ -384,11 +405,12 @@ def _gradients(history: History) -> Iterator[Finding]:
     """Find leaves whose .grad was made by backward(create_graph=True) and never let go."""
     made: dict[int, list[int]] = defaultdict(list)
     cleared: dict[int, int] = {}  # tensor -> the last time that its gradient was let go
-    for at, event in enumerate(history.events):
+    cleans = ("zero_grad", "grad.__set__")
+    for at, event in history.events.where(lambda name: name == "backward" or name in cleans):
         if event.operation == "backward" and event.create_graph:
             for tensor in _leaves(history, at):
                 made[tensor].append(at)
-        elif event.operation in ("zero_grad", "grad.__set__") and event.none:
+        elif event.operation != "backward" and event.none:
             cleared.update((one.tensor, at) for one in event.reads)
     left: dict[int, list[int]] = defaultdict(list)
     for tensor, backwards in made.items():

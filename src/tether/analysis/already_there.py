@@ -1,0 +1,313 @@
+"""Which calls made, in memory of their own, what was there already, element by element.
+
+How a call is spelled does not matter: a clone, one tensor put into a list and joined, the parts of
+a tensor put together again, a choice by an index that takes everything in order, elements said
+several times over where they could be expanded, a number format there and back, an array or a list
+that comes back. Each is given as the older memory's own view that shows the same elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.layouts import same_strides
+from tether.facts import OUT, UNKNOWN, Event, Operand, Taken
+from tether.operations.table import operation
+from tether.regions import element_size
+
+Ints = tuple[int, ...]
+
+
+class Copied(NamedTuple):
+    """What one call made that was there already."""
+
+    position: int
+    source: Operand  # the older memory, as the view that shows the elements of `copy`
+    copy: Operand  # what the call made, or a part of it
+    since: int  # the event by which the elements were taken from the source
+    part: bool = False  # `copy` is one of several parts
+    taken: Taken | None = None  # the source is no tensor's: an array; then `source` is `copy`
+
+
+class AlreadyThere:
+    """What each call made that was there already, by position."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._widened: dict[int, tuple[int, Operand]] = {}  # tensor -> what it was converted from
+        self._same = {history.position(fact.event): fact for fact in history.trace.same}
+        self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
+        self.by_position: dict[int, list[Copied]] = {}
+        chosen: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+        for position, event in enumerate(history.events):
+            if event.raised or not event.results or event.flags & OUT:
+                continue
+            row = operation(event.operation)
+            if row.picks or row.enters:
+                chosen[event.site, event.inner, event.operation].append(position)
+            found = list(self._made(position, event)) or list(self._seen(position, event))
+            if found:
+                self.by_position[position] = found
+        self.unseen = self._sometimes(chosen.values())
+
+    def _sometimes(self, lines: Iterable[list[int]]) -> set[int]:
+        """Return the calls that did not give what was there, on lines that did at other times."""
+        return {
+            one
+            for places in lines
+            if any(one in self.by_position for one in places)
+            for one in places
+            if one not in self.by_position
+        }
+
+    def _made(self, position: int, event: Event) -> Iterator[Copied]:
+        row, (result, *more) = operation(event.operation), event.results
+        if more or not event.reads:
+            return
+        if row.copies:
+            yield from self._converted(position, event, result)
+        elif all(self._alike(one, result) for one in event.reads):
+            for source, copy in shown_by(event):
+                yield Copied(position, source, copy, position, part=copy is not result)
+
+    def _alike(self, source: Operand, copy: Operand) -> bool:
+        """Whether two operands lie in different memory of one device, and count alike."""
+        return (
+            self._history.flow.memory(source) != self._history.flow.memory(copy)
+            and source.dtype == copy.dtype
+            and _one_device(self._history, source, copy)
+        )
+
+    # -- one tensor ------------------------------------------------------------------------------
+
+    def _converted(self, position: int, event: Event, result: Operand) -> Iterator[Copied]:
+        pair = copied(self._history, position)
+        if pair is not None:
+            yield Copied(position, *pair, position)
+            return
+        source = event.reads[0]
+        if event.writes or source.shape != result.shape or source.storage == result.storage:
+            return
+        before = self._widened.get(source.tensor)
+        if before is not None and before[1].version == source.version:
+            at = before[0]
+            first = self._history.events[at].reads[0]
+            if self._alike(first, result) and first.shape == result.shape:
+                yield Copied(position, first, result, at)
+                return
+        if _holds(source.dtype, result.dtype):
+            self._widened[result.tensor] = (position, result)
+
+    def _seen(self, position: int, event: Event) -> Iterator[Copied]:
+        """Give what was compared while the program ran."""
+        result, fact, taken = event.results[0], self._same.get(position), self._taken.get(position)
+        if taken is not None:
+            yield Copied(position, result, result, position, taken=taken)
+        since = self._history.position(fact.since) if fact is not None else UNKNOWN
+        if fact is None or since < 0:
+            return
+        for one in self._history.events[since].reads:
+            if one.tensor == fact.source and self._alike(one, result):
+                shown = one._replace(offset=fact.offset, shape=result.shape, strides=fact.strides)
+                yield Copied(position, shown, result, since)
+                return
+
+
+def nbytes(operand: Operand) -> int:
+    """Return the bytes of a tensor's elements."""
+    return math.prod(operand.shape) * element_size(operand.dtype)
+
+
+def copied(history: History, position: int) -> tuple[Operand, Operand] | None:
+    """Return (source, copy) when an event gave a tensor as it is in memory of its own."""
+    event = history.events[position]
+    row = operation(event.operation)
+    if not row.copies or event.raised or not event.reads or not event.results:
+        return None
+    if event.writes or row.writes:
+        pair = _filled(history, position)
+    else:
+        pair = (event.reads[-1 if 0 in row.template else 0], event.results[0])
+    return pair if pair is not None and _as_it_is(history, *pair) else None
+
+
+def _as_it_is(history: History, source: Operand, copy: Operand) -> bool:
+    """Whether two tensors of one kind lie in different memory of one device."""
+    kinds = {(one.dtype, one.shape) for one in (source, copy)}
+    return source.storage != copy.storage and len(kinds) == 1 and _one_device(history, source, copy)
+
+
+def _one_device(history: History, source: Operand, copy: Operand) -> bool:
+    storages = history.trace.storages
+    one, other = storages.get(source.storage), storages.get(copy.storage)
+    return one is not None and other is not None and one.device == other.device
+
+
+def _filled(history: History, position: int) -> tuple[Operand, Operand] | None:
+    """Return the pair of ``torch.empty_like(x).copy_(x)``: what fills new memory first."""
+    event = history.events[position]
+    if len(event.reads) < 2 or not event.results:
+        return None
+    target, source = event.reads[0], event.reads[1]
+    at = history.made_at(target.tensor)
+    made = history.events[at]
+    if at < 0 or not operation(made.operation).empty or made.thread != event.thread:
+        return None
+    met = [one for one in history.on_storage(target) if one <= position]
+    if met != [at, position] or made.results[0][3:] != target[3:]:
+        return None
+    return source, event.results[0]
+
+
+def within_one(history: History, position: int) -> bool:
+    """Whether new memory that a call fills was made in the same expression."""
+    event = history.events[position]
+    at = history.made_at(event.reads[0].tensor)
+    here, there = history.site_of(event), history.site_of(history.events[at])
+    return here[:3] == there[:3]
+
+
+def shown_by(event: Event) -> Iterator[tuple[Operand, Operand]]:
+    """Yield (view, what it shows) for a call that repeated a tensor, or put several side by side.
+
+    One view of one memory that shows the whole result, or else each tensor and its part of it.
+    """
+    row, result = operation(event.operation), event.results[0]
+    if row.repeats and len(event.reads) == 1:
+        strides = _expanded(event.reads[0], result.shape)
+        if strides is not None:
+            yield event.reads[0]._replace(shape=result.shape, strides=strides), result
+    sources = [one for one in event.reads if one.shape != (0,)]
+    if row.joins and sources:
+        yield from _side_by_side(event, sources, result)
+
+
+def _side_by_side(
+    event: Event, sources: Sequence[Operand], result: Operand
+) -> Iterator[tuple[Operand, Operand]]:
+    dimension = _dimension(event, sources, result)
+    parts = _parts(sources, result, dimension) if dimension is not None else []
+    if not parts or dimension is None:
+        return
+    whole = _together(parts, result, dimension)
+    if whole is not None:
+        yield whole, result
+    elif len(parts) > 1:
+        yield from ((one.source, one.region) for one in parts)
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+_FLOATS = {"bfloat16": (8, 8), "float16": (5, 11), "float32": (8, 24), "float64": (11, 53)}
+"""Bits of the exponent and of the significand (IEEE 754, and 8 and 8 of bfloat16)."""
+
+
+def _holds(narrow: str, wide: str) -> bool:
+    """Whether every value of a type is one of another type, and comes back as it was."""
+    if narrow == wide:
+        return True
+    if narrow in _FLOATS:
+        return wide in _FLOATS and all(
+            a <= b for a, b in zip(_FLOATS[narrow], _FLOATS[wide], strict=True)
+        )
+    own = _magnitude(narrow)
+    if not own:
+        return False
+    if wide in _FLOATS:
+        return own <= _FLOATS[wide][1]
+    return own <= _magnitude(wide) and (not narrow.startswith("int") or wide.startswith("int"))
+
+
+def _magnitude(dtype: str) -> int:
+    """Return the bits of a whole number beside its sign; 0 for any other type."""
+    if dtype == "bool":
+        return 1
+    if not dtype.startswith(("int", "uint")):
+        return 0
+    return 8 * element_size(dtype) - dtype.startswith("int")
+
+
+def _expanded(source: Operand, shape: Ints) -> Ints | None:
+    """Return the strides by which a tensor can be expanded to a shape; None where it cannot."""
+    ahead = len(shape) - len(source.shape)
+    if ahead < 0:
+        return None
+    strides = [0] * ahead
+    for own, size, stride in zip(source.shape, shape[ahead:], source.strides, strict=True):
+        if own not in (1, size):
+            return None
+        strides.append(stride if own == size else 0)
+    return tuple(strides)
+
+
+class _Part(NamedTuple):
+    """One of the tensors that were joined."""
+
+    source: Operand
+    region: Operand  # of the result, that shows it
+    at: int  # where it begins along the dimension
+
+
+def _parts(sources: Sequence[Operand], whole: Operand, dimension: int) -> list[_Part]:
+    """Return each tensor that was joined with the part of the result that shows it."""
+    placed, at = [], 0
+    step, new = whole.strides[dimension], len(sources[0].shape) < len(whole.shape)
+    for source in sources:
+        strides = tuple(s for d, s in enumerate(whole.strides) if not (new and d == dimension))
+        region = whole._replace(
+            offset=whole.offset + at * step, shape=source.shape, strides=strides
+        )
+        placed.append(_Part(source, region, at))
+        at += 1 if new else source.shape[dimension]
+    return placed if at == whole.shape[dimension] else []
+
+
+def _dimension(event: Event, parts: Sequence[Operand], whole: Operand) -> int | None:
+    """Return the dimension along which tensors were joined; None where it cannot be told."""
+    shape, first = whole.shape, parts[0].shape
+    if len(first) + 1 == len(shape):
+        alike = all(one.shape == first for one in parts)
+        return _new_dimension(event, len(parts), first, shape) if alike else None
+    if len(first) != len(shape):
+        return None
+    longer = [d for d, (a, b) in enumerate(zip(first, shape, strict=True)) if a != b]
+    if len(parts) == 1:
+        return 0 if shape and not longer else None
+    return longer[0] if len(longer) == 1 else None
+
+
+def _new_dimension(event: Event, count: int, part: Ints, whole: Ints) -> int | None:
+    """Return the dimension of a result that its parts have not."""
+    if event.detail:
+        return int(event.detail) % len(whole)
+    fitting = [d for d, n in enumerate(whole) if n == count and whole[:d] + whole[d + 1 :] == part]
+    certain = 1 in (count, len(fitting)) or operation(event.operation).notes == "dimension"
+    return fitting[0] if fitting and certain else None
+
+
+def _together(parts: Sequence[_Part], whole: Operand, dimension: int) -> Operand | None:
+    """Return the one view that shows all that was joined, where it lies in one memory in order."""
+    first = parts[0].source
+    new, step = len(first.shape) < len(whole.shape), whole.strides[dimension]
+    if len(parts) > 1:
+        step, rest = divmod(parts[1].source.offset - first.offset, parts[1].at - parts[0].at)
+        if rest or step < 0:
+            return None
+    for one, _, at in parts:
+        strides = _with(one.strides, step, dimension, new=new)
+        if one.storage != first.storage or one.offset != first.offset + at * step:
+            return None
+        if not new and one.shape[dimension] > 1 and one.strides[dimension] != step:
+            return None
+        if not same_strides(whole.shape, strides, _with(first.strides, step, dimension, new=new)):
+            return None
+    return first._replace(shape=whole.shape, strides=_with(first.strides, step, dimension, new=new))
+
+
+def _with(strides: Ints, step: int, dimension: int, *, new: bool) -> Ints:
+    return (*strides[:dimension], step, *strides[dimension + (not new) :])

@@ -1,0 +1,140 @@
+"""Memory that lives on unused: a line that ran many times made it, and each run left its own.
+
+A block is idle at a moment when it is alive and no call touches it from then on. A line leaves idle
+memory when, as it runs for the last time, that of its earlier runs is still there and idle: what a
+program reads later, or what a backward pass goes back through, is not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph, graph_of
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Site, SiteId
+
+LEAST_RUNS = 8
+"""Runs of a line whose memory is left: fewer are what a program keeps at hand."""
+
+LEAST_BYTES = 1 << 20
+
+
+class Idle(NamedTuple):
+    """What the runs of one line left."""
+
+    site: SiteId
+    made: tuple[int, ...]  # positions of the calls that made it
+    nbytes: int
+    graph: bool  # these calls are part of a gradient graph
+
+
+class _Left(NamedTuple):
+    memory: int
+    made: int
+    nbytes: int
+    freed: int  # position; past the last event: alive
+
+
+class IdleMemory:
+    """All of it, the line with the most first. Empty for a program that did not finish."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._lines: dict[tuple[str, int, int], list[_Left]] = defaultdict(list)
+        self.all: list[Idle] = []
+        if history.trace.outcome == "finished" and not history.trace.dropped:
+            for block in self._blocks():
+                event = history.events[block.made]
+                self._lines[event.operation, event.site, event.inner].append(block)
+            found = list(self._found())
+            self.all = sorted(found, key=lambda one: -one.nbytes)
+
+    def _blocks(self) -> Iterator[_Left]:
+        """Yield the memory that calls of the program's made, in order."""
+        history, memory_of = self._history, self._history.flow.memory_of
+        nbytes: dict[int, int] = defaultdict(int)
+        freed: dict[int, int] = {}
+        for serial, fact in history.trace.storages.items():
+            end = len(history.events) + 1 if fact.freed < 0 else history.position(fact.freed)
+            memory = memory_of(serial)
+            nbytes[memory] += fact.nbytes
+            freed[memory] = max(end, freed.get(memory, UNKNOWN))
+        seen: set[int] = set()
+        for at, event in history.events.having("results"):
+            there = {memory_of(one.storage) for one in event.reads}
+            for one in event.results:
+                memory = memory_of(one.storage)
+                if memory not in seen and memory not in there and not self._is_kept(one.tensor):
+                    yield _Left(memory, at, nbytes[memory], freed.get(memory, UNKNOWN))
+                seen.add(memory)
+            seen |= there
+
+    def _is_kept(self, tensor: int) -> bool:
+        """Whether a tensor is a model's own: it is there to be there."""
+        fact = self._history.trace.tensors.get(tensor)
+        return (fact is not None and fact.kind != "Tensor") or tensor in self._history.held
+
+    def _found(self) -> Iterator[Idle]:
+        history = self._history
+        lines = [some for some in self._lines.values() if _weighs(_left(some))]
+        if not lines:
+            return
+        used = self._last_uses({one.memory for some in lines for one in some})
+        for some in lines:
+            last = some[-1].made
+            idle = [one for one in _left(some) if used.get(one.memory, UNKNOWN) < last]
+            event = history.events[last]
+            if _weighs(idle) and history.inside(event, "backward", "step") < 0:
+                graph = any(map(history.get(Graph).kind, [one.made for one in idle]))
+                made = tuple(one.made for one in idle)
+                yield Idle(event.site, made, sum(one.nbytes for one in idle), graph)
+
+    def _last_uses(self, wanted: set[int]) -> dict[int, int]:
+        """Return for each memory the position of the last call that touched it, or may have."""
+        history, memory = self._history, self._history.flow.memory
+        used: dict[int, int] = {}
+        for at, event in enumerate(history.events):
+            for one in (*event.reads, *event.results, *event.writes):
+                used[memory(one)] = at
+        for at in history.backwards:
+            for call in graph_of(history, at):
+                event = history.events[call]
+                for one in (*event.reads, *event.results):
+                    number = memory(one)
+                    if number in wanted:
+                        used[number] = max(used.get(number, UNKNOWN), at)
+        for fact in history.trace.arrays:  # what is read of an array is not heard
+            at = history.position(fact.event)
+            end = len(history.events) if fact.released < 0 else history.position(fact.released)
+            if 0 <= at < len(history.events):
+                for one in history.events[at].reads:
+                    used[memory(one)] = max(end, used.get(memory(one), UNKNOWN))
+        return used
+
+
+def _left(blocks: list[_Left]) -> list[_Left]:
+    """Return the blocks that are there as the last one of their line is made."""
+    return [one for one in blocks[:-1] if one.freed > blocks[-1].made]
+
+
+def _weighs(blocks: list[_Left]) -> bool:
+    return len(blocks) >= LEAST_RUNS and sum(one.nbytes for one in blocks) >= LEAST_BYTES
+
+
+def outlive(history: History, site: Site) -> set[str]:
+    """Return what a function calls tensors of its own of which many are alive at one time."""
+    made: dict[str, list[int]] = defaultdict(list)
+    for at, event in enumerate(history.events):
+        here = history.site_of(event)
+        if (here.file, here.function) == (site.file, site.function) and here.target:
+            made[here.target].extend(at for _ in event.results)
+    return {name for name, times in made.items() if _alive(history, times) >= LEAST_RUNS}
+
+
+def _alive(history: History, times: list[int]) -> int:
+    """Count the tensors of a name that are there when the last of them is made."""
+    tensors = {one.tensor for at in times for one in history.events[at].results}
+    died = (history.trace.tensors[one].died for one in tensors if one in history.trace.tensors)
+    return sum(one == UNKNOWN or history.position(one) > times[-1] for one in died)

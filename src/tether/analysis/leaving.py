@@ -1,0 +1,49 @@
+"""Where values without a graph had left it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.facts import Operand
+
+
+def left_the_graph(history: History, start: int) -> set[int]:
+    """Follow what a call reads without a graph back to the calls that read values with one.
+
+    A leaf that was switched off counts as well, by the call that did so.
+    """
+    seen: set[int] = set()
+    found: set[int] = set()
+    waiting = [start]
+    while waiting:
+        at = waiting.pop()
+        for edge in history.flow.edges[at]:
+            operand, source = edge.operand, edge.source
+            if operand is not None and operand.requires_grad:
+                continue
+            if operand is not None:
+                found.update(_turned_off(history, operand, at))
+            if source < 0 and operand is not None:
+                source = history.made_at(operand.tensor)  # a gradient: no value flows to it
+            if source < 0 or source in seen:
+                continue
+            seen.add(source)
+            if any(one.requires_grad for one in history.events[source].reads):
+                found.add(source)
+            else:
+                waiting.append(source)
+    return found
+
+
+def _turned_off(history: History, operand: Operand, until: int) -> Iterator[int]:
+    """Yield the last call that switched a leaf's requires_grad off."""
+    calls = [
+        at
+        for at in history.on_storage(operand)
+        if at < until
+        and history.events[at].operation in ("requires_grad_", "requires_grad.__set__")
+        and history.events[at].reads[0].tensor == operand.tensor
+    ]
+    if calls and not history.events[calls[-1]].on:
+        yield calls[-1]

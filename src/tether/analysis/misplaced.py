@@ -1,0 +1,219 @@
+"""Tensors that optimizers hold in place of those that train, and those that none of them holds.
+
+Only facts are compared: names, owners and shapes, who got a gradient, who was made when.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.ungraded import Missing
+from tether.facts import UNKNOWN, Name, OptimizerFact
+
+
+class Replaced(NamedTuple):
+    """A tensor that an optimizer steps, and the one that trains in its place."""
+
+    tensor: int
+    new: int
+    name: str  # that both bore
+    twin: str = ""  # the model of the same make that the loss is computed with, if it is that
+
+
+class Unheld(NamedTuple):
+    """A parameter that got a gradient, whose model some optimizer holds, without it."""
+
+    tensor: int
+    site: int  # where it was made, as far as it is known
+    holder: OptimizerFact
+
+
+class Misplaced:
+    """What optimizers and models do not have in common."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._free = sorted(history.had_gradient - history.held)  # trains, and nothing steps it
+        self.replaced = [*self._replaced(), *self._twins()]
+        self.unheld = list(self._unheld()) if history.steps else []
+        self.sites = {one.site for one in self.unheld}
+
+    def holder(self, tensor: int) -> OptimizerFact:
+        """Return the first optimizer that holds a tensor."""
+        return next(one for one in self._history.trace.optimizers if tensor in one.tensors)
+
+    def made_on(self, tensor: int) -> int:
+        """Return the line that made a tensor, or UNKNOWN."""
+        position = self._history.made_at(tensor)
+        return self._history.events[position].site if position != UNKNOWN else UNKNOWN
+
+    def is_parameter(self, tensor: int) -> bool:
+        """Whether a tensor is of a class of parameters or buffers."""
+        return self._history.trace.tensors[tensor].kind != "Tensor"
+
+    # -- another tensor in its place -------------------------------------------------------------
+
+    def _held_without_gradient(self) -> list[int]:
+        missing = self._history.get(Missing)
+        return [one for one in missing.none if one in self._history.held]
+
+    def _replaced(self) -> Iterator[Replaced]:
+        """Yield tensors whose name another one bears now."""
+        history = self._history
+        for tensor in self._held_without_gradient():
+            reaching = bool(history.get(Missing).reaching(tensor))
+            for name in history.names_of(tensor):
+                others = [one for one in self._bearers[name] if one != tensor and one in self._read]
+                new = next((one for one in reversed(others) if one not in history.held), None)
+                if new is None:
+                    continue
+                if reaching and (len(others) > 1 or new not in history.had_gradient):
+                    continue  # replaced at every step by what is made of it: that is a cut
+                yield Replaced(tensor, new, name)
+                break
+
+    @cached_property
+    def _bearers(self) -> dict[str, list[int]]:
+        bearers: dict[str, list[int]] = defaultdict(list)
+        for fact in sorted(self._history.trace.names, key=lambda one: one.at):
+            bearers[fact.name].append(fact.tensor)
+        return bearers
+
+    @cached_property
+    def _read(self) -> set[int]:
+        found = self._history.events.where(lambda name: name not in ("step", "zero_grad"))
+        return {int(one.tensor) for _, event in found for one in event.reads}
+
+    def _twins(self) -> Iterator[Replaced]:
+        """Yield tensors of a model that is stepped while the loss is computed with its twin.
+
+        The other's parameters have the same names below its own, the same shapes and classes; they
+        get the gradients, and no optimizer holds them.
+        """
+        history = self._history
+        twins: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+        for tensor in self._free:
+            make = self._make(tensor)
+            if make is not None:
+                twins[make].append(tensor)
+        for tensor in self._held_without_gradient():
+            make = self._make(tensor)
+            name = history.name_of(tensor)
+            root, _, below = name.partition(".")
+            for twin in twins.get(make, ()) if make is not None else ():
+                other = history.name_of(twin).removesuffix(f".{below}")
+                if other not in (root, history.name_of(twin)):
+                    yield Replaced(tensor, twin, name, other)
+                    break
+
+    def _make(self, tensor: int) -> tuple[str, tuple[int, ...]] | None:
+        """Return the class of the module that holds a parameter, and its shape."""
+        fact, operand = self._history.facts_of_name(tensor), self._history.operand_of(tensor)
+        if fact is None or operand is None or not fact.module:
+            return None
+        return fact.owner, operand.shape
+
+    # -- in no optimizer -------------------------------------------------------------------------
+
+    def _unheld(self) -> Iterator[Unheld]:
+        explained = {one.name for one in self.replaced}
+        for tensor in self._free:
+            fact = self._history.facts_of_name(tensor)
+            if fact is None or fact.name in explained:
+                continue
+            holder = self._roots.get(fact.name.split(".")[0])
+            if holder is None or self._left_out(tensor, fact, holder):
+                continue
+            if self._should_train(tensor, holder) and not self._made_of_trained(tensor):
+                site = self.made_on(tensor)
+                yield Unheld(tensor, site if site != UNKNOWN else holder.site, holder)
+
+    @cached_property
+    def _roots(self) -> dict[str, OptimizerFact]:
+        """The models that optimizers hold parameters of, by name, with the first optimizer."""
+        roots: dict[str, OptimizerFact] = {}
+        for optimizer in self._history.trace.optimizers:
+            for tensor in optimizer.tensors:
+                fact = self._history.facts_of_name(tensor)
+                if fact is not None and fact.module:
+                    roots.setdefault(fact.name.split(".")[0], optimizer)
+        return roots
+
+    def _should_train(self, tensor: int, holder: OptimizerFact) -> bool:
+        """Whether a tensor of a module is there to be trained, as far as anyone can tell.
+
+        A plain one was made once, required grad before the optimizer was made, and the program
+        does nothing with its gradient: an input that is made anew for each step, or one that an
+        attack or a physical loss differentiates by, is none.
+        """
+        if self.is_parameter(tensor):
+            return True
+        history = self._history
+        at, made = history.position(holder.at), history.made_at(tensor)
+        asked_before = any(
+            one.tensor == tensor and one.requires_grad
+            for event in history.events[: max(at, 0)]
+            for one in (*event.reads, *event.results, *event.writes)
+        )
+        once = made != UNKNOWN and history.times(made) == 1
+        return once and asked_before and tensor not in history.asked
+
+    def _left_out(self, tensor: int, fact: Name, holder: OptimizerFact) -> bool:
+        """Whether `parameters()` listed a tensor as the optimizer was made: not by mistake then."""
+        life = self._history.trace.tensors.get(tensor)
+        after = life is not None and life.born >= holder.at
+        return fact.listed and not (fact.module and after)
+
+    def _made_of_trained(self, tensor: int) -> bool:
+        """Whether a call made it of a trained value, each time anew: that is a cut."""
+        events, position = self._history.events, self._history.made_at(tensor)
+        return position != UNKNOWN and any(one.requires_grad for one in events[position].reads)
+
+    # -- made anew at each call ------------------------------------------------------------------
+
+    def made_anew(self) -> dict[int, int]:
+        """Return the lines that make parameters anew, before how many backward passes each.
+
+        They get a gradient, and then they are gone.
+        """
+        history = self._history
+        found: dict[int, set[int]] = defaultdict(set)
+        passes: dict[int, set[int]] = defaultdict(set)
+        for tensor in self._free if history.steps else ():
+            at = history.made_at(tensor)
+            if at < 0 or not self.is_parameter(tensor):
+                continue
+            event, before = history.events[at], bisect_left(history.backwards, at)
+            passes[event.site].add(before)
+            if event.operation == "Parameter" and self._is_gone(tensor, at):
+                found[event.site].add(before)
+        return {
+            site: len(passes[site]) for site, some in found.items() if site >= 0 and len(some) > 1
+        }
+
+    def _is_gone(self, tensor: int, at: int) -> bool:
+        """Whether nothing but the next making of such a tensor came after its backward pass."""
+        history, operand = self._history, self._history.operand_of(tensor)
+        if history.names_of(tensor) or tensor in history.asked or self._of_trained_values(at):
+            return False
+        if operand is None or history.trace.tensors[tensor].died == UNKNOWN:
+            return False
+        after = next((one for one in history.backwards if one > at), len(history.events))
+        return not any(
+            later > after and any(one.tensor == tensor for one in history.events[later].reads)
+            for later in history.on_storage(operand)
+        )
+
+    def _of_trained_values(self, at: int) -> bool:
+        """Whether a parameter was made of another's values: a copy, told as a cut if it is one."""
+        flow = self._history.flow
+        return any(
+            edge.operand is not None and edge.operand.requires_grad
+            for one in (*flow.behind(at, most=1000), at)
+            for edge in flow.edges[one]
+        )

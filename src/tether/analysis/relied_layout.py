@@ -1,0 +1,153 @@
+"""Whether it mattered how a copy's elements lie: which calls would see others without it.
+
+Every call that was given the copy, a view of it, or what was computed from it element by element,
+is asked whether its result is the same bit for bit under the strides that it would see if the copy
+were its source. What depends on no strides passes; what is computed element by element and rounded
+once passes too, and its own result is followed where it would lie in another way. A call that
+copies only where it must would return its argument: then that copy has to go as well.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+from tether.analysis.already_there import Copied
+from tether.analysis.history import History
+from tether.analysis.layouts import (
+    channels_last,
+    contiguous,
+    elementwise,
+    remapped,
+    same_layout,
+    same_strides,
+)
+from tether.facts import Event, Operand
+from tether.operations.table import operation
+
+Ask = Callable[[Copied], str]
+"""Says why a copy would have to stay; "" where it may go."""
+
+
+class ReliedLayout:
+    """Follows what would lie in another way without some copies made by one call."""
+
+    def __init__(self, history: History, made: Sequence[Copied], until: float, ask: Ask) -> None:
+        self._history = history
+        self._ask = ask
+        self._until = until
+        self._first = made[0].position
+        self._parts = made[0].part
+        self._shown: dict[int, list[tuple[Operand, Operand]]] = {}  # storage -> as is, as it were
+        self._waiting: list[int] = []
+        self._met: set[int] = set()
+        self.used = False
+        for one in made:
+            self._follow(one.copy, one.source)
+
+    def run(self) -> tuple[int, str]:
+        """Return the first call that may see a difference, and what it does; -1 and "" if none."""
+        while self._waiting:
+            at = heapq.heappop(self._waiting)
+            if at in self._met:
+                continue
+            self._met.add(at)
+            event = self._history.events[at]
+            if any(one.storage in self._shown for one in event.reads):
+                text = self._differs(at, event)
+                if text:
+                    return at, text
+        return -1, ""
+
+    def _follow(self, now: Operand, then: Operand) -> None:
+        """Look at what is done with a memory, which would show the same elements elsewhere."""
+        fresh = now.storage not in self._shown
+        self._shown.setdefault(now.storage, []).append((now, then))
+        if fresh:
+            for at in self._history.on_storage(now):
+                if self._first < at < self._until:
+                    heapq.heappush(self._waiting, at)
+
+    def _moved(self, operand: Operand) -> Operand | None:
+        """Return an operand as it would be; None where no strides can say it."""
+        if operand.storage not in self._shown:
+            return operand
+        for now, then in self._shown[operand.storage]:
+            found = remapped(operand, now, then)
+            if found is not None:
+                return found
+        return None
+
+    # -- one call --------------------------------------------------------------------------------
+
+    def _differs(self, at: int, event: Event) -> str:
+        """Say why a call's result may differ; "" where it is the same bit for bit."""
+        self.used = True
+        views = [one for one in event.results if one.storage in self._shown]
+        if views and not event.writes:
+            return self._of_views(event, views)
+        then = [self._moved(one) for one in event.reads]
+        if None in then:
+            return "needs its parts in one piece" if self._parts else "may rely on its layout"
+        moved = [one for one in then if one is not None]
+        if all(same_layout(a, b) for a, b in zip(event.reads, moved, strict=True)):
+            return ""
+        return self._under(at, event, moved)
+
+    def _of_views(self, event: Event, views: Sequence[Operand]) -> str:
+        """Ask whether a view could be had of the source; who reads it is asked in turn."""
+        if self._parts or all(self._moved(one) is not None for one in views):
+            return ""
+        named = operation(event.operation)
+        alone = named.regroups and not event.operation.startswith("view")
+        return "would copy without it" if alone else "could not view its source without it"
+
+    def _under(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
+        """Ask about a call that would be given other strides."""
+        row, name = operation(event.operation), event.operation
+        doubtful = "may rely on its layout"
+        if row.any_strides:
+            # What is made of channels-last images is channels-last.
+            pairs = zip(event.reads, moved, strict=True)
+            return "" if all(channels_last(a) == channels_last(b) for a, b in pairs) else doubtful
+        if name == "embedding" and _only_whole_numbers(event.reads, moved):
+            return ""  # looks its indices up one by one
+        if row.exact or operation(name.rstrip("_")).exact:
+            return self._computed(event, moved)
+        if len(event.results) == 1 and not event.writes and (row.regroups or row.copies == "clone"):
+            return self._copied(at, event, moved[0])
+        return doubtful
+
+    def _computed(self, event: Event, moved: Sequence[Operand]) -> str:
+        """Follow what is computed element by element, where it would lie in another way."""
+        if event.writes:
+            return ""  # each element in its place
+        if len(event.results) != 1:
+            return "may rely on its layout"
+        result, shapes = event.results[0], [one.shape for one in moved]
+        known = elementwise(shapes, [one.strides for one in event.reads])
+        would = elementwise(shapes, [one.strides for one in moved])
+        if known is None or would is None or len(known) != len(result.shape):
+            return "may rely on its layout"
+        if not same_strides(result.shape, known, result.strides):
+            return "may rely on its layout"
+        if not same_strides(result.shape, would, result.strides):
+            self._follow(result, result._replace(strides=would))
+        return ""
+
+    def _copied(self, at: int, event: Event, source: Operand) -> str:
+        """Ask about a call that copies only where the strides it is given make it."""
+        result = event.results[0]
+        as_is = result._replace(shape=source.shape, strides=contiguous(source.shape))
+        if not same_strides(result.shape, result.strides, contiguous(result.shape)):
+            return "may rely on its layout"
+        if remapped(result, as_is, source) is None:
+            return ""  # copies all the same
+        if event.operation == "contiguous" and not same_layout(as_is, source):
+            return ""
+        return "would give its source itself" if self._ask(Copied(at, source, as_is, at)) else ""
+
+
+def _only_whole_numbers(now: Sequence[Operand], then: Sequence[Operand]) -> bool:
+    """Whether nothing but indices would lie in another way."""
+    return all(same_layout(a, b) or "int" in a.dtype for a, b in zip(now, then, strict=True))

@@ -1,0 +1,39 @@
+"""Which lines use the values of the tensors that are trained."""
+
+from __future__ import annotations
+
+from tether.analysis.history import History
+from tether.facts import Event, Site, SiteId
+from tether.operations.table import operation
+
+MOST_LINES = 2
+"""Lines that are kept of one tensor."""
+
+
+class Uses:
+    """The first lines at which values went into something else, once an optimizer held some.
+
+    To be initialised, or sent to the other ranks as it is, is no use.
+    """
+
+    def __init__(self, history: History) -> None:
+        first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
+        sites: dict[int, list[SiteId]] = {}
+        for at in range(max(first, 0), len(history.events)):
+            event = history.events[at]
+            if history.flow.carries[at] and (event.results or operation(event.operation).leaves):
+                for tensor in _used(event):
+                    known = sites.setdefault(tensor, [])
+                    if event.site not in known and len(known) < MOST_LINES:
+                        known.append(event.site)
+        self.lines: dict[int, list[Site]] = {
+            tensor: [history.site(one) for one in some] for tensor, some in sites.items()
+        }
+
+
+def _used(event: Event) -> set[int]:
+    """Return the tensors whose values went into something else."""
+    made = {one.tensor for one in event.writes}
+    if len(event.results) == 1:
+        made.add(event.results[0].tensor)
+    return {int(one.tensor) for one in event.reads} - made

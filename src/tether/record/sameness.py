@@ -1,0 +1,274 @@
+"""What a call gave that was there already: looked at when it returns, where its name does not say.
+
+A choice by an index may take everything in order, and a tensor made of an array or a list may be
+one that left for it. Indices are read and elements compared by their bits, on the CPU, for at most
+`SHARE` of the run's time and up to `LIMIT` bytes; what was not looked at has no fact.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import as_strided
+
+from tether.facts import EventId, Same, StorageId, TensorId
+from tether.record.contents import Array, words_of
+from tether.record.taken import TakenLog
+from tether.record.tape import Tape
+
+LIMIT = 16 << 20
+SHARE = 0.01
+_LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
+_LEFT = 64  # tensors that left for an array or a list and may come back
+
+Ints = tuple[int, ...]
+View = tuple[int, Ints, Ints]
+"""Offset, shape and strides in a storage, in elements."""
+
+Shown = tuple[torch.Tensor, View]
+"""A tensor, and a view of its memory."""
+
+
+class SameLog:
+    """Finds what calls gave that was there already."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.facts: list[Same] = []
+        self._left: deque[tuple[weakref.ref[torch.Tensor], int]] = deque(maxlen=_LEFT)
+        self._spent = 0.0
+        self._began = time.perf_counter()
+        self.taken = TakenLog(tape, self._late)
+
+    # -- a choice --------------------------------------------------------------------------------
+
+    def picked(self, name: str, args: tuple[Any, ...], result: Any, event: int) -> None:
+        """Look at a call that chose elements of its arguments, into memory of its own."""
+        if not self._wanted(result):
+            return
+        began = time.perf_counter()
+        found = chosen(name, args, result)
+        if found is not None:
+            self._found(event, result, found, event)
+        self._spent += time.perf_counter() - began
+
+    # -- out and in again ------------------------------------------------------------------------
+
+    def left(self, tensor: torch.Tensor, event: int) -> None:
+        """Remember a tensor that became an array or a list."""
+        self._left.append((weakref.ref(tensor), event))
+
+    def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
+        """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
+        shares = isinstance(data, torch.Tensor) or not self._wanted(result)
+        if shares or (root is not None and _shares(data, result)):
+            return
+        began = time.perf_counter()
+        found = self.origin(data, result, root)
+        if found is not None:
+            self._found(event, result, found[0], found[1])
+        elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):
+            self.taken.taken(event, data, result)
+        self._spent += time.perf_counter() - began
+
+    def origin(
+        self, data: Any, result: torch.Tensor, root: torch.Tensor | None
+    ) -> tuple[Shown, int] | None:
+        """Return which tensor that left data is, and the call by which it did."""
+        for ref, since in reversed(self._left):
+            source = ref()
+            if source is None or source.dtype != result.dtype or source is result:
+                continue
+            if root is None:
+                view = _by_value(source, result)
+            elif source.untyped_storage() is root.untyped_storage():
+                view = _in_memory(root, data, result)
+            else:
+                continue
+            if view is not None:
+                return (source, view), since
+        return None
+
+    def _wanted(self, result: Any) -> bool:
+        """Whether a result can be looked at."""
+        if not isinstance(result, torch.Tensor) or not result.is_cpu or result.numel() < 2:
+            return False
+        if result.numel() * result.element_size() > LIMIT:
+            return False
+        return not self._late()
+
+    def _late(self) -> bool:
+        """Whether looking has taken its share of the run."""
+        return self._spent > SHARE * (time.perf_counter() - self._began) + 0.05
+
+    def _found(self, event: int, result: torch.Tensor, found: Shown, since: int) -> None:
+        who, (source, view) = self._tape.who, found
+        made, shown = who.snapshot(result), who.snapshot(source)
+        if made[1] == shown[1] or shown[1] < 0:
+            return
+        self.facts.append(
+            Same(
+                EventId(event), TensorId(made[0]), TensorId(shown[0]), StorageId(shown[1]),
+                view[0], view[2], EventId(since),
+            )
+        )  # fmt: skip
+
+
+def chosen(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
+    """Return the view of an argument that a call which chose elements could have given."""
+    for source in args:
+        if not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
+            continue
+        key = _key(name, args)
+        view = _by_key(source, key) if key is not None else _by_value(source, result)
+        if view is not None and view[1] == tuple(result.shape):
+            return source, view
+    return None
+
+
+# -- by index --------------------------------------------------------------------------------------
+
+
+def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return what stands between the brackets, for a call that can be written so."""
+    if name == "__getitem__":
+        return args[1] if type(args[1]) is tuple else (args[1],)
+    if name == "index_select" and len(args) > 2 and type(args[1]) is int:
+        ahead = args[1] % max(args[0].dim(), 1)
+        return (*[slice(None)] * ahead, args[2])
+    return None
+
+
+def _by_key(source: torch.Tensor, key: tuple[Any, ...]) -> View | None:
+    """Return the view that an index would be, were it made of slices; None where it is none."""
+    places = [n for n, one in enumerate(key) if not _is_basic(one)]
+    if len(places) != 1 or any(type(one) is int for one in key):
+        return None
+    at = places[0]
+    chosen = _numbers(key[at])
+    if chosen is None or any(one is Ellipsis for one in key[:at]):
+        return None
+    shape, strides, first = tuple(source.shape), source.stride(), int(source.storage_offset())
+    if chosen.dtype == np.bool_ and chosen.ndim > 1:
+        return _whole(first, shape, strides, chosen) if len(key) == 1 else None
+    return _sliced(first, shape, strides, key, at, chosen)
+
+
+def _whole(first: int, shape: Ints, strides: Ints, mask: Array) -> View | None:
+    """Return the view that a mask of several dimensions is, where it takes everything."""
+    every = bool(mask.all()) and mask.shape == shape[: mask.ndim]
+    joined = _flattened(shape, strides, mask.ndim) if every else None
+    return None if joined is None else (first, *joined)
+
+
+def _sliced(
+    first: int, shape: Ints, strides: Ints, key: tuple[Any, ...], at: int, chosen: Array
+) -> View | None:
+    """Return the view that an index is with a slice in the place of one choice."""
+    dimension = sum(one is not None for one in key[:at])
+    taken = _slice(chosen, shape[dimension]) if dimension < len(shape) else None
+    if taken is None:
+        return None
+    # Strides of one byte an element, on memory that is never looked at.
+    plain = as_strided(np.zeros(1, np.uint8), shape, strides)
+    view = plain[(*key[:at], taken, *key[at + 1 :])]
+    distance = view.__array_interface__["data"][0] - plain.__array_interface__["data"][0]
+    return first + distance, view.shape, view.strides
+
+
+def _is_basic(one: Any) -> bool:
+    return one is None or one is Ellipsis or type(one) in (slice, int)
+
+
+def _numbers(one: Any) -> Array | None:
+    """Return an index as an array of numbers or of truths."""
+    if isinstance(one, torch.Tensor):
+        words = words_of(one)
+        if words is None or one.dtype.is_floating_point or 0 in one.stride():
+            return None
+        return words.astype(np.bool_) if one.dtype is torch.bool else words.astype(np.int64)
+    if isinstance(one, (list, range, np.ndarray)):
+        found = np.asarray(one)
+        return found if found.dtype.kind in "bi" else None
+    return None
+
+
+def _slice(chosen: Array, size: int) -> slice | None:
+    """Return the slice that takes what an index of one dimension takes, in its order."""
+    if chosen.ndim != 1 or chosen.size < 2:
+        return None
+    if chosen.dtype == np.bool_:
+        return slice(None) if chosen.size == size and chosen.all() else None
+    first, step = int(chosen[0]) % size, int(chosen[1]) - int(chosen[0])
+    last = first + step * (chosen.size - 1)
+    if step < 1 or last >= size or not bool((np.diff(chosen) == step).all()):
+        return None
+    whole = chosen.size == size
+    return slice(first, last + 1, step) if whole or chosen.size >= _LEAST else None
+
+
+def _flattened(shape: Ints, strides: Ints, count: int) -> tuple[Ints, Ints] | None:
+    """Return shape and strides with the first dimensions made one, None where they cannot be."""
+    if count > len(shape):
+        return None
+    size = shape[count - 1]
+    for n in reversed(range(count - 1)):
+        if strides[n] != shape[n + 1] * strides[n + 1]:
+            return None
+        size *= shape[n]
+    return (size, *shape[count:]), (strides[count - 1], *strides[count:])
+
+
+# -- by value --------------------------------------------------------------------------------------
+
+
+def _by_value(source: torch.Tensor, result: torch.Tensor) -> View | None:
+    """Return the view of a tensor that a result is, where their elements are the same bits.
+
+    Elements that are all one and the same say nothing of where they came from.
+    """
+    if source.numel() != result.numel() or 0 in source.stride():
+        return None
+    if source.shape == result.shape:
+        strides = source.stride()
+    elif source.is_contiguous() and result.is_contiguous():
+        strides = result.stride()
+    else:
+        return None
+    one, other = words_of(source), words_of(result)
+    if one is None or other is None or one.size != other.size:
+        return None
+    same = np.array_equal(one.reshape(-1), other.reshape(-1))
+    if not same or bool((other == other.flat[0]).all()):
+        return None
+    return int(source.storage_offset()), tuple(result.shape), strides
+
+
+def _shares(data: Any, result: torch.Tensor) -> bool:
+    """Whether a tensor shows the very memory of an array."""
+    words = words_of(result)
+    interface = getattr(data, "__array_interface__", None)
+    if words is None or not isinstance(interface, dict):
+        return words is None
+    return bool(words.__array_interface__["data"][0] == interface["data"][0])
+
+
+def _in_memory(root: torch.Tensor, data: Any, result: torch.Tensor) -> View | None:
+    """Return the view that an array on a tensor's memory is."""
+    if not isinstance(data, np.ndarray) or data.dtype.itemsize != root.element_size():
+        return None
+    words, width = words_of(result), data.dtype.itemsize
+    start = data.__array_interface__["data"][0] - root.untyped_storage().data_ptr()
+    places = (start, *data.strides)
+    if words is None or any(one % width or one < 0 for one in places):
+        return None
+    if data.shape != tuple(result.shape) or data.dtype.kind not in "fiub":
+        return None
+    if not np.array_equal(data.view(words.dtype), words):
+        return None
+    return start // width, data.shape, tuple(one // width for one in data.strides)

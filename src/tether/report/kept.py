@@ -1,0 +1,130 @@
+"""What was concluded of a recording, kept in its file so that it is not worked out again.
+
+It is believed only from the very code that would work it out, and every value is checked for its
+type as in the rest of the file; anything else is as if nothing had been kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import tether
+from tether.analysis.ties import ActedTie
+from tether.facts import Trace
+from tether.finding import Finding, Said, Segment
+from tether.report.copies import Needed
+from tether.store.layout import Damage, decoder, list_of, parse, string, table_of
+
+_ROOMS = ("analysis", "operations", "source", "verdicts")
+
+
+class NeededAt(NamedTuple):
+    """Whether the copies of an operation at a site were needed, and why."""
+
+    site: int
+    operation: str
+    needed: Needed
+    reason: str
+
+
+@dataclass
+class Conclusions:
+    """What takes long to work out."""
+
+    findings: tuple[Finding, ...]  # of all files and verdicts, none silenced
+    needed: tuple[NeededAt, ...]
+    ties: tuple[ActedTie, ...]
+
+
+@lru_cache(maxsize=1)
+def author() -> str:
+    """Return a number for the code that draws the conclusions."""
+    known = hashlib.sha256(tether.__version__.encode())
+    for room in _ROOMS:
+        _read(resources.files("tether").joinpath(room), known)
+    return known.hexdigest()
+
+
+def _read(folder: Any, into: Any) -> None:
+    for item in sorted(folder.iterdir(), key=lambda one: str(one.name)):
+        if item.is_dir() and item.name != "__pycache__":
+            _read(item, into)
+        elif item.name.endswith((".py", ".json")):
+            into.update(item.read_bytes())
+
+
+def written(conclusions: Conclusions) -> str:
+    """Return conclusions as text for a recording's file."""
+    values = {"author": author(), "conclusions": _plain(conclusions)}
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def read(trace: Trace) -> Conclusions | None:
+    """Return what a recording's file has kept; None where it is of other code, or damaged."""
+    if not trace.concluded:
+        return None
+    try:
+        values = table_of(parse(trace.concluded.encode("utf-8", "surrogatepass")))
+        if values.get("author") != author():
+            return None
+        found: Conclusions = _reader(Conclusions)(values.get("conclusions"))
+    except (Damage, ValueError, RecursionError):
+        return None
+    return found
+
+
+# -- values ----------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can hold it; a sentence keeps its parts."""
+    if isinstance(value, Said):
+        return {"said": [list(one) for one in value.segments]}
+    if is_dataclass(value):
+        return [_plain(getattr(value, field.name)) for field in fields(value)]
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value
+
+
+@lru_cache(maxsize=64)
+def _reader(hint: Any) -> Callable[[object], Any]:
+    """Return a function from a JSON value to a value of an annotation."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is str:
+        return _text
+    if origin in (Union, types.UnionType):
+        inner = _reader(next(one for one in arguments if one is not type(None)))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        item = _reader(arguments[0])
+        return lambda value: tuple(map(item, list_of(value)))
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
+        return _of_fields(hint)
+    return decoder(hint)
+
+
+def _of_fields(kind: Any) -> Callable[[object], Any]:
+    readers = [_reader(hint) for hint in get_type_hints(kind).values()]
+
+    def read_one(value: object) -> Any:
+        row: Sequence[Any] = list_of(value)
+        if len(row) != len(readers):
+            raise Damage(f"{len(readers)} values were expected")
+        return kind(*[one(item) for one, item in zip(readers, row, strict=True)])
+
+    return read_one
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, dict):
+        return string(value)
+    segment = _of_fields(Segment)
+    return Said(segment(one) for one in list_of(value.get("said")))

@@ -1,0 +1,38 @@
+"""What a call of a copying operation copies, as the program's text has it."""
+
+from __future__ import annotations
+
+import ast
+
+from tether.operations.table import operation
+from tether.source.syntax import expression
+
+_MODULES = frozenset({"torch", "copy"})
+
+
+def copied_text(name: str, text: str) -> str:
+    """Return the text of what a call copies, as far as the call is a plain one; else "".
+
+    ``x.clone()`` and ``torch.clone(x)`` both copy ``x``.
+    """
+    tree = expression(text)
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
+        return ""
+    function = tree.func
+    called = function.attr if isinstance(function, ast.Attribute) else function.id
+    row = operation(name)
+    if called != (row.typed or name):
+        return ""
+    argument = tree.args[0] if tree.args else None
+    # What makes a tensor of something is no method of it, whatever torch is imported as.
+    given = row.enters or 0 in row.template or _owner(function) is None
+    taken = argument if given else _owner(function)
+    return ast.unparse(taken) if taken is not None else ""
+
+
+def _owner(function: ast.Attribute | ast.Name) -> ast.expr | None:
+    """Return what a method is called on; None for a function, of a module or not."""
+    if isinstance(function, ast.Name):
+        return None
+    owner = function.value
+    return None if isinstance(owner, ast.Name) and owner.id in _MODULES else owner

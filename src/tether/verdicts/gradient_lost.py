@@ -1,0 +1,211 @@
+"""`gradient-lost`: a part of the loss gives nothing back, though other parts do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.analysis.leaving import left_the_graph
+from tether.facts import Operand
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.operations.table import flat_inputs, operation
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# gradient-lost
+
+## What it says
+The parameters get gradients, and yet a part of the loss gives none back: a term that was added to
+it has no graph, though it was computed from parameters; or a value's every way to the loss leads
+through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`.
+
+## Why it matters
+What that part was to teach is never learned, and the loss that is printed contains it all the same.
+
+## Known problems
+A term is meant sometimes, to print a loss that is whole. So it is a note.
+
+## Example
+```python
+z = torch.normal(mean, std)                  # the gradient of a sample is zero
+```
+
+## Use instead
+```python
+z = mean + std * torch.randn_like(std)
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each line of a lost term, and for each line that gives only zeros back."""
+    graph = history.get(Graph)
+    for backward in history.backwards:
+        if graph.leaves(backward) and not history.events[backward].raised:
+            yield from _terms(history, backward)
+            yield from _flat(history, backward)
+
+
+def _terms(history: History, backward: int) -> Iterator[Claim]:
+    """Find numbers without a graph that were added to a loss, and computed from what is trained."""
+    graph, events = history.get(Graph), history.events
+    for at in sorted(graph.behind(backward)):
+        kind = graph.kind(at)
+        if kind is None or not "".join(kind.nodes[:1]).startswith(("AddBackward", "SubBackward")):
+            continue
+        for term in events[at].reads:
+            made = history.made_at(term.tensor)
+            if term.requires_grad or term.shape or made < 0 or not _is_real(term):
+                continue
+            left = [one for one in left_the_graph(history, made) if _reads_trained(history, one)]
+            if left:
+                yield _term(history, term, at, max(left), backward)
+
+
+def _is_real(operand: Operand) -> bool:
+    return "float" in operand.dtype
+
+
+def _reads_trained(history: History, at: int) -> bool:
+    """Whether a leaf that is trained is behind a call."""
+    return not _leaves(history, at).isdisjoint(history.held)
+
+
+def _leaves(history: History, at: int) -> set[int]:
+    """Return the leaves that a call was computed from."""
+    calls = history.get(Graph).behind(at) | {at}
+    return {one.tensor for call in calls for one in history.events[call].reads if one.leaf}
+
+
+def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> Claim:
+    site, loss = history.events[cut].site, history.events[backward].site
+    name = Tensor(term.tensor)
+    return Claim(
+        tensors=(term.tensor,),
+        cause=("term", site, history.events[at].site),
+        site=site,
+        operation=history.events[cut].operation,
+        message=say(
+            "{subject} is added to the loss of {loss} and has no graph: {call} at {cut} gives"
+            " without one, so nothing that {x} was computed from learns from it.",
+            loss=At(loss), call=CallOf(cut), cut=At(site), x=name,
+        ),
+        story=(
+            Step("cut", site, say("{call} gives values without a graph", call=CallOf(cut))),
+            Step("used", history.events[at].site, say("{x} is added to the loss here", x=name)),
+            Step("loss", loss, say("backward starts from that loss")),
+        ),
+        repair=Repair(say("Keep the graph at {cut} (for autograd.grad: create_graph=True); or leave"
+                          " {x} out of the loss.", cut=At(site), x=name)),
+        count=0,
+    )  # fmt: skip
+
+
+def _flat(history: History, backward: int) -> Iterator[Claim]:
+    """Find values that enter the graph of a loss only where the derivative is zero everywhere."""
+    graph, events = history.get(Graph), history.events
+    entries: dict[int, list[tuple[int, bool]]] = defaultdict(list)  # value -> calls; gives zeros
+    for at in sorted(graph.behind(backward)):
+        kind, written = graph.kind(at), operation(events[at].operation).overwrites
+        for node, place, target in kind.edges if kind is not None else ():
+            if kind is not None and 0 <= -1 - target < len(events[at].reads):
+                flat = place in flat_inputs(kind.nodes[node]) and not written
+                entries[events[at].reads[-1 - target].tensor].append((at, flat))
+    for tensor, calls in entries.items():
+        made = history.made_at(tensor)
+        if made < 0 or not all(flat for _, flat in calls) or graph.kind(made) is None:
+            continue
+        if _reads_trained(history, made) and not _all_zero(history, made):
+            yield _lost(history, tensor, calls[0][0], backward)
+
+
+def _all_zero(history: History, made: int) -> bool:
+    """Whether leaves behind a value got nothing but zeros: then they are what is told."""
+    trained = _leaves(history, made) & history.trained.keys()
+    return any("some" not in history.trained[one] for one in trained)
+
+
+def _lost(history: History, tensor: int, at: int, backward: int) -> Claim:
+    site, loss = history.events[at].site, history.events[backward].site
+    made = history.events[history.made_at(tensor)].site
+    return Claim(
+        tensors=(tensor,),
+        cause=("flat", site),
+        site=site,
+        operation=history.events[at].operation,
+        message=say(
+            "{call} at {line} gives only zeros back to {subject}, and no other way leads from there"
+            " to the loss of {loss}.",
+            call=CallOf(at), line=At(site), loss=At(loss),
+        ),
+        story=(
+            Step("made", made, say("{x} is computed here", x=Tensor(tensor))),
+            Step("cut", site, say("the derivative of {call} is zero everywhere", call=CallOf(at))),
+            Step("loss", loss, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("Use a call whose derivative is not zero (for a sample of a normal"
+                          " distribution: mean + std * torch.randn_like(std)), or detach what is"
+                          " not to learn.")),
+        count=0,
+    )  # fmt: skip
+
+
+VERDICT = Verdict(
+    slug="gradient-lost",
+    severity="note",
+    summary="a term of the loss, or a value on the way to it, gives no gradient back",
+    page=PAGE,
+    check=check,
+    damage="lost training",
+    after=("gradient-cut", "gradient-zero", "gradient-unused"),
+    examples=(
+        Example(
+            "A sample of a normal distribution",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+std = torch.exp(w)
+z = torch.normal(torch.zeros(3), std)
+(z.pow(2).sum() + w.pow(2).sum()).backward()
+opt.step()
+""",
+            (Expected("gradient-lost", "std", 6),),
+        ),
+        Example(
+            "A derivative that is taken without a graph",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+x = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+(slope,) = torch.autograd.grad((w * x).pow(2).sum(), x)
+penalty = slope.pow(2).sum()
+loss = w.sum() + penalty
+loss.backward()
+opt.step()
+""",
+            (Expected("gradient-lost", "penalty", 6),),
+        ),
+        Example(
+            "A term with its graph, a factor without, a sign beside the value",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+x = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+(slope,) = torch.autograd.grad((w * x).pow(2).sum(), x, create_graph=True)
+value = w * 2
+size = (value * value.sign()).sum()
+loss = w.sum() * w.detach().sum() + slope.pow(2).sum() + size
+loss.backward()
+opt.step()
+""",
+        ),
+    ),
+)

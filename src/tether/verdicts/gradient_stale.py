@@ -1,0 +1,190 @@
+"""`gradient-stale`: a backward pass goes through values computed before the last step."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import Operand
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# gradient-stale
+
+## What it says
+The graph of this loss holds a call that had read a parameter before the last step of its optimizer.
+The step changed the parameter, and the call was not made again: loss and gradient are those of the
+old values.
+
+## Why it matters
+The parameter moves by gradients of values that it no longer has. PyTorch raises where such a value
+was saved for backward, and is silent where none was: at sums, views and casts.
+
+## Known problems
+Graphs are looked at in the 1st, 2nd, 4th, 8th... pass of each line.
+
+## Example
+```python
+with torch.autocast("cpu"):          # keeps its casts of the parameters until it ends
+    for x, y in batches:
+        train_step(x, y)
+```
+
+## Use instead
+```python
+for x, y in batches:
+    with torch.autocast("cpu"):
+        loss = loss_of(x, y)
+    update(loss)
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each call that stays in the graphs of losses over a step."""
+    graph, steps = history.get(Graph), _steps(history)
+    told: set[tuple[int, int]] = set()
+
+    def rank(tensor: int) -> int:
+        return history.order.get(tensor, len(history.order))
+
+    for backward in history.backwards if steps else ():
+        if graph.leaves(backward) is None or history.events[backward].raised:
+            continue
+        for at in sorted(graph.behind(backward)):
+            for one in sorted(_entering(history, at), key=lambda leaf: rank(leaf.tensor)):
+                last = _last(steps.get(one.tensor, []), backward)
+                key = (one.tensor, history.events[at].site)
+                if at < last and key not in told:
+                    told.add(key)
+                    yield _claim(history, one, at, last, backward)
+
+
+def _steps(history: History) -> dict[int, list[int]]:
+    """Return the positions of the steps that wrote each tensor, in order."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for position in sorted({history.position(one.at) for one in history.steps}):
+        event = history.events[position]
+        for one in event.writes if event.operation == "step" else ():
+            found[one.tensor].append(position)
+    return found
+
+
+def _last(positions: list[int], before: int) -> int:
+    at = bisect_left(positions, before)
+    return positions[at - 1] if at else -1
+
+
+def _entering(history: History, at: int) -> Iterator[Operand]:
+    """Yield the leaves that a call's own nodes lead back to."""
+    kind, event = history.get(Graph).kind(at), history.events[at]
+    places = sorted({-1 - target for _, _, target in (kind.edges if kind is not None else ())})
+    for place in places:
+        if 0 <= place < len(event.reads) and event.reads[place].leaf:
+            yield event.reads[place]
+
+
+def _claim(history: History, leaf: Operand, at: int, step: int, backward: int) -> Claim:
+    events = history.events
+    read, stepped, loss = events[at].site, events[step].site, events[backward].site
+    return Claim(
+        tensors=(leaf.tensor,),
+        cause=(stepped, loss),
+        site=read,
+        operation=events[at].operation,
+        message=say(
+            "Backward at {loss} goes through values of {subject} from before the step at {step}:"
+            " {call} made them once and was not run again.",
+            loss=At(loss), step=At(stepped), call=CallOf(at),
+        ),
+        story=(
+            Step("used", read, say("{call} reads {x}", call=CallOf(at), x=Tensor(leaf.tensor))),
+            Step("step", stepped, say("this step changes {x}", x=Tensor(leaf.tensor))),
+            Step("loss", loss, say("this pass goes through what was made before the step")),
+        ),
+        repair=Repair(
+            say(
+                "Compute the value anew after each step: keep neither it nor, with torch.autocast,"
+                " the context that caches it."
+            )
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+VERDICT = Verdict(
+    slug="gradient-stale",
+    severity="warning",
+    summary="a backward pass goes through values that were computed before the last step",
+    page=PAGE,
+    check=check,
+    examples=(
+        Example(
+            "A term that is computed once",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+shifted = w + 1
+for _ in range(3):
+    opt.zero_grad()
+    (shifted * torch.arange(3.0)).sum().backward(retain_graph=True)
+    opt.step()
+""",
+            (Expected("gradient-stale", "w", 5),),
+        ),
+        Example(
+            "One context of autocast around all steps",
+            """import torch
+
+layer = torch.nn.Linear(4, 2)
+opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+x = torch.ones(3, 4)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    for _ in range(3):
+        opt.zero_grad()
+        loss = layer(x).float().sum()
+        loss.backward()
+        opt.step()
+""",
+            (Expected("gradient-stale", "layer.weight", 9),),
+        ),
+        Example(
+            "Computed anew, and a value of no graph kept",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+start = (w + 1).detach()
+for _ in range(3):
+    opt.zero_grad()
+    ((w + 1) * start).sum().backward()
+    opt.step()
+""",
+        ),
+        Example(
+            "Two losses of one forward, each with an optimizer of its own",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+v = torch.ones(3, requires_grad=True)
+first, second = torch.optim.SGD([w], lr=0.1), torch.optim.SGD([v], lr=0.1)
+for _ in range(3):
+    first.zero_grad()
+    second.zero_grad()
+    a, b = (w + 1).sum(), (v + 2).sum()
+    a.backward()
+    first.step()
+    b.backward()
+    second.step()
+""",
+        ),
+    ),
+)

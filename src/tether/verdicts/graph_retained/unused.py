@@ -1,0 +1,74 @@
+"""Graphs that no backward pass ever goes through, alive run after run: part of `graph-retained`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.graph import graph_of
+from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.analysis.idle import Idle, IdleMemory, outlive
+from tether.facts import UNKNOWN
+from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
+from tether.source.filling import mentions
+
+
+def unused(history: History, told: set[int]) -> Iterator[Claim]:
+    """Yield one claim for each function whose runs leave graphs that nothing uses."""
+    groups: dict[tuple[str, str], list[Idle]] = defaultdict(list)
+    spoken = {history.made_at(one) for one in told}
+    spoken |= {at for one in spoken if one >= 0 for at in graph_of(history, one)}
+    for one in history.get(IdleMemory).all:
+        if one.graph and spoken.isdisjoint(one.made):
+            site = history.site(one.site)
+            groups[site.file, site.function].append(one)
+    for found in groups.values():
+        yield _claim(history, found)
+
+
+def _claim(history: History, found: list[Idle]) -> Claim:
+    largest = found[0]
+    event = history.events[largest.made[-1]]
+    nbytes = sum(one.nbytes for one in found)
+    tensor, name = _holder(history, largest)
+    steps = [Step("made", event.site, say("each run makes another part of a graph here"))]
+    steps += _kept(history, largest)
+    return Claim(
+        tensors=(tensor if tensor != UNKNOWN else event.results[0].tensor,),
+        cause=("unused", largest.site),
+        site=event.site,
+        operation=event.operation,
+        subject=name,
+        message=say(
+            "{who} {size} of graphs that run after run of {code} made ({line}), and no backward"
+            " pass goes through them.",
+            who=f"`{name}` keeps alive" if name else "Something keeps alive", size=Bytes(nbytes),
+            code=Code(event.site), line=At(event.site),
+        ),
+        story=tuple(steps),
+        repair=Repair(say("Run it under torch.no_grad(), or keep values without their graph:"
+                          " .detach(), .item().")),
+        count=len(largest.made),
+        bytes=nbytes,
+    )  # fmt: skip
+
+
+def _holder(history: History, idle: Idle) -> tuple[int, str]:
+    """Return the tensor, and its name, whose graph the calls are part of; UNKNOWN and "": none."""
+    for name in history.trace.names:
+        made, operand = history.made_at(name.tensor), history.operand_of(name.tensor)
+        if made < 0 or operand is None or not operand.requires_grad or operand.leaf:
+            continue
+        if not {made, *graph_of(history, made)}.isdisjoint(idle.made):
+            return name.tensor, history.name_of(name.tensor)
+    return UNKNOWN, ""
+
+
+def _kept(history: History, idle: Idle) -> Iterator[Step]:
+    """Yield the lines of the function that put into an object what outlives a run."""
+    site = history.site(idle.site)
+    names = outlive(history, site)
+    for fill in history.get(Holding).fillings.stored(site.file, site.function):
+        if any(mentions(fill.site.expression, name) for name in names):
+            yield Step("grows", fill.site, say("{code} keeps it", code=Code(fill.site)))

@@ -1,0 +1,236 @@
+"""However a copy is spelled: what made that which was there already, and look-alikes that did not.
+
+The answer stands on the line that copies, with a part of the reason where it is not "no".
+"""
+
+import re
+import textwrap
+
+import pytest
+
+from programs import record_program
+from tether.analysis.copy_needs import needs
+
+START = """
+import copy, torch, numpy as np
+x, b = torch.arange(24.).view(6, 4), torch.arange(4.)
+"""
+
+SPELLINGS = {
+    "cat of one": "y = torch.cat([x])  #? no\nprint(y.sum())",
+    "stack of one, indexed": "y = torch.stack([x])  #? no\nprint(y[0].sum())",
+    "stack of rows that lie side by side": "y = torch.stack([x[0], x[1]])  #? no\nprint(y.sum())",
+    "stack, then unbind": "y, z = torch.stack([b, x[0]]).unbind()  #? no\nprint(y * z)",
+    "stack, read as one": "y = torch.stack([b, x[5]])  #? yes in one piece\nprint(y.sum())",
+    "stack along another dimension": "y = torch.stack(x.unbind(1), 1)  #? no\nprint(y.sum())",
+    "split, then cat": "y = torch.cat(x.split(2))  #? no\nprint(y.sum())",
+    "split, then cat in another order": "y = torch.cat(x.split(3)[::-1])  #? yes in one piece\nprint(y.sum())",
+    "an index of everything in order": "y = x[torch.arange(6)]  #? no\nprint(y.sum())",
+    "an index that is in order at first": """
+        for rows in ([0, 1, 2], [0, 2, 1]):
+            y = x[rows]  #? unknown not all of its runs
+            print(y.sum())
+        """,
+    "a list of everything in order": "y = x[:, [0, 1, 2, 3]]  #? no\nprint(y.sum())",
+    "index_select": "y = x.index_select(0, torch.arange(6))  #? no\nprint(y.sum())",
+    "a region by index": "y = x[torch.arange(1, 4)]  #? no\nprint(y.sum())",
+    "a mask of ones": "y = x[torch.ones(6, dtype=torch.bool)]  #? no\nprint(y.sum())",
+    "masked_select of all": "y = x.masked_select(torch.ones(6, 4, dtype=torch.bool))  #? no\nprint(y.sum())",
+    "a guard against values that are not there": """
+        y = x[~torch.isnan(x)]  #? unknown hangs on their values
+        z = torch.where(x.isnan(), 0.0, x)  #? unknown hangs on their values
+        print(y.sum(), z.sum())
+        """,
+    "rows in an order that they have already": """
+        y = x[x[:, 0].argsort()]  #? unknown hangs on their values
+        print(y.sum())
+        """,
+    "a mask like another tensor": """
+        y = x[torch.ones_like(x, dtype=torch.bool)]  #? no
+        print(y.sum())
+        """,
+    "a mask by lengths that are all full": """
+        mask = torch.arange(6) < torch.tensor(6)
+        print(x[mask].sum())  #? no
+        """,
+    "the choice is written": """
+        y = x[torch.arange(6)]  #? yes writes `y`
+        y += 1
+        print(y, x)
+        """,
+    "repeat where broadcasting does": "y = b.repeat(6, 1)  #? no\nprint((x + y).sum())",
+    "repeat that is written": """
+        y = (b * 2).repeat(6, 1)  #? yes of which several elements would be one
+        y[0] += 1
+        print(y)
+        """,
+    "repeat read by what may rely on strides": "y = b.repeat(6, 1)  #? unknown may rely on its layout\nprint(y.mean())",
+    "expand, then contiguous": "y = b.expand(6, 4).contiguous()  #? no\nprint((x * y).sum())",
+    "a number format there and back": "y = x.double().float()  #? no\nprint(y.sum())",
+    "a number format that loses something": "y = x.half().float()\nprint(y.sum())",
+    "there and back, written between": """
+        w = x.double()
+        x += 1
+        y = w.float()  #? yes line 6 writes
+        print(y.sum(), x.sum())
+        """,
+    "permuted there and back with a copy between": """
+        y = x.t().contiguous().t()  #? no
+        print((y + 1).amax())
+        """,
+    "permuted there and back with two copies": """
+        y = x.t().contiguous()  #? no
+        print(y.t().contiguous().sum())  #? no
+        """,
+    "permuted there and back, read by what may rely on strides": """
+        y = x.t().contiguous().t()  #? unknown may rely on its layout
+        print(y.sum())
+        """,
+    "a tensor of an array of a tensor": "y = torch.tensor(x.numpy())  #? no\nprint(y.sum())",
+    "a tensor of a part of an array": "y = torch.tensor(x.numpy()[1:3])  #? no\nprint(y.sum())",
+    "by way of a copied array": """
+        array = x.numpy().copy()
+        y = torch.from_numpy(array)  #? no
+        print(y.sum())
+        """,
+    "by way of a copied array that is written": """
+        array = x.numpy().copy()
+        y = torch.from_numpy(array)  #? yes
+        array += 1
+        print(y.sum(), x.sum())
+        """,
+    "by way of a list": "y = torch.tensor(x.tolist())  #? no\nprint(y.sum())",
+    "a tensor that shows an array": "y = torch.from_numpy(x.numpy())\nprint(y.sum())",
+    "a tensor of an array": """
+        array = np.random.rand(4, 3)
+        y = torch.tensor(array)  #? no
+        print(y.sum(), array.sum())
+        """,
+    "a tensor of an array that shows it": """
+        array = np.random.rand(4, 3)
+        y = torch.from_numpy(array)
+        print(y.sum(), array.sum())
+        """,
+    "a tensor of an array that is filled again": """
+        array = np.zeros(4)
+        for n in range(3):
+            array[:] = n
+            y = torch.tensor(array)  #? yes was written
+            print(y.sum())
+        """,
+    "a tensor of an array, written": """
+        array = np.random.rand(4, 3)
+        y = torch.tensor(array)  #? yes writes `y` while its array lives
+        y += 1
+        print(y.sum(), array.sum())
+        """,
+    "a tensor of an array that was made for it, written": """
+        y = torch.tensor(np.random.rand(4, 3))  #? no
+        y += 1
+        print(y.sum())
+        """,
+    "a tensor of a small part of an array": """
+        def part():
+            return torch.tensor(np.random.rand(40, 3)[3])  #? yes lets 936 bytes
+        print(part().sum())
+        """,
+    "memory whose address is taken": """
+        y = x.t().contiguous()  #? unknown its address
+        print(y.data_ptr() > 0)
+        """,
+    "a model that takes the place of another": """
+        model = torch.nn.Linear(2, 1)
+        other = copy.deepcopy(model).eval()  #? no
+        with torch.no_grad():
+            print(other(torch.ones(4, 2)))
+        """,
+    "a model beside another": """
+        model = torch.nn.Linear(2, 1)
+        other = copy.deepcopy(model).eval()  #? yes a Parameter of its own
+        with torch.no_grad():
+            print(other(torch.ones(4, 2)), model(torch.ones(4, 2)))
+        """,
+    "a buffer that is filled once and read": """
+        y = torch.empty_like(x)
+        y.copy_(x)  #? no
+        print(y.sum())
+        """,
+    "a buffer that is filled twice": """
+        y = torch.empty_like(x)
+        y.copy_(x)  #? yes writes `y`
+        y.copy_(x + 1)
+        print(y.sum(), x.sum())
+        """,
+    "a clone that is only joined": """
+        y = b.clone()  #? no
+        print(torch.cat([y, y + 1]).sum())
+        """,
+    "saved for backward": """
+        class Square(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                ctx.save_for_backward(a.clone())  #? no
+                return a * a
+            @staticmethod
+            def backward(ctx, g):
+                return 2 * ctx.saved_tensors[0] * g
+        w = torch.ones(3, requires_grad=True)
+        Square.apply(w).sum().backward()
+        print(w.grad)
+        """,
+    "a copy of what a call has just made": "y = torch.zeros(4).clone()  #? no\nprint(y.sum())",
+    "an average of weights that nothing reads": """
+        model = torch.nn.Linear(2, 1)
+        shadow = {k: v.detach().clone() for k, v in model.named_parameters()}  #? no
+        for _ in range(3):
+            with torch.no_grad():
+                for k, v in model.named_parameters():
+                    shadow[k].mul_(0.9).add_(v, alpha=0.1)
+        """,
+    "an average of weights that is read": """
+        model = torch.nn.Linear(2, 1)
+        shadow = {k: v.detach().clone() for k, v in model.named_parameters()}  #? yes writes
+        for _ in range(3):
+            with torch.no_grad():
+                for k, v in model.named_parameters():
+                    shadow[k].mul_(0.9).add_(v, alpha=0.1)
+        print(shadow)
+        """,
+    "a model copied at each step, never used": """
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            best = copy.deepcopy(model)  #? no
+        """,
+    "a model copied at each step, and used": """
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            best = copy.deepcopy(model)  #? yes writes
+            print(best(torch.ones(1, 2)))
+        """,
+}
+_MARK = re.compile(r"#\?\s*(yes|no|unknown)\s*(.*?)\s*$")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_it_does_not_matter_how_a_copy_is_spelled(name, tmp_path):
+    text = START + textwrap.dedent(SPELLINGS[name])
+    history = record_program(text, tmp_path).history
+    found = {}
+    for (site, inner, _), need in needs(history).items():
+        if inner < 0:
+            found.setdefault(history.site(site).line, []).append((need.needed, need.reason))
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _MARK.search(line)
+        if match is None:
+            assert ("no", "") not in found.get(number, []), line
+        else:
+            assert all(match[1] == needed and match[2] in why for needed, why in found[number]), (
+                found[number]
+            )

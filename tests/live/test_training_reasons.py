@@ -1,0 +1,286 @@
+"""What is said of parameters that did not train is true as it is worded."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tether
+from programs import record_program
+
+HEAD = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+"""
+
+
+def told(tmp_path, body):
+    """Return severity, message and lines of what is said of `w`."""
+    found = record_program(HEAD + body, tmp_path).findings
+    return [
+        (one.severity, one.message, [step.site.line for step in one.evidence])
+        for one in found
+        if one.slug == "parameter-unmoved"
+    ]
+
+
+def test_what_is_written_over_was_changed_by_its_steps(tmp_path):
+    (_, message, lines) = told(
+        tmp_path,
+        """start = torch.full((3,), 2.0)
+for _ in range(3):
+    opt.zero_grad()
+    (w * w).sum().backward()
+    opt.step()
+    with torch.no_grad():
+        w.copy_(start)
+""",
+    )[0]
+    assert "does not keep what its steps change" in message
+    assert "never changed" not in message
+    assert 12 in lines
+
+
+PASSES = """
+for _ in range({times}):
+    (w * w).sum().backward()
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("times", "after", "severity"),
+    [
+        (2, "", "warning"),  # gradients made again and again, and never read
+        (1, "", "note"),
+        (2, "print(w.grad)", None),  # they are what was wanted
+    ],
+)
+def test_no_step_is_a_warning_where_nothing_reads_the_gradients(tmp_path, times, after, severity):
+    found = told(tmp_path, PASSES.format(times=times, after=after))
+    assert [one[0] for one in found] in ([severity], ["note"] if severity is None else [severity])
+    if severity is None:
+        assert "warning" not in [one[0] for one in found]
+
+
+def test_ways_that_cancel_are_told_only_where_no_hook_acts(tmp_path):
+    body = """{hook}
+for _ in range(2):
+    opt.zero_grad()
+    ((w * 3) - (w * 3)).sum().backward()
+    opt.step()
+"""
+    (_, message, lines) = told(tmp_path, body.format(hook=""))[0]
+    assert "adds up to zero" in message
+    assert 9 in lines
+    hooked = told(tmp_path, body.format(hook="w.register_hook(lambda gradient: gradient * 2)"))
+    assert not any("adds up" in one[1] for one in hooked)
+
+
+def test_the_way_to_a_line_ends_with_the_programs_own_file(tmp_path):
+    """What started the program, such as the installed command, is no line of it."""
+    (tmp_path / "program.py").write_text(
+        "import torch\n\n"
+        "w = torch.ones(3, requires_grad=True)\n"
+        "opt = torch.optim.SGD([w], lr=0.1)\n\n\n"
+        "def loss():\n    return w.detach().sum() + 0 * w.sum().detach()\n\n\n"
+        "try:\n    loss().backward()\nexcept RuntimeError:\n    pass\n"
+    )
+    command = tmp_path / "command.py"
+    command.write_text("from tether.cli.main import main\n\nmain()\n")
+    out = tmp_path / "out.tether"
+    argv = [sys.executable, str(command), "run", "-o", str(out), "program.py"]
+    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    trace = tether.load(out).trace
+    files = {Path(trace.sites[at].file).name for one in trace.callers for at in one.above}
+    assert files == {"program.py"}
+
+
+def findings(tmp_path, text):
+    """Return slug, severity, message and lines of what is said of a program."""
+    return [
+        (one.slug, one.severity, one.message, [step.site.line for step in one.evidence])
+        for one in record_program(text, tmp_path).findings
+    ]
+
+
+ENCODER = """
+import torch
+
+encoder, decoder = torch.nn.Linear(3, 2), torch.nn.Linear(2, 3)
+chosen = list(decoder.parameters())
+opt = torch.optim.SGD([*encoder.parameters(), *chosen], lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    loss = decoder(encoder(torch.ones(5, 3))).pow(2).sum()
+    {backward}
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "backward",
+    [
+        "loss.backward(inputs=chosen)",
+        "for p, g in zip(chosen, torch.autograd.grad(loss, chosen)): p.grad = g",
+    ],
+)
+def test_what_backward_was_not_asked_for_is_no_cut(tmp_path, backward):
+    ((slug, severity, message, lines),) = findings(tmp_path, ENCODER.format(backward=backward))
+    assert (slug, severity) == ("parameter-unmoved", "warning")
+    assert "`encoder.weight` and 1 more never changed" in message
+    assert "at line 10 asks for the gradients of other tensors only" in message
+    assert {5, 10} <= set(lines)
+
+
+def test_asking_for_all_of_them_says_nothing(tmp_path):
+    everything = "loss.backward(inputs=[*encoder.parameters(), *chosen])"
+    assert not findings(tmp_path, ENCODER.format(backward=everything))
+
+
+WORKERS = """
+import torch
+
+shared = torch.nn.Linear(3, 1, bias=False)
+workers = [torch.nn.Linear(3, 1, bias=False) for _ in range(2)]
+opt = torch.optim.SGD(shared.parameters(), lr=0.1)
+for step in range(6):
+    worker = workers[step % 2]
+    worker.load_state_dict(shared.state_dict())
+    {clear}.zero_grad()
+    worker(torch.ones(4, 3)).pow(2).sum().backward()
+    shared.weight.grad = worker.weight.grad
+    opt.step()
+"""
+
+
+def test_a_gradient_that_lives_on_as_anothers_is_used_again(tmp_path):
+    found = findings(tmp_path, WORKERS.format(clear="opt"))
+    ((_, severity, message, lines),) = [one for one in found if one[0] == "gradient-accumulated"]
+    assert severity == "note"
+    assert "what line 10 lets go of as the gradient of `shared.weight`" in message
+    assert {10, 11, 13} <= set(lines)
+    assert not findings(tmp_path, WORKERS.format(clear="worker"))
+
+
+def test_gradients_that_the_program_overwrites_are_its_own(tmp_path):
+    text = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    w.pow(2).sum().backward()
+    w.grad.copy_(2 * w.detach())
+    opt.step()
+"""
+    assert not [one for one in findings(tmp_path, text) if one[0] == "gradient-accumulated"]
+
+
+def test_a_step_by_another_optimizer_leaves_a_value_as_it_is(tmp_path):
+    text = """
+import torch
+
+generator, critic = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+first = torch.optim.SGD(critic.parameters(), lr=0.1)
+second = torch.optim.SGD(generator.parameters(), lr=0.1)
+for _ in range(4):
+    fake = generator(torch.ones(3, 2))
+    first.zero_grad()
+    critic(fake.detach()).sum().backward()
+    first.step()
+    second.zero_grad()
+    (-critic(fake)).sum().backward()
+    second.step()
+"""
+    assert not [one for one in findings(tmp_path, text) if one[0].startswith("gradient-")]
+
+
+MASTERS = """
+import torch
+
+model = torch.nn.Linear(3, 1, bias=False).to(torch.bfloat16)
+masters = [p.detach().float().requires_grad_() for p in model.parameters()]
+opt = torch.optim.SGD(masters, lr=0.1)
+for _ in range(3):
+    model.zero_grad()
+    model(torch.ones(4, 3, dtype=torch.bfloat16)).pow(2).sum().backward()
+    for master, p in zip(masters, model.parameters()):
+        master.grad = p.grad.float()
+    opt.step()
+    with torch.no_grad():
+        for master, p in zip(masters, model.parameters()):
+            {back}
+"""
+
+
+def test_a_gradient_given_to_a_copy_whose_values_never_come_back(tmp_path):
+    found = findings(tmp_path, MASTERS.format(back="p = master.to(p.dtype)"))
+    ((_, severity, message, lines),) = [one for one in found if one[0] == "parameter-unmoved"]
+    assert severity == "note"
+    assert "`model.weight` never changed: its gradient is given to `masters[0]`" in message
+    assert {4, 5, 12, 15} <= set(lines)
+    back = findings(tmp_path, MASTERS.format(back="p.copy_(master)"))
+    assert not [one for one in back if one[0] == "parameter-unmoved"]
+
+
+def test_each_result_of_a_call_holds_what_it_is_computed_from(tmp_path):
+    """A call with several results is no web: `b` goes into the second only."""
+    text = """
+import torch
+
+a = torch.ones(1, requires_grad=True)
+b = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([a, b], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    x, y = torch.broadcast_tensors(a, b)
+    {loss}.sum().backward()
+    opt.step()
+"""
+    ((slug, _, message, lines),) = findings(tmp_path, text.format(loss="(x * 2)"))
+    assert slug == "gradient-unused"
+    assert "`b` got no gradient" in message
+    assert 9 in lines
+    assert not findings(tmp_path, text.format(loss="(x * y)"))
+
+
+STEPS = """
+import torch
+from torch.optim import Optimizer
+
+
+class Sign(Optimizer):
+    def __init__(self, params, lr=1e-3):
+        super().__init__(params, dict(lr=lr))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    {leave}
+                p.add_(p.grad.sign(), alpha=-group["lr"])
+
+
+a, b, c = (torch.nn.Parameter(torch.ones(3)) for _ in range(3))
+opt = Sign([a, b, c])
+for _ in range(4):
+    opt.zero_grad()
+    (a * c).sum().backward()
+    opt.step()
+"""
+
+
+def test_a_step_that_ends_before_it_comes_to_a_parameter(tmp_path):
+    found = findings(tmp_path, STEPS.format(leave="return"))
+    ((_, severity, message, lines),) = [one for one in found if one[0] == "parameter-unmoved"]
+    assert severity == "warning"
+    assert "`c` never changed: the step never writes it" in message
+    assert "the gradient of `b`, which is None" in message
+    assert 14 in lines
+    going_on = findings(tmp_path, STEPS.format(leave="continue"))
+    assert not [one for one in going_on if one[0] == "parameter-unmoved"]

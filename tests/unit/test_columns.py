@@ -1,0 +1,64 @@
+"""Events and lives as columns answer as the objects would."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tether.facts import Event, Operand, StorageFact
+from tether.store import columns
+from tether.store.columns import PLACES, StorageLives, columns_of
+
+NAMES = ("randn", "add_", "step", "clone", "set_grad_enabled")
+
+
+def made(count: int) -> list[Event]:
+    chance = random.Random(count)
+
+    def some() -> tuple[Operand, ...]:
+        numbers = [chance.randrange(9) for _ in range(chance.randrange(3))]
+        return tuple(
+            Operand(n, n // 2, chance.randrange(2), 0, (2,), (1,), "float32", n > 4, n < 2)
+            for n in numbers
+        )
+
+    return [Event(chance.choice(NAMES), 0, some(), some(), some()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 300])
+@pytest.mark.parametrize("block", [4, 4096])
+@pytest.mark.parametrize("kept", [8, 1 << 17])
+def test_events_are_found_and_come_in_order(count, block, kept, monkeypatch):
+    monkeypatch.setattr(columns, "_BLOCK", block)
+    monkeypatch.setattr(columns, "_KEPT", kept)
+    plain = made(count)
+    events = columns_of(plain)
+    for _ in range(2):
+        assert list(events) == plain
+        assert [events[n] for n in range(-count, count)] == plain * 2
+    wanted = [(n, one) for n, one in enumerate(plain) if one.operation in ("step", "add_")]
+    assert list(events.where(("step", "add_").__contains__)) == wanted
+    wanted = [(n, one) for n, one in enumerate(plain) if one.writes and not one.reads]
+    assert list(events.having("writes", without=["reads"])) == wanted
+    for places in ((), ("results",), ("reads", "writes")):
+        chosen = places or PLACES
+        assert [
+            (n, events.operands[at]) for n, at in zip(*events.touched(*places), strict=True)
+        ] == [
+            (n, operand)
+            for n, one in enumerate(plain)
+            for place in PLACES
+            for operand in (getattr(one, place) if place in chosen else ())
+        ]
+
+
+@pytest.mark.parametrize("serials", [[], [0, 1, 2], [3, 1, 8]])
+def test_lives_are_a_mapping(serials):
+    plain = {n: StorageFact(8 * n, "cpu", n, n + 1) for n in serials}
+    numbering = columns.Numbering()
+    lives = StorageLives(numbering.storages(plain), numbering.names())
+    assert dict(lives.items()) == dict(lives) == plain
+    assert list(lives.values()) == [plain[n] for n in sorted(plain)]
+    assert [lives.get(n) for n in range(-1, 10)] == [plain.get(n) for n in range(-1, 10)]
+    assert len(lives.items()) == len(plain)
