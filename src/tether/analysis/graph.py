@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.history import History, losses_of
+from tether.analysis.history import History, latest, losses_of
 from tether.facts import UNKNOWN, Event, Kind, Operand, Walk
 
 
@@ -101,11 +101,11 @@ class Graph:
         """
         if not operand.requires_grad:
             return
-        own = _latest(self._makers.get(operand.tensor, ()), before)
+        own = latest(self._makers.get(operand.tensor, ()), before)
         if own >= 0:
             yield own
         if not operand.leaf:
-            written = _latest(self._tracked.get(self._history.flow.memory(operand), ()), before)
+            written = latest(self._tracked.get(self._history.flow.memory(operand), ()), before)
             if written > own:
                 yield written
 
@@ -173,12 +173,6 @@ class Graph:
     def order(self, position: int) -> int:
         """Return a number that is higher for calls whose nodes a backward pass runs earlier."""
         return self._events[position].nodes
-
-
-def _latest(positions: list[int] | tuple[int, ...], before: int) -> int:
-    """Return the last of some positions, in order, before another one; -1 if there is none."""
-    at = bisect_left(positions, before)
-    return positions[at - 1] if at else -1
 
 
 def graph_of(history: History, position: int) -> frozenset[int]:

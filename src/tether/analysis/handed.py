@@ -20,8 +20,8 @@ class Handed:
         self._history = history
         self.to: dict[int, int] = {}  # a tensor -> the one that was first given its gradient
         given: set[int] = set()
-        for at, event in enumerate(history.events):
-            if event.operation != "grad.__set__" or len(event.reads) != 2:
+        for at, event in history.events.where("grad.__set__".__eq__):
+            if len(event.reads) != 2:
                 continue
             taker = event.reads[0].tensor
             if taker in history.held and taker not in given:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -31,6 +31,12 @@ Analysis = TypeVar("Analysis")
 def losses_of(event: Event) -> tuple[Operand, ...]:
     """Return the losses among the operands of a backward pass; the rest was asked for."""
     return event.reads[: event.losses] if event.operation == "autograd.grad" else event.reads
+
+
+def latest(positions: Sequence[int], before: int) -> int:
+    """Return the last of some positions, in order, before another one; -1 if there is none."""
+    at = bisect_left(positions, before)
+    return positions[at - 1] if at else -1
 
 
 class History:

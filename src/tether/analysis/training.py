@@ -302,7 +302,7 @@ class Training:
         events, steps = self._history.events, self._history.steps_of(tensor)
         if tensor not in self._had_values or not self._stayed(tensor):
             return None
-        if any(one.tensor == tensor for at in steps for one in events[at].writes):
+        if tensor in self._written_by_steps:
             return None
         last = self._last_in(steps[-1])
         if last is None:
@@ -436,6 +436,12 @@ class Training:
     @property
     def _around(self) -> Surroundings:
         return self._history.get(Surroundings)
+
+    @cached_property
+    def _written_by_steps(self) -> set[int]:
+        """Tensors that some step wrote."""
+        steps = {self._history.position(fact.at) for fact in self._history.steps}
+        return {int(one.tensor) for at in steps for one in self._history.events[at].writes}
 
     @cached_property
     def _had_values(self) -> set[int]:

@@ -6,13 +6,12 @@ program read its gradient; it is missing only if it had no gradient at any step.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from functools import cached_property
 
 from tether.analysis.gradient_paths import Paths, follow
 from tether.analysis.graph import Graph
-from tether.analysis.history import History, losses_of
+from tether.analysis.history import History, latest, losses_of
 
 
 class Missing:
@@ -105,9 +104,9 @@ class PassesOfSteps:
             if history.trace.optimizers[fact.optimizer].site == fact.site:
                 made.pop(fact.optimizer, None)  # first met as it stepped: it is older than that
             at = history.position(fact.at)
-            before = bisect_left(history.backwards, at) - 1
-            if before >= 0 and history.backwards[before] >= made.get(fact.optimizer, 0):
-                self.lines[fact.optimizer].add(history.events[history.backwards[before]].site)
+            backward = latest(history.backwards, at)
+            if backward >= made.get(fact.optimizer, 0):
+                self.lines[fact.optimizer].add(history.events[backward].site)
             made[fact.optimizer] = at
 
 

@@ -8,7 +8,7 @@ later step, and was added to, is carried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -49,12 +49,15 @@ class CarriedLog:
             self._watched[optimizer] = left
 
     def steps(
-        self, optimizer: int, tensors: Iterable[tuple[TensorId, torch.Tensor]]
+        self, optimizer: int, held: Callable[[], dict[TensorId, torch.Tensor]]
     ) -> list[TensorId]:
-        """Return the tensors whose gradients are carried into the step that begins."""
+        """Return the tensors whose gradients are carried into the step that begins.
+
+        Which ones the optimizer holds is asked only while some are watched.
+        """
         watched = self._watched.get(optimizer, {})
         found = []
-        for number, tensor in tensors if watched else ():
+        for number, tensor in held().items() if watched else ():
             gradient = gradient_of(tensor)
             if gradient is not None and version_of(gradient) > watched.get(id(gradient), 1 << 62):
                 found.append(number)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
-from tether.analysis.history import History
+from tether.analysis.history import History, latest
 from tether.facts import Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -55,32 +54,33 @@ def check(history: History) -> Iterator[Claim]:
         if one.moment == "carried":
             times.update(one.status.keys())
             first = dict.fromkeys(one.status, one) | first
+    overwritten = _overwritten(history) if first else set()
     for tensor, fact in first.items():
-        if not _overwritten(history, tensor):
-            second = history.position(fact.at) == history.steps_of(tensor)[1]
+        if tensor not in overwritten:
+            second = history.steps_of(tensor)[1:2] == [history.position(fact.at)]
             yield _claim(history, tensor, fact, always=second and times[tensor] > 1)
 
 
-def _overwritten(history: History, tensor: TensorId) -> bool:
-    """Whether the program itself wrote a gradient in place: then what was carried is its own."""
-    gradients = {
-        made.tensor
-        for event in history.events
-        if event.operation == "grad.__get__" and event.reads and event.reads[0].tensor == tensor
-        for made in event.results
-    }
-    return bool(gradients) and any(
-        written.tensor in gradients
-        for event in history.events
+def _overwritten(history: History) -> set[TensorId]:
+    """Return the tensors whose gradients the program itself writes in place."""
+    owners: dict[TensorId, TensorId] = {}  # a gradient -> the tensor that it was read from
+    for _, event in history.events.where("grad.__get__".__eq__):
+        owners.update({made.tensor: event.reads[0].tensor for made in event.results if event.reads})
+    if not owners:
+        return set()
+    return {
+        owners[written.tensor]
+        for _, event in history.events.having("writes")
         if not event.is_backward
         for written in event.writes
-    )
+        if written.tensor in owners
+    }
 
 
 def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool) -> Claim:
     at = history.position(fact.at)
-    before = bisect_left(history.backwards, at) - 1
-    backward = history.events[history.backwards[before]].site if before >= 0 else fact.site
+    before = latest(history.backwards, at)
+    backward = history.events[before].site if before >= 0 else fact.site
     cleared, others = _clearing(history, tensor, at)
     message = (
         say(
@@ -118,9 +118,8 @@ def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool)
 
 def _clearing(history: History, tensor: TensorId, until: int) -> tuple[list[SiteId], list[SiteId]]:
     """Return the lines that clear gradients before a step: with that of a tensor, and without."""
-    steps = history.steps_of(tensor)
-    since = steps[bisect_left(steps, until) - 1]
-    events = [one for one in history.events[since:until] if one.operation == "zero_grad"]
+    since = latest(history.steps_of(tensor), until)
+    events = [one for one in history.events[max(since, 0) : until] if one.operation == "zero_grad"]
     cleared = [one.site for one in events if any(read.tensor == tensor for read in one.reads)]
     others = [one.site for one in events if one.site not in cleared]
     return list(dict.fromkeys(cleared))[:1], list(dict.fromkeys(others))[:1]

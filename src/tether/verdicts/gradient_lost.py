@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
 from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -52,19 +52,35 @@ def check(history: History) -> Iterator[Claim]:
 
 
 def _terms(history: History, backward: int) -> Iterator[Claim]:
-    """Find numbers without a graph that were added to a loss, and computed from what is trained."""
+    """Find numbers without a graph that joined a loss, and were computed from what is trained."""
+    for term, at in _terms_of(history, backward):
+        made = history.made_at(term.tensor)
+        left = left_the_graph(history, made) if made >= 0 and _is_real(term) else set()
+        left = {one for one in left if _reads_trained(history, one)}
+        if left:
+            yield _term(history, term, at, max(left), backward)
+
+
+def _terms_of(history: History, backward: int) -> Iterator[tuple[Operand, int]]:
+    """Yield the numbers without a graph that are terms of a loss, each with the call that took it.
+
+    A term is what backward needs nothing of: of a factor or an exponent something is saved. So the
+    way from the loss leads back through calls on numbers that saved none of their operands.
+    """
     graph, events = history.get(Graph), history.events
-    for at in sorted(graph.behind(backward)):
-        kind = graph.kind(at)
-        if kind is None or not "".join(kind.nodes[:1]).startswith(("AddBackward", "SubBackward")):
-            continue
-        for term in events[at].reads:
-            made = history.made_at(term.tensor)
-            if term.requires_grad or term.shape or made < 0 or not _is_real(term):
+    waiting = [(one, backward) for one in losses_of(events[backward])]
+    seen: set[int] = set()
+    while waiting:
+        number, before = waiting.pop()
+        for at in graph.makers_of(number, before):
+            kind, reads = graph.kind(at), events[at].reads
+            if at in seen or kind is None or not kind.known or [*graph.saved(at, unchecked=True)]:
                 continue
-            left = [one for one in left_the_graph(history, made) if _reads_trained(history, one)]
-            if left:
-                yield _term(history, term, at, max(left), backward)
+            seen.add(at)
+            if any(one.shape for one in reads):
+                continue
+            yield from ((one, at) for one in reads if not one.requires_grad)
+            waiting += [(one, at) for one in reads if one.requires_grad]
 
 
 def _is_real(operand: Operand) -> bool:
@@ -91,13 +107,13 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         site=site,
         operation=history.events[cut].operation,
         message=say(
-            "{subject} is added to the loss of {loss} and has no graph: {call} at {cut} gives"
-            " without one, so nothing that {x} was computed from learns from it.",
-            loss=At(loss), call=CallOf(cut), cut=At(site), x=name,
+            "{subject} is a term of the loss of {loss} and gives no gradient back: what {call}"
+            " returns at {cut} has no graph.",
+            loss=At(loss), call=CallOf(cut), cut=At(site),
         ),
         story=(
             Step("cut", site, say("{call} gives values without a graph", call=CallOf(cut))),
-            Step("used", history.events[at].site, say("{x} is added to the loss here", x=name)),
+            Step("used", history.events[at].site, say("{x} becomes a term of the loss", x=name)),
             Step("loss", loss, say("backward starts from that loss")),
         ),
         repair=Repair(say("Keep the graph at {cut} (for autograd.grad: create_graph=True); or leave"
@@ -202,7 +218,8 @@ opt = torch.optim.SGD([w], lr=0.1)
 (slope,) = torch.autograd.grad((w * x).pow(2).sum(), x, create_graph=True)
 value = w * 2
 size = (value * value.sign()).sum()
-loss = w.sum() * w.detach().sum() + slope.pow(2).sum() + size
+shifted = (value - value.max().detach()).exp().sum()
+loss = w.sum() * w.detach().sum() + slope.pow(2).sum() + size + shifted
 loss.backward()
 opt.step()
 """,

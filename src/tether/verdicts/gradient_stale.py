@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, latest
 from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -60,7 +59,7 @@ def check(history: History) -> Iterator[Claim]:
             continue
         for at in sorted(graph.behind(backward)):
             for one in sorted(_entering(history, at), key=lambda leaf: rank(leaf.tensor)):
-                last = _last(steps.get(one.tensor, []), backward)
+                last = latest(steps.get(one.tensor, []), backward)
                 key = (one.tensor, history.events[at].site)
                 if at < last and key not in told:
                     told.add(key)
@@ -75,11 +74,6 @@ def _steps(history: History) -> dict[int, list[int]]:
         for one in event.writes if event.operation == "step" else ():
             found[one.tensor].append(position)
     return found
-
-
-def _last(positions: list[int], before: int) -> int:
-    at = bisect_left(positions, before)
-    return positions[at - 1] if at else -1
 
 
 def _entering(history: History, at: int) -> Iterator[Operand]:

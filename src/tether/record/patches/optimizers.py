@@ -269,7 +269,7 @@ class _Step:
     def begins(self, optimizer: Optimizer) -> None:
         """Look at what the step is about to use: values, gradients, learning rates."""
         self.look()
-        self._carried = self.recorder.carried.steps(self.optimizer, self._held().items())
+        self._carried = self.recorder.carried.steps(self.optimizer, self._held)
         if self._looks:
             self._before = self.recorder.movement.before_step(self._held())
         self._note_rates(optimizer)
