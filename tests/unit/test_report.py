@@ -577,6 +577,7 @@ def test_names_that_differ_in_one_number_are_one():
     assert folded([*layers, "head.bias"]) == [
         "net.[0-2, 5].norm1.weight", "net.[0-2, 5].norm2.weight", "head.bias",
     ]  # fmt: skip
+    assert folded(["w[0]", "w[1]", "w[3]"]) == ["w[0-1, 3]"]
 
 
 def test_a_tie_that_acted_shows_the_write_and_the_read():

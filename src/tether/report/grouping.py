@@ -95,7 +95,8 @@ def ends(finding: Finding) -> tuple[list[Evidence], list[Evidence]]:
 def folded(names: Iterable[str]) -> list[str]:
     """Return names with those that differ in one number written as one.
 
-    ``layers.0.weight`` to ``layers.4.weight`` become ``layers.[0-4].weight``.
+    ``layers.0.weight`` to ``layers.4.weight`` become ``layers.[0-4].weight``; ``w[0]`` and ``w[1]``
+    become ``w[0-1]``.
     """
     families: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -111,8 +112,10 @@ def _short(family: list[str]) -> Iterator[str]:
         yield from family
     elif len(varying) == 1:
         start, end = [match.span() for match in _NUMBER.finditer(family[0])][varying[0]]
+        before, after = family[0][:start], family[0][end:]
         stretch = runs(row[varying[0]] for row in numbers)
-        yield f"{family[0][:start]}[{stretch}]{family[0][end:]}"
+        indexed = before.endswith("[") and after.startswith("]")
+        yield f"{before}{stretch}{after}" if indexed else f"{before}[{stretch}]{after}"
     else:
         place = min(varying, key=lambda at: len(columns[at]))
         apart: dict[str, list[str]] = {}

@@ -114,6 +114,9 @@ def _replaced(
     key, inner = key_of(node), key_of(kept)
     if key is None or inner is None:
         return ()
+    statement = source.parent(node)
+    if not after and isinstance(statement, ast.Assign) and _onto_itself(statement, kept, source):
+        return _taken_out(site, statement, source)
     text = _verbatim(inner, source)
     around = _verbatim((*key[:2], *inner[:2]), source)
     behind = _verbatim((*inner[2:], *key[2:]), source)
@@ -129,6 +132,35 @@ def _replaced(
 
 _LOOSE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.NamedExpr,
           ast.Await, ast.Yield, ast.GeneratorExp, ast.Tuple)  # fmt: skip
+
+
+def _onto_itself(statement: ast.Assign, kept: ast.expr, source: Source) -> bool:
+    """Whether an assignment of a value gives its one target what that is already: ``x = x``.
+
+    In the body of a class it makes an attribute of a variable.
+    """
+    plain = (ast.Name, ast.Attribute, ast.expr_context)  # reading it does nothing else
+    return (
+        len(statement.targets) == 1
+        and not isinstance(source.parent(statement), ast.ClassDef)
+        and all(isinstance(one, plain) for one in ast.walk(kept))
+        and ast.unparse(statement.targets[0]) == ast.unparse(kept)
+    )
+
+
+def _taken_out(site: Site, statement: ast.stmt, source: Source) -> tuple[Edit, ...]:
+    """Take a statement out with its lines; where those hold more, or its block nothing else,
+    `pass` stays."""
+    key, block = key_of(statement), source.parent(statement)
+    if key is None or block is None:
+        return ()
+    line, column, end_line, end_column = key
+    before = source.line(line).encode("utf-8", "replace")[:column]
+    behind = source.line(end_line).encode("utf-8", "replace")[end_column:]
+    alone = any(held == [statement] for _, held in ast.iter_fields(block))
+    if alone or before.strip() or behind.partition(b"#")[0].strip():
+        return (_edit(site.file, key, "pass", source),)
+    return (Edit(site.file, line, 1, end_line + 1, 1, ""),)
 
 
 def _calls(kept: ast.expr, node: ast.AST) -> bool:
