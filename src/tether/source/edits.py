@@ -149,8 +149,10 @@ def _onto_itself(statement: ast.Assign, kept: ast.expr, source: Source) -> bool:
 
 
 def _taken_out(site: Site, statement: ast.stmt, source: Source) -> tuple[Edit, ...]:
-    """Take a statement out with its lines; where those hold more, or its block nothing else,
-    `pass` stays."""
+    """Take a statement out with its lines, or put `pass` there for what cannot go without.
+
+    That is where its lines hold more, or its block nothing else.
+    """
     key, block = key_of(statement), source.parent(statement)
     if key is None or block is None:
         return ()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Name, Operand
-from tether.finding import Evidence, Finding, Fix
+from tether.finding import At, Claim, Repair, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -43,17 +43,29 @@ What is trained changes: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Finding]:
-    """Give each pair of names that parted, the names of one module tree together."""
-    groups: dict[int, list[tuple[str, str, int, Operand]]] = defaultdict(list)
-    for one, other, since, new in _parted(history):
-        groups[history.made_at(new.tensor)].append((one, other, since, new))
-    for made, members in groups.items():
-        yield _finding(history, made, members)
+class _Place(NamedTuple):
+    """A place of a module, by its best name: what it showed first, and what it shows at last."""
+
+    name: str
+    first: Operand
+    last: Operand
 
 
-def _lives(history: History) -> dict[str, list[Name]]:
-    """Return for each place of a module, by its best name, the tensors that stood there, in order.
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each pair of names that parted."""
+    together: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
+    for one in _places(history):
+        first = one.first
+        together[root_of(one.name), first.storage, first.offset, first.shape].append(one)
+    for one, *others in together.values():
+        for other in others:
+            new = _parted(history, one, other)
+            if new != UNKNOWN:
+                yield _claim(history, one, other, new)
+
+
+def _places(history: History) -> Iterator[_Place]:
+    """Yield the places of modules in which memory was seen.
 
     A place is an attribute of one object: ``self.weight`` is another one in each object's method.
     """
@@ -62,7 +74,11 @@ def _lives(history: History) -> dict[str, list[Name]]:
         if fact.module:
             whose: object = fact.module if fact.holder == UNKNOWN else fact.holder
             places[whose, steps_in(fact.name)[-1]].append(fact)
-    return {_best(history, facts): facts for facts in places.values()}
+    for name, facts in {_best(history, facts): facts for facts in places.values()}.items():
+        first = _first_seen(history, facts[0].tensor)
+        last = history.operand_of(facts[-1].tensor)
+        if first is not None and last is not None and first.storage != UNKNOWN:
+            yield _Place(name, first, last)
 
 
 def _best(history: History, facts: list[Name]) -> str:
@@ -70,40 +86,6 @@ def _best(history: History, facts: list[Name]) -> str:
     own = {fact.name for fact in facts}
     ranked = history.names_of(facts[-1].tensor)
     return next((name for name in ranked if name in own), facts[-1].name)
-
-
-def _parted(history: History) -> Iterator[tuple[str, str, int, Operand]]:
-    lives = _lives(history)
-    together: dict[tuple[int, int, tuple[int, ...]], list[str]] = defaultdict(list)
-    first: dict[str, Operand] = {}
-    for name, facts in lives.items():
-        operand = _first_seen(history, facts[0].tensor)
-        if operand is not None and operand.storage != UNKNOWN:
-            first[name] = operand
-            together[operand.storage, operand.offset, operand.shape].append(name)
-    for names in together.values():
-        for name in names[1:]:
-            one, other = names[0], name
-            if root_of(one) != root_of(other):
-                continue
-            last = [_last_seen(history, lives[each][-1].tensor) for each in (one, other)]
-            if last[0] is None or last[1] is None:
-                continue
-            if last[0].storage == last[1].storage or last[0].tensor == last[1].tensor:
-                continue
-            moved = [
-                (each, now)
-                for each, now in zip((one, other), last, strict=True)
-                if now is not None and now.storage != first[each].storage
-            ]
-            new = max((now for _, now in moved), key=lambda now: history.made_at(now.tensor))
-            since = history.made_at(new.tensor)
-            if (
-                since != UNKNOWN
-                and all(_lives_on(history, each) for each in last)
-                and all(_read_after(history, each, since) for each in last)
-            ):
-                yield one, other, since, new
 
 
 def _first_seen(history: History, tensor: int) -> Operand | None:
@@ -115,22 +97,26 @@ def _first_seen(history: History, tensor: int) -> Operand | None:
     return next((one for one in operands if one.tensor == tensor), None)
 
 
-def _last_seen(history: History, tensor: int) -> Operand | None:
-    return history.operand_of(tensor)
+def _parted(history: History, *pair: _Place) -> int:
+    """Return the tensor that parted two places, the later one if both show another; or -1."""
+    a, b = (place.last for place in pair)
+    if a.storage == b.storage or a.tensor == b.tensor:
+        return UNKNOWN
+    moved = [one.last.tensor for one in pair if one.last.storage != one.first.storage]
+    new = max(moved, key=history.made_at)
+    since = history.made_at(new)
+    used = (_lives_on(history, one) and _read_after(history, one, since) for one in (a, b))
+    return new if since != UNKNOWN and all(used) else UNKNOWN
 
 
-def _lives_on(history: History, operand: Operand | None) -> bool:
+def _lives_on(history: History, operand: Operand) -> bool:
     """Whether a tensor was there to the end: one put in a place for a while unties nothing."""
-    if operand is None:
-        return False
     died = history.trace.tensors[operand.tensor].died
     return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
-def _read_after(history: History, operand: Operand | None, since: int) -> bool:
+def _read_after(history: History, operand: Operand, since: int) -> bool:
     """Whether a call used the tensor after the two had parted."""
-    if operand is None:
-        return False
     return any(
         at > since
         and history.events[at].operation not in ("step", "zero_grad")
@@ -139,36 +125,36 @@ def _read_after(history: History, operand: Operand | None, since: int) -> bool:
     )
 
 
-def _finding(history: History, made: int, members: list[tuple[str, str, int, Operand]]) -> Finding:
-    one, other, _, new = members[0]
-    event = history.events[made]
-    site = history.site_of(event)
-    facts = [evidence(history, "parted", event, f"{event.operation} makes a tensor of its own")]
-    tied = _lives(history)[other][0]
-    before = history.made_at(tied.tensor)
-    if before != UNKNOWN:
-        was = history.site_of(history.events[before])
-        facts.insert(
-            0, Evidence("shared", was, f"`{one}` and `{other}` were one memory, from here")
-        )
-    return Finding(
-        slug="tie-lost",
-        severity="warning",
-        subject=other,
-        site=site,
+def _claim(history: History, one: _Place, other: _Place, new: int) -> Claim:
+    made = history.made_at(new)
+    event, tied = history.events[made], history.made_at(other.first.tensor)
+    since, names = At(event.site), {"one": one.name, "other": other.name}
+    story = [
+        Step("parted", event.site, say("{call} makes a tensor of its own", call=event.operation))
+    ]
+    if tied != UNKNOWN:
+        text = say("`{one}` and `{other}` were one memory, from here", **names)
+        story.insert(0, Step("shared", history.events[tied].site, text))
+    return Claim(
+        tensors=(new,),
+        cause=made,
+        site=event.site,
         operation=event.operation,
-        message=(
-            f"`{one}` and `{other}` were one memory, and are separate since {place(site)}"
-            f" ({event.operation}), while both go on being used."
+        subject=other.name,
+        also=(one.name,),
+        message=say(
+            "`{one}` and `{other}` were one memory, and are separate since {since} ({call}), while"
+            " both go on being used.",
+            since=since, call=event.operation, **names,
         ),
-        also=tuple(dict.fromkeys([one, *(each[1] for each in members[1:])])),
-        evidence=tuple(facts),
-        fix=Fix(
-            f"Tie them again after {place(site)}: {other} = {one}; load_state_dict without"
-            " assign=True writes into the tied tensor and keeps it."
+        story=tuple(story),
+        repair=Repair(
+            say("Tie them again after {since}: {other} = {one}; load_state_dict without assign=True"
+                " writes into the tied tensor and keeps it.",
+                since=since, **names)
         ),
-        tensors=(new.tensor,),
-    )
+        count=0,
+    )  # fmt: skip
 
 
 VERDICT = Verdict(
