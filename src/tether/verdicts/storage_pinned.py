@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from tether.analysis.fillings import growth_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
 from tether.analysis.idle import IdleMemory
 from tether.analysis.shared_memory import Sharing, container
-from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN, Operand, Site
-from tether.finding import At, Bytes, Claim, Evidence, Finding, Fix, Repair, Step, say
+from tether.finding import At, Bytes, Claim, Repair, Sentence, Step, say
 from tether.regions import element_size, extent
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -52,18 +50,13 @@ LEAST_BYTES = 64 << 10
 FACTOR = 8
 
 
-class _Pinned(NamedTuple):
-    """The views that are left of one storage, and its bytes."""
-
-    operands: list[Operand]
-    nbytes: int
-
-
-def check(history: History) -> Iterator[Claim | Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give views written by `torch.save` with more than themselves, and those that pin memory."""
     told: set[int] = set()
     for at, _ in history.events.where("save".__eq__):
-        yield from _saved(history, at, told)
+        for claim in _saved(history, at):
+            told.update(claim.tensors)
+            yield claim
     yield from _pinning(history, told)
     yield from _unused(history, told)
 
@@ -123,41 +116,51 @@ def _large(history: History, operand: Operand, shown: int) -> int:
     return fact.nbytes
 
 
-def _saved(history: History, at: int, told: set[int]) -> Iterator[Finding]:
-    by_storage: dict[int, list[Operand]] = defaultdict(list)
-    for one in history.events[at].reads:
-        by_storage[one.storage].append(one)
-    for operands in by_storage.values():
+def _saved(history: History, at: int) -> Iterator[Claim]:
+    """Find views that `torch.save` wrote with all that lies behind them."""
+    saved = history.events[at].site
+    for operands in _by_storage(history.events[at].reads).values():
         nbytes = _large(history, operands[0], sum(map(_bytes, operands)))
+        cut = _view_of(history, operands[0].tensor)
         if nbytes:
-            told.update(one.tensor for one in operands)
-            yield _finding(history, operands, nbytes, at)
+            yield _claim(
+                history, [(operands, nbytes)], at if cut == UNKNOWN else cut,
+                say("torch.save ({line}) writes the whole storage behind it", line=At(saved)),
+                Step("saved", saved, say("torch.save writes all {all} bytes of it", all=nbytes)),
+            )  # fmt: skip
 
 
-def _pinning(history: History, told: set[int]) -> Iterator[Finding]:
+def _by_storage(operands: Iterable[Operand]) -> dict[int, list[Operand]]:
+    found: dict[int, list[Operand]] = defaultdict(list)
+    for one in operands:
+        found[one.storage].append(one)
+    return found
+
+
+def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
     """Find storages alive at the end on which only small views are left."""
-    alive: dict[int, list[Operand]] = defaultdict(list)
-    for tensor, life in history.trace.tensors.items():
-        operand = history.operand_of(tensor)
-        if life.died == UNKNOWN and operand is not None and operand.storage != UNKNOWN:
-            alive[operand.storage].append(operand)
-    groups: dict[int, list[_Pinned]] = defaultdict(list)
-    for operands in alive.values():
+    tensors = history.trace.tensors.items()
+    seen = [history.operand_of(tensor) for tensor, life in tensors if life.died == UNKNOWN]
+    alive = (one for one in seen if one is not None and one.storage != UNKNOWN)
+    groups: dict[int, list[tuple[list[Operand], int]]] = defaultdict(list)
+    for operands in _by_storage(alive).values():
         named = [one for one in operands if history.names_of(one.tensor)]
-        if not named or any(one.tensor in told for one in operands):
-            continue
-        # A view holds its base, whose object lives on by that alone: it is no other holder.
-        bases = {
-            link.source for one in named for link in history.get(Sharing).chain(one.tensor)
-        } - {one.tensor for one in named}
-        holders = [one for one in operands if one.tensor not in bases]
-        nbytes = _large(history, operands[0], sum(map(_bytes, holders)))
-        cut = _view_of(history, named[0].tensor)
-        if nbytes and cut != UNKNOWN:
-            groups[history.events[cut].site].append(_Pinned(named, nbytes))
+        if named and told.isdisjoint(one.tensor for one in operands):
+            nbytes = _large(history, operands[0], sum(map(_bytes, _holders(history, operands))))
+            cut = _view_of(history, named[0].tensor)
+            if nbytes and cut != UNKNOWN:
+                groups[history.events[cut].site].append((named, nbytes))
     for found in groups.values():
-        operands = [operand for one in found for operand in one.operands]
-        yield _finding(history, operands, sum(one.nbytes for one in found), UNKNOWN, len(found))
+        left = "nothing else is left of it" if len(found) == 1 else "nothing else is left of them"
+        yield _claim(history, found, _view_of(history, found[0][0][0].tensor), say(left))
+
+
+def _holders(history: History, operands: list[Operand]) -> list[Operand]:
+    """Leave out the bases of named views: those live on by their views alone."""
+    named = [one.tensor for one in operands if history.names_of(one.tensor)]
+    sharing = history.get(Sharing)
+    bases = {link.source for one in named for link in sharing.chain(one)}.difference(named)
+    return [one for one in operands if one.tensor not in bases]
 
 
 def _view_of(history: History, tensor: int) -> int:
@@ -171,42 +174,44 @@ def _view_of(history: History, tensor: int) -> int:
     return UNKNOWN
 
 
-def _finding(
-    history: History, operands: list[Operand], nbytes: int, save: int, storages: int = 1
-) -> Finding:
+def _claim(
+    history: History,
+    found: Sequence[tuple[list[Operand], int]],
+    made: int,
+    why: Sentence,
+    *further: Step,
+) -> Claim:
+    """Say what some views show of their storages, which a call at a line made them of."""
+    operands = [one for named, _ in found for one in named]
     names = [history.name_of(one.tensor) for one in operands]
-    subject = (container(names) if storages > 1 else "") or names[0]
-    cut = _view_of(history, operands[0].tensor)
-    shown = sum(map(_bytes, operands))
-    maker = history.events[cut if cut != UNKNOWN else max(save, 0)]
-    site = history.site_of(maker)
-    whole = f"a storage of {nbytes:,}"
-    if storages > 1:
-        whole = f"{storages:,} storages of {nbytes:,} together"
-    facts = [evidence(history, "made", maker, f"`{subject}` shows {shown:,} bytes of {whole}")]
-    if save != UNKNOWN:
-        saving = history.events[save]
-        where = history.site_of(saving)
-        facts.append(Evidence("saved", where, f"torch.save writes all {nbytes:,} bytes of it"))
-        what = f"torch.save ({place(where)}) writes the whole storage behind it"
-    else:
-        what = f"nothing else is left of {'it' if storages == 1 else 'them'}"
-    return Finding(
-        slug="storage-pinned",
-        severity="warning",
-        subject=subject,
-        site=site,
-        operation=maker.operation,
-        message=(f"`{subject}` shows {shown:,} bytes of {whole} since {place(site)}, and {what}."),
-        also=tuple(one for one in dict.fromkeys(names) if one != subject)[:50],
-        evidence=tuple(facts),
-        fix=Fix(
-            f"Give it memory of its own at {place(site)}: {site.expression or subject}.clone()."
-        ),
-        count=storages,
+    subject = (container(names) if len(found) > 1 else "") or names[0]
+    maker, nbytes = history.events[made], sum(each for _, each in found)
+    shows = say(
+        "`{name}` shows {shown} bytes of a storage of {bytes}"
+        if len(found) == 1
+        else "`{name}` shows {shown} bytes of {storages} storages of {bytes} together",
+        name=subject,
+        shown=sum(map(_bytes, operands)),
+        storages=len(found),
         bytes=nbytes,
-        tensors=tuple(one.tensor for one in operands),
     )
+    expression = history.site_of(maker).expression
+    return Claim(
+        tensors=tuple(one.tensor for one in operands),
+        cause=(maker.site, *(one.site for one in further)),
+        site=maker.site,
+        operation=maker.operation,
+        subject=subject,
+        message=say("{shows} since {line}, and {why}.", shows=shows, line=At(maker.site), why=why),
+        story=(Step("made", maker.site, shows), *further),
+        repair=Repair(
+            say("Give it memory of its own at {line}: {code}.clone().", line=At(maker.site),
+                code=expression or subject),
+            "clone",
+        ),
+        count=len(found),
+        bytes=nbytes,
+    )  # fmt: skip
 
 
 VERDICT = Verdict(
