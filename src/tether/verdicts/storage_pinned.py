@@ -139,11 +139,8 @@ def _by_storage(operands: Iterable[Operand]) -> dict[int, list[Operand]]:
 
 def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
     """Find storages alive at the end on which only small views are left."""
-    tensors = history.trace.tensors.items()
-    seen = [history.operand_of(tensor) for tensor, life in tensors if life.died == UNKNOWN]
-    alive = (one for one in seen if one is not None and one.storage != UNKNOWN)
     groups: dict[int, list[tuple[list[Operand], int]]] = defaultdict(list)
-    for operands in _by_storage(alive).values():
+    for operands in _by_storage(_alive(history)).values():
         named = [one for one in operands if history.names_of(one.tensor)]
         if named and told.isdisjoint(one.tensor for one in operands):
             nbytes = _large(history, operands[0], sum(map(_bytes, _holders(history, operands))))
@@ -153,6 +150,14 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
     for found in groups.values():
         left = "nothing else is left of it" if len(found) == 1 else "nothing else is left of them"
         yield _claim(history, found, _view_of(history, found[0][0][0].tensor), say(left))
+
+
+def _alive(history: History) -> Iterator[Operand]:
+    """Yield the tensors alive at the end whose memory was seen."""
+    for tensor, life in history.trace.tensors.items():
+        operand = history.operand_of(tensor)
+        if life.died == UNKNOWN and operand is not None and operand.storage != UNKNOWN:
+            yield operand
 
 
 def _holders(history: History, operands: list[Operand]) -> list[Operand]:
