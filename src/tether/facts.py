@@ -389,6 +389,17 @@ class Bridge(NamedTuple):
     via: str = ""  # in words: "the NumPy array", "the float, through `total`"
 
 
+class Collision(NamedTuple):
+    """A write through an index gave some elements several values, of which each kept one.
+
+    Read again when the call had returned.
+    """
+
+    event: EventId  # the write
+    lost: int  # values that are not where the index put them
+    given: int  # values in all
+
+
 class Same(NamedTuple):
     """A call gave, in memory of its own, elements that a tensor showed already, in their order.
 
@@ -548,6 +559,7 @@ class Trace:
     followed: list[Followed] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
+    collisions: list[Collision] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)

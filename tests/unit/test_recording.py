@@ -72,6 +72,7 @@ def example() -> Trace:
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],
         bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
+        collisions=[facts.Collision(8, 2, 6)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
         arrays=[facts.ArrayFact(7, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],

@@ -60,7 +60,8 @@ class Function:
 
     __slots__ = (
         "apart", "aside", "changes_identity", "enters", "exits", "fills", "foreign", "memo", "name",
-        "number", "originals", "picks", "plain", "silent", "special", "switches", "writes",
+        "number", "originals", "picks", "places", "plain", "silent", "special", "switches",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -74,6 +75,7 @@ class Function:
         self.exits = bool(row.leaves)
         self.enters = row.enters
         self.picks = row.picks
+        self.places = row.places
         self.memo = row.typed == "deepcopy"
         self.apart = row.own_counter  # on known memory, with a version counter of its own
         self.changes_identity = row.retypes
@@ -83,7 +85,12 @@ class Function:
         self.writes = _writes(row)
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (
-            self.exits or self.enters or self.apart or self.changes_identity or self.special
+            self.exits
+            or self.enters
+            or self.apart
+            or self.changes_identity
+            or self.special
+            or self.places
         )
 
 

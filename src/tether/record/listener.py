@@ -20,9 +20,10 @@ import torch.overrides
 import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 
-from tether.facts import GRAD_ON, RAISED, UNKNOWN
+from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
 from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_watch import ArrayWatch
+from tether.record.collisions import CollisionLog
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
 from tether.record.graph import GraphLog, count_nodes
@@ -100,6 +101,7 @@ class Ear(Protocol):
     altered: AlteredLog
     holders: HolderLog
     same: SameLog
+    collisions: CollisionLog
 
 
 class Listener(TorchFunctionMode):
@@ -123,6 +125,7 @@ class Listener(TorchFunctionMode):
         self._refs = self.who.tensors
         self._holders = recorder.holders
         self._same = recorder.same
+        self._collisions = recorder.collisions
 
     def __torch_function__(
         self,
@@ -387,6 +390,10 @@ class Listener(TorchFunctionMode):
         """Follow memory that leaves for an array, or comes in from one; look at choices."""
         if what.picks:
             self._same.picked(what.name, call.args, call.result, index)
+        if what.places:
+            self._collisions.wrote(
+                what.name, call.args, call.kwargs, call.result, EventId(index), call.site
+            )
         if what.exits:
             self.arrays.exported(what.name, index, call.tensors, call.result)
         elif what.enters and call.args:

@@ -15,6 +15,7 @@ from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.carried import CarriedLog
+from tether.record.collisions import CollisionLog
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
@@ -60,6 +61,7 @@ class Recorder:
         self.tape = Tape(limit)
         self.functions = Functions(self.tape)
         self.same = SameLog(self.tape)
+        self.collisions = CollisionLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.gradients = GradientLog(self.tape)
         self.carried = CarriedLog(self.gradients)
@@ -143,6 +145,7 @@ class Recorder:
             "followed": list(self.followed),
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),
+            "collisions": list(self.collisions.facts),
             "taken": list(self.same.taken.facts()),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),

@@ -33,6 +33,7 @@ from tether.verdicts import (
     tie_lost,
     unsynchronized_read,
     untracked_write,
+    values_lost,
 )
 from tether.verdicts.base import Verdict
 from tether.verdicts.judging import judged
@@ -50,6 +51,7 @@ VERDICTS: tuple[Verdict, ...] = (
     gradient_stale.VERDICT,
     gradient_on_non_leaf.VERDICT,
     saved_overwritten.VERDICT,
+    values_lost.VERDICT,
     alias_write.VERDICT,
     graph_retained.VERDICT,
     storage_pinned.VERDICT,

@@ -1,0 +1,113 @@
+"""Writes through an index that gave one element several values: which of them are gone.
+
+An assignment to an index keeps one value for each element, whichever is written last. So the
+memory is asked: when the call has returned, the same index is read again and compared with what
+was given, bit for bit. That is done at the 1st, 2nd, 4th... write of a line, on the CPU, for up to
+`LIMIT` bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from tether.facts import Collision, EventId
+from tether.record.contents import Array, words_of
+
+LIMIT = 16 << 20
+
+
+class CollisionLog:
+    """Finds the values that writes through an index were given, and did not keep."""
+
+    def __init__(self) -> None:
+        self.facts: list[Collision] = []
+        self._runs: Counter[int] = Counter()  # line -> writes through it
+
+    def wrote(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: EventId,
+        site: int,
+    ) -> None:  # fmt: skip
+        """Look at a call that wrote values through an index, which has returned."""
+        given = _given(name, args) if not kwargs else None
+        if given is None or given[1].numel() < 2:
+            return
+        self._runs[site] += 1
+        runs = self._runs[site]
+        written = result if isinstance(result, torch.Tensor) else args[0]
+        if runs & (runs - 1) or written.dtype != given[1].dtype:
+            return
+        there, values = _elements(written), _elements(given[1])
+        if there is None or values is None or np.may_share_memory(there, values):
+            return
+        lost, given_in_all = _differing(there, given[0], values)
+        if lost:
+            self.facts.append(Collision(at, lost, given_in_all))
+
+
+def _given(name: str, args: tuple[Any, ...]) -> tuple[Any, torch.Tensor] | None:
+    """Return the index that a call wrote through, as it stands between brackets, and the values."""
+    if name == "__setitem__":
+        key, values = args[1], args[-1]
+    elif name.startswith("index_put") and len(args) == 3:
+        key, values = tuple(args[1]), args[-1]
+    elif name.startswith(("index_copy", "scatter")) and len(args) == 4:
+        key, values = args[1:3], args[-1]
+    else:
+        return None
+    if not isinstance(values, torch.Tensor):
+        return None
+    if name.startswith("scatter"):
+        return (_along(*key), values) if values.shape == key[1].shape else None
+    if name.startswith("index_copy"):
+        key = (*[slice(None)] * (key[0] % args[0].dim()), key[1])
+    return _numbers(key if type(key) is tuple else (key,)), values
+
+
+def _numbers(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return an index with arrays for tensors; None where none of them could name a place twice."""
+    found: list[Any] = []
+    several = False
+    for one in key:
+        if isinstance(one, torch.Tensor):
+            words = _elements(one)
+            if words is None or one.is_floating_point():
+                return None
+            truths = one.dtype is torch.bool
+            found.append(words.astype(bool) if truths else words.view(f"i{one.element_size()}"))
+            several = several or (not truths and words.size > 1)
+        else:
+            found.append(one)
+            several = several or (isinstance(one, (list, np.ndarray)) and len(one) > 1)
+    return tuple(found) if several else None
+
+
+def _along(dim: int, index: torch.Tensor) -> tuple[Any, ...] | None:
+    """Return the index that `scatter` writes through along a dimension."""
+    found = _numbers((index,))
+    if found is None:
+        return None
+    places: list[Any] = list(np.ogrid[tuple(slice(size) for size in index.shape)])
+    places[dim] = found[0]
+    return tuple(places)
+
+
+def _differing(there: Array, key: Any, values: Array) -> tuple[int, int]:
+    """Count the values that are not where an index puts them, and all that it puts somewhere."""
+    if key is None:
+        return 0, 0
+    try:
+        kept = there[key]
+        return int((kept != np.broadcast_to(values, kept.shape)).sum()), kept.size
+    except (IndexError, ValueError):
+        return 0, 0  # an index that NumPy reads in another way
+
+
+def _elements(tensor: torch.Tensor) -> Array | None:
+    """Return the elements of a tensor, in its shape; None where not each has its own place."""
+    if 0 in tensor.stride() or tensor.is_complex() or tensor.nbytes > LIMIT:
+        return None
+    return words_of(tensor)
