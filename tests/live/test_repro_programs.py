@@ -551,7 +551,7 @@ def test_all_that_a_local_list_keeps_is_counted(tmp_path) -> None:
     assert (found.slug, found.subject, found.count, found.bytes) == (
         "graph-retained", "losses", 30, 120,
     )  # fmt: skip
-    assert "holds 30 tensors with the graphs of 30 steps, 120 bytes" in found.message
+    assert "holds 30 tensors with the graphs of 30 steps, 120 B" in found.message
 
 
 OF_TWO = """

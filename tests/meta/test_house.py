@@ -32,7 +32,7 @@ MANY_PARAMETERS = {
     "record/tape.py add",  # the hook writes an event in one call
     "record/listener.py note",
 }
-LEFT_COMPLEX = {"analysis": 2, "report": 1, "verdicts": 17}
+LEFT_COMPLEX = {"analysis": 2, "report": 1, "verdicts": 14}
 LEFT_TABLES = {"analysis": 2, "verdicts": 8}
 LEFT_NAMES = {"Reason", "Story"}
 LEFT_PARSES = {"verdicts": 1}

@@ -78,7 +78,7 @@ REPAIRS = [
     ("gradient-cut", "round", "y = «x.round()»", None),
 ]  # fmt: skip
 
-ACTIONS = {"storage-pinned": "clone"}
+ACTIONS = {"graph-retained": "detach", "storage-pinned": "clone"}
 """What a claim asks of the text itself; of the other verdicts `mended` knows it."""
 
 

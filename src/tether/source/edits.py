@@ -67,7 +67,6 @@ _ACTIONS = {
     "gradient-cut": "leave out",
     "saved-overwritten": "out of place",
     "alias-write": "copy",
-    "graph-retained": "detach",
     "unsynchronized-read": "wait",
 }
 

@@ -131,7 +131,8 @@ def _called(history: History, claims: Sequence[Claim], tensors: tuple[int, ...])
     subject = claims[0].subject or (names[0] if names else "")
     given = [name for one in claims for name in one.also]
     aliases = [name for tensor in tensors for name in history.names_of(tensor)]
-    return tuple(dict.fromkeys([subject, *names, *given, *aliases]))
+    others = dict.fromkeys([*names, *given, *aliases])
+    return subject, *(one for one in others if one.strip("`") != subject.strip("`"))
 
 
 def _fix(history: History, speaker: Speaker, claim: Claim, parts: dict[str, Tensors]) -> Fix | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from tether.analysis.fillings import growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
-from tether.analysis.wording import and_more, evidence, place
-from tether.facts import UNKNOWN, Operand
-from tether.finding import Claim, Evidence, Finding, Fix
+from tether.analysis.wording import and_more
+from tether.facts import UNKNOWN
+from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained.unused import unused
 
@@ -50,23 +49,33 @@ What is detached gives no gradient any more: never applied by itself.
 """
 
 LEAST = 3  # graphs of different steps that a name must hold before it is told
-_INDEX = re.compile(r"\[[^\[\]]*\]")
 
 
-def check(history: History) -> Iterator[Claim | Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give the containers, the running totals and the gradients that keep graphs."""
-    kept = _kept(history)
+    kept = [one for one in _named(history) if _has_graph(history, one)]
     told: set[int] = set()
-    for name, tensors in _containers(history, kept).items():
-        finding = _container(history, name, tensors)
-        if finding is not None:
-            told.update(tensors)
-            yield finding
-    for finding in (*_chains(history, kept, told), *_nameless(history, told)):
-        told.update(finding.tensors)
-        yield finding
+    for name, tensors in _containers(history, set(kept)).items():
+        claim = _container(history, name, tensors)
+        if claim is not None:
+            told.update(claim.tensors)
+            yield claim
+    for claim in (*_chains(history, kept, told), *_nameless(history, told)):
+        told.update(claim.tensors)
+        yield claim
     yield from _gradients(history)
     yield from unused(history, told)
+
+
+def _named(history: History) -> list[int]:
+    """Return the tensors that some name led to: alive at the end, or they outlived a step."""
+    return list(dict.fromkeys(fact.tensor for fact in history.trace.names))
+
+
+def _has_graph(history: History, tensor: int) -> bool:
+    """Whether a tensor had a graph when it was last seen."""
+    operand = history.operand_of(tensor)
+    return operand is not None and operand.requires_grad and not operand.leaf
 
 
 def _steps(history: History, calls: Iterable[int], passes: Iterable[int] | None = None) -> int:
@@ -108,98 +117,90 @@ def _ran(history: History, backward: int) -> frozenset[int]:
     return found
 
 
-def _kept(history: History) -> dict[int, Operand]:
-    """Return the tensors that hold a graph and are alive at the end, or outlived a step."""
-    kept: dict[int, Operand] = {}
-    for fact in history.trace.names:
-        life = history.trace.tensors.get(fact.tensor)
-        operand = history.operand_of(fact.tensor)
-        if life is None or operand is None or operand.leaf or not operand.requires_grad:
-            continue
-        kept[fact.tensor] = operand
-    return kept
-
-
 def _death(history: History, tensor: int) -> int:
     died = history.trace.tensors[tensor].died
     return len(history.events) if died == UNKNOWN else history.position(died)
 
 
-def _containers(history: History, kept: dict[int, Operand]) -> dict[str, list[int]]:
+def _containers(history: History, kept: set[int]) -> dict[str, list[int]]:
     """Group the kept tensors by their container: that of ``agent.memory[0][1]`` is the first."""
     groups: dict[str, dict[int, None]] = defaultdict(dict)
     for fact in history.trace.names:
         if fact.tensor in kept and "[" in fact.name:
-            groups[_INDEX.split(fact.name, maxsplit=1)[0]].setdefault(fact.tensor)
+            groups[fact.name.partition("[")[0]].setdefault(fact.tensor)
     return {name: list(tensors) for name, tensors in groups.items()}
 
 
-def _container(history: History, name: str, tensors: list[int]) -> Finding | None:
+def _together(history: History, tensors: list[int]) -> list[int]:
+    """Return what a container held at one time: at the latest moment at which it held most."""
     known = {one: history.made_at(one) for one in tensors}
-    # Only what lives at one time is held at one time: the latest moment at which most do.
     latest = max(known.values())
-    together = [one for one in tensors if known[one] >= 0 and _death(history, one) > latest]
-    if not together:
-        return None
-    together = _with_siblings(history, together)
-    calls = [history.made_at(one) for one in together]
+    found = [one for one in tensors if known[one] >= 0 and _death(history, one) > latest]
+    return _with_siblings(history, found) if found else []
+
+
+def _graphs(history: History, calls: list[int]) -> int:
+    """Count the graphs of different steps that some calls have."""
     graphs = _steps(history, calls) if history.backwards else _apart(history, calls)
     if graphs >= LEAST and history.backwards:
         made = set(calls)
         graphs = _steps(history, calls, _passes(history, made, lambda graph: bool(graph & made)))
+    return graphs
+
+
+def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
+    together = _together(history, tensors)
+    calls = [history.made_at(one) for one in together]
+    graphs = _graphs(history, calls)
     if graphs < LEAST:
         return None
-    first = history.events[calls[0]]
-    grows = growth_of(history, name, together)
-    called = history.site_of(first)
-    site = grows or called
+    grows, made = growth_of(history, name, together), history.events[calls[0]].site
     nbytes = _bytes(history, together, calls)
-    facts = [
-        evidence(history, "made", first, f"`{called.expression or first.operation}` has a graph"),
-    ]
-    where = "where it grows"
+    where = say("where it grows") if grows is None else say("at {line}", line=At(grows))
+    story = [Step("made", made, say("{code} has a graph", code=Code(made)))]
     if grows is not None:
-        where = f"at {place(grows)}"
-        facts.insert(
-            0, Evidence("grows", site, f"`{name}` takes another tensor with its graph here")
-        )
+        text = say("`{name}` takes another tensor with its graph here", name=name)
+        story.insert(0, Step("grows", grows, text))
     if history.backwards:
-        last = history.events[history.backwards[-1]]
-        facts.append(
-            evidence(history, "loss", last, "each call of `backward()` here counts as one step")
-        )
-    return Finding(
-        slug="graph-retained",
-        severity="warning",
-        subject=name,
-        site=site,
+        loss = history.events[history.backwards[-1]].site
+        story.append(Step("loss", loss, say("each call of `backward()` here counts as one step")))
+    return Claim(
+        tensors=tuple(together),
+        cause=("container", name),
+        site=made if grows is None else grows,
         operation="append",
-        message=(
-            f"`{name}` holds {len(together)} tensors with the graphs of {graphs} steps,"
-            f" {_size(nbytes)} that nothing else needs"
-            + (f"; it grows {where}." if grows is not None else ".")
+        subject=name,
+        message=say(
+            "`{name}` holds {count} tensors with the graphs of {graphs} steps, {size} that nothing"
+            " else needs{growing}.",
+            name=name, count=len(together), graphs=graphs, size=Bytes(nbytes),
+            growing="" if grows is None else say("; it grows {where}", where=where),
         ),
-        evidence=tuple(facts),
-        fix=Fix(_instead(history, together[0], where)),
+        story=tuple(story),
+        repair=Repair(_instead(history, together[0], where)),
         count=graphs,
         bytes=nbytes,
-        tensors=tuple(together),
-    )
+    )  # fmt: skip
 
 
-def _instead(history: History, tensor: int, where: str) -> str:
+def _instead(history: History, tensor: int, where: Sentence) -> Sentence:
     """Return what to keep instead, by what holds it now."""
     name = history.name_of(tensor)
     if "__traceback__" in name:
-        return (
-            f"Keep the text of the exception {where}: its traceback holds the variables of the"
-            " functions that it passed through."
+        return say(
+            "Keep the text of the exception {where}: its traceback holds the variables of the"
+            " functions that it passed through.",
+            where=where,
         )
     if "__closure__" in name:
-        return f"Give the function values without their graph {where}: .detach(), or .item()."
-    return (
-        f"Keep values without their graph {where}: .detach() (or .item() for a number), or compute"
-        " them under torch.no_grad()."
+        return say(
+            "Give the function values without their graph {where}: .detach(), or .item().",
+            where=where,
+        )
+    return say(
+        "Keep values without their graph {where}: .detach() (or .item() for a number), or compute"
+        " them under torch.no_grad().",
+        where=where,
     )
 
 
@@ -215,10 +216,9 @@ def _with_siblings(history: History, named: list[int]) -> list[int]:
     keys = {_key(history, one) for one in named}
     found = dict.fromkeys(named)
     for tensor, life in history.trace.tensors.items():
-        if life.died == last and life.kind == "Tensor" and _key(history, tensor) in keys:
-            operand = history.operand_of(tensor)
-            if operand is not None and operand.requires_grad and not operand.leaf:
-                found[tensor] = None
+        alike = life.died == last and life.kind == "Tensor" and _key(history, tensor) in keys
+        if alike and _has_graph(history, tensor):
+            found[tensor] = None
     return sorted(found, key=history.made_at)
 
 
@@ -260,24 +260,17 @@ def _bytes(history: History, tensors: list[int], made: list[int]) -> int:
     return alive
 
 
-def _size(nbytes: int) -> str:
-    if nbytes >= 1 << 20:
-        return f"{nbytes / (1 << 20):.1f} MiB"
-    return f"{nbytes / 1024:.1f} KiB" if nbytes >= 1024 else f"{nbytes} bytes"
-
-
 # -- a running total, a state carried on -------------------------------------------------------
 
 
-def _chains(history: History, kept: dict[int, Operand], told: set[int]) -> Iterator[Finding]:
+def _chains(history: History, kept: list[int], told: set[int]) -> Iterator[Claim]:
     """Find a named tensor whose one graph reaches back over several steps."""
     places: dict[int, tuple[int, int, int]] = {}
-    for tensor, operand in kept.items():
-        made = history.made_at(tensor)
+    for tensor in kept:
+        made, operand = history.made_at(tensor), history.operand_of(tensor)
         if tensor in told or made < 0 or _death(history, tensor) < len(history.events):
             continue
-        writes = list(history.writes_to(operand, made))
-        at = writes[-1] if writes else made
+        at = max(history.writes_to(operand, made), default=made) if operand else made
         reached = {at, *graph_of(history, at)}
         steps = _steps(history, reached)
         if steps >= LEAST:
@@ -305,142 +298,149 @@ def _summed(history: History, at: int) -> list[int]:
     return _passes(history, {at}, used)
 
 
-def _chain(history: History, tensor: int, at: int, steps: int) -> Finding:
-    event = history.events[at]
-    name = history.name_of(tensor)
-    site = history.site_of(event)
-    nbytes = _bytes(history, [tensor], [at])
-    return Finding(
-        slug="graph-retained",
-        severity="warning",
-        subject=name,
-        site=site,
+def _chain(history: History, tensor: int, at: int, steps: int) -> Claim:
+    event, name = history.events[at], history.name_of(tensor)
+    nbytes, line = _bytes(history, [tensor], [at]), At(event.site)
+    return Claim(
+        tensors=(tensor,),
+        cause=("chain", event.site),
+        site=event.site,
         operation=event.operation,
-        message=(
-            f"The graph of `{name}` reaches back over {steps} steps, {_size(nbytes)}: each"
-            f" step at {place(site)} adds to it."
+        subject=name,
+        message=say(
+            "The graph of `{name}` reaches back over {steps} steps, {size}: each step at {line}"
+            " adds to it.",
+            name=name, steps=steps, size=Bytes(nbytes), line=line,
         ),
-        evidence=(
-            evidence(history, "grows", event, f"`{name}` takes on another step's graph here"),
-        ),
-        fix=Fix(
-            f"Add values without their graph at {place(site)}: .item() or .detach()"
-            f" (or {name} = {name}.detach() once a step)."
+        story=(Step("grows", event.site, say("`{name}` takes on another step's graph here",
+                    name=name)),),
+        repair=Repair(
+            say("Add values without their graph at {line}: .item() or .detach() (or {name} ="
+                " {name}.detach() once a step).", line=line, name=name),
+            "detach",
         ),
         count=steps,
         bytes=nbytes,
-        tensors=(tensor,),
-    )
+    )  # fmt: skip
 
 
 # -- held by nothing that has a name -----------------------------------------------------------
 
 
-def _nameless(history: History, told: set[int]) -> Iterator[Finding]:
+def _nameless(history: History, told: set[int]) -> Iterator[Claim]:
     """Find what a line made in several steps, alive at the end though no variable holds it.
 
-    A closure, a hook's closure or an exception's traceback holds it then. What a graph holds lives
-    as well: only tensors that lie in no other's graph count, and none in the graph of one told.
+    A closure, a hook's closure or an exception's traceback holds it then.
     """
     if not history.backwards and history.trace.outcome != "finished":
         return  # the traceback of what ended it holds all that was being worked on
-    # A variable holds one tensor at a time: the latest that bore its name.
-    latest = {fact.name: fact.tensor for fact in sorted(history.trace.names, key=lambda n: n.at)}
-    held = {*latest.values(), *told}
-    alive: dict[int, int] = {}  # position of the maker -> tensor
-    within: set[int] = set()  # makers in the graph of what is named: held by that
-    for tensor, life in history.trace.tensors.items():
-        operand, made = history.operand_of(tensor), history.made_at(tensor)
-        if life.died != UNKNOWN or operand is None or made < 0 or not operand.requires_grad:
-            continue
-        if tensor in held:
-            within |= {made} | graph_of(history, made)
-        elif not operand.leaf and life.kind == "Tensor":
-            alive[made] = tensor
-    for at in sorted(alive, reverse=True):
-        if at not in within:
-            within |= graph_of(history, at)
+    unheld = _unheld(history, told)
     groups: dict[int, list[int]] = defaultdict(list)
-    for at in sorted(alive):
-        if at not in within and history.inside(history.events[at], "backward", "function") < 0:
+    for at in sorted(unheld):
+        if history.inside(history.events[at], "backward", "function") < 0:
             groups[history.events[at].site].append(at)
     for places in groups.values():
         steps = _steps(history, places) if history.backwards else _apart(history, places)
         if steps >= LEAST:
-            yield _held(history, [alive[at] for at in places], places, steps)
+            yield _held(history, [unheld[at] for at in places], places, steps)
 
 
-def _held(history: History, tensors: list[int], places: list[int], steps: int) -> Finding:
+def _unheld(history: History, told: set[int]) -> dict[int, int]:
+    """Return what is alive at the end with a graph and in no other's graph: maker -> tensor.
+
+    What a graph holds lives as well; so nothing is in the graph of what is named, or of one told.
+    """
+    # A variable holds one tensor at a time: the latest that bore its name.
+    latest = {fact.name: fact.tensor for fact in sorted(history.trace.names, key=lambda n: n.at)}
+    held = {*latest.values(), *told}
+    alive: dict[int, int] = {}
+    within: set[int] = set()
+    for tensor, life in history.trace.tensors.items():
+        made = history.made_at(tensor)
+        if life.died != UNKNOWN or made < 0 or not _has_graph(history, tensor):
+            continue
+        if tensor in held:
+            within |= {made} | graph_of(history, made)
+        elif life.kind == "Tensor":
+            alive[made] = tensor
+    for at in sorted(alive, reverse=True):
+        if at not in within:
+            within |= graph_of(history, at)
+    return {at: tensor for at, tensor in alive.items() if at not in within}
+
+
+def _held(history: History, tensors: list[int], places: list[int], steps: int) -> Claim:
     event = history.events[places[0]]
-    site = history.site_of(event)
-    name = site.target or history.name_of(tensors[0]).strip("`")
+    name = history.site_of(event).target or history.name_of(tensors[0]).strip("`")
     nbytes = _bytes(history, tensors, places)
-    return Finding(
-        slug="graph-retained",
-        severity="warning",
-        subject=name,
-        site=site,
+    return Claim(
+        tensors=tuple(tensors),
+        cause=("held", event.site),
+        site=event.site,
         operation=event.operation,
-        message=(
-            f"`{name}` of {steps} {'steps' if history.backwards else 'calls'} is still alive with"
-            f" its graphs, {_size(nbytes)} or {_size(nbytes // steps)} more each time, and no"
-            " variable holds the tensor itself: a closure, a hook, a cache, a grad_fn or the"
-            " traceback of an exception that is kept does."
+        subject=name,
+        message=say(
+            "`{name}` of {steps} {times} is still alive with its graphs, {size} or {each} more each"
+            " time, and no variable holds the tensor itself: a closure, a hook, a cache, a grad_fn"
+            " or the traceback of an exception that is kept does.",
+            name=name, steps=steps, times="steps" if history.backwards else "calls",
+            size=Bytes(nbytes), each=Bytes(nbytes // steps),
         ),
-        evidence=(evidence(history, "made", event, f"`{name}` is made with its graph here"),),
-        fix=Fix(
-            f"Give the closure, hook or cache what it needs of `{name}` and no graph:"
-            f" {name}.detach(); of an exception keep the message, not the object."
+        story=(Step("made", event.site, say("`{name}` is made with its graph here", name=name)),),
+        repair=Repair(
+            say("Give the closure, hook or cache what it needs of `{name}` and no graph:"
+                " {name}.detach(); of an exception keep the message, not the object.", name=name)
         ),
         count=len(tensors),
         bytes=nbytes,
-        tensors=tuple(tensors),
-    )
+    )  # fmt: skip
 
 
 # -- gradients with a graph --------------------------------------------------------------------
 
 
-def _gradients(history: History) -> Iterator[Finding]:
+def _gradients(history: History) -> Iterator[Claim]:
     """Find leaves whose .grad was made by backward(create_graph=True) and never let go."""
+    stored = _stored(history)
+    left: dict[int, list[int]] = defaultdict(list)
+    for tensor, backwards in stored.items():
+        if history.trace.tensors[tensor].died == UNKNOWN:
+            left[history.events[backwards[-1]].site].append(tensor)
+    for site, tensors in left.items():
+        names = [f"{history.name_of(one)}.grad" for one in tensors]
+        yield Claim(
+            tensors=tuple(tensors),
+            cause=("gradients", site),
+            site=site,
+            operation="backward",
+            subject=names[0],
+            also=tuple(names[1:]),
+            message=say(
+                "backward(create_graph=True) at {line} leaves {names} with the graph they were made"
+                " by: parameter, gradient and graph hold each other, and none is freed.",
+                line=At(site), names=and_more(names),
+            ),
+            story=(Step("grows", site, say("each gradient made here has a graph")),),
+            repair=Repair(
+                say("Ask for gradients that are not stored: torch.autograd.grad(loss, parameters,"
+                    " create_graph=True); or set .grad to None when the step is done.")
+            ),
+            count=len(stored[tensors[0]]),
+        )  # fmt: skip
+
+
+def _stored(history: History) -> dict[int, list[int]]:
+    """Return the backward passes that gave each leaf a gradient with a graph, never let go."""
     made: dict[int, list[int]] = defaultdict(list)
     cleared: dict[int, int] = {}  # tensor -> the last time that its gradient was let go
-    cleans = ("zero_grad", "grad.__set__")
-    for at, event in history.events.where(lambda name: name == "backward" or name in cleans):
+    clears = ("zero_grad", "grad.__set__")
+    for at, event in history.events.where(lambda name: name == "backward" or name in clears):
         if event.operation == "backward" and event.create_graph:
             for tensor in _leaves(history, at):
                 made[tensor].append(at)
         elif event.operation != "backward" and event.none:
             cleared.update((one.tensor, at) for one in event.reads)
-    left: dict[int, list[int]] = defaultdict(list)
-    for tensor, backwards in made.items():
-        alive = history.trace.tensors[tensor].died == UNKNOWN
-        if alive and cleared.get(tensor, UNKNOWN) < backwards[-1]:
-            left[history.events[backwards[-1]].site].append(tensor)
-    for tensors in left.values():
-        event = history.events[made[tensors[0]][-1]]
-        names = [f"{history.name_of(one)}.grad" for one in tensors]
-        site = history.site_of(event)
-        yield Finding(
-            slug="graph-retained",
-            severity="warning",
-            subject=names[0],
-            site=site,
-            operation="backward",
-            message=(
-                f"backward(create_graph=True) at {place(site)} leaves {and_more(names)} with the"
-                " graph they were made by: parameter, gradient and graph hold each other, and none"
-                " is freed."
-            ),
-            also=tuple(dict.fromkeys(names[1:])),
-            evidence=(evidence(history, "grows", event, "each gradient made here has a graph"),),
-            fix=Fix(
-                "Ask for gradients that are not stored: torch.autograd.grad(loss, parameters,"
-                " create_graph=True); or set .grad to None when the step is done."
-            ),
-            count=len(made[tensors[0]]),
-            tensors=tuple(tensors),
-        )
+    return {one: passes for one, passes in made.items() if cleared.get(one, UNKNOWN) < passes[-1]}
 
 
 def _leaves(history: History, backward: int) -> list[int]:
