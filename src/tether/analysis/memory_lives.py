@@ -93,7 +93,7 @@ class MemoryLives:
                 gradients |= given
             else:
                 made |= given
-            if event.operation in ("backward", "zero_grad", "step"):
+            if operation(event.operation).accumulates:
                 accumulating.append(position)
         # A backward pass adds to gradients in place, a step writes its optimizer's state.
         for memory in self._memories & (gradients | (self._memories - made)):

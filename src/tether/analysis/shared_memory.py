@@ -16,12 +16,6 @@ from tether.operations.table import operation
 from tether.regions import extent
 from tether.source.names import paths_to
 
-RECORDS = frozenset(
-    {"detach", "data.__get__", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}
-    | {"cpu", "cuda", "to", "contiguous", "float", "double", "half", "type", "alias", "numpy"}
-)
-"""Calls that read as a copy or a record; each may give back the very memory it was given."""
-
 
 class Link(NamedTuple):
     """How a tensor came to share memory."""
@@ -70,11 +64,11 @@ class Sharing:
 
     @cached_property
     def records(self) -> dict[int, list[int]]:
-        """Memory -> the tensors on it that some call of `RECORDS` made, in order."""
+        """Memory -> the tensors on it that a call which looks like a copy made, in order."""
         found: dict[int, list[int]] = defaultdict(list)
         for tensor, link in self.links.items():
             event = self._history.events[link.at]
-            if event.operation in RECORDS:
+            if operation(event.operation).records:
                 found[self._history.flow.memory(event.results[0])].append(tensor)
         return found
 
@@ -84,7 +78,7 @@ class Sharing:
             link = self.links.get(tensor)
             if link is None:
                 return UNKNOWN
-            if self._history.events[link.at].operation in RECORDS:
+            if operation(self._history.events[link.at].operation).records:
                 return tensor
             tensor = link.source
         return UNKNOWN
@@ -95,8 +89,8 @@ class Sharing:
             link = self.links.get(tensor)
             if link is None:
                 return tensor
-            operation = self._history.events[link.at].operation
-            if operation in RECORDS or operation == "Parameter":
+            name = self._history.events[link.at].operation
+            if operation(name).records or name == "Parameter":
                 return tensor
             tensor = link.source
         return tensor

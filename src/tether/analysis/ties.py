@@ -21,7 +21,7 @@ from tether.analysis.holding import (
     root_of,
 )
 from tether.analysis.odd_writes import OddWrites
-from tether.analysis.shared_memory import RECORDS, Sharing, container
+from tether.analysis.shared_memory import Sharing, container
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for
 from tether.operations.table import operation
@@ -267,9 +267,7 @@ def _looks_like_a_copy(event: Event) -> bool:
     """Whether a call reads as if its result had memory of its own, or may have had."""
     row, rule = operation(event.operation), rule_for(event.operation)
     varies = rule is not None and rule.varies("memory")
-    return bool(
-        varies or row.copies or row.own_counter or row.replaces or event.operation in RECORDS
-    )
+    return bool(varies or row.copies or row.own_counter or row.replaces or row.records)
 
 
 def _unseen_before(history: History, act: Act) -> bool:

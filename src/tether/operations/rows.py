@@ -80,7 +80,7 @@ ROWS: dict[str, Row] = _joined(
     _each("new_tensor", template=(0,)),
     _each(
         "detach data.__get__ clone contiguous numpy pin_memory share_memory_ to cpu cuda type"
-        " type_as float double half bfloat16",
+        " type_as float double half bfloat16 alias",
         same=True,
     ),
     _each(
@@ -128,6 +128,11 @@ ROWS: dict[str, Row] = _joined(
     _each("repeat tile repeat_interleave", repeats=True),
     _each("empty empty_like new_empty empty_strided new_empty_strided empty_permuted", empty=True),
     _each(
+        "zeros empty ones full zeros_like empty_like ones_like full_like new_zeros new_empty"
+        " new_ones new_full",
+        blank=True,
+    ),
+    _each(
         "amax amin item tolist any all equal cat stack index_select gather nonzero copy_ isin"
         " unique bincount count_nonzero __bool__ __float__ __int__ __repr__ __format__ __setitem__"
         " fill_ zero_ argmax argmin max min argsort sort cummax cummin one_hot searchsorted",
@@ -154,6 +159,7 @@ ROWS: dict[str, Row] = _joined(
         writes="values",
         part=True,
     ),
+    _each("backward zero_grad step", accumulates=True),
     _each("apply_ map_ map2_ real.__set__ imag.__set__", writes="values"),
     _each(
         "retain_grad requires_grad_", writes=""

@@ -69,6 +69,7 @@ class Operation:
     repeats: bool = False  # gives its argument's elements several times over
     fresh: bool = False  # memory of its own, made of no tensor's values
     empty: bool = False  # ... and with nothing in it yet
+    blank: bool = False  # ... and with nothing in it yet, or one value throughout
     outside: bool = False  # on the same memory and outside the graph
     own_counter: bool = False  # on the same memory, with a version counter of its own
     memory: Literal["", "owns", "shares"] = ""  # what its result does in every call
@@ -81,6 +82,7 @@ class Operation:
     writes: Literal["", "values", "shape"] = ""  # of its first argument
     overwrites: bool = False  # nothing is left of the old values
     part: bool = False  # some elements; which, its other arguments tell
+    accumulates: bool = False  # adds to gradients, or to an optimizer's state, call by call
 
     # the graph
     rebuilds: bool = False  # its result is a new leaf, whatever went in
@@ -105,6 +107,11 @@ class Operation:
     def exports(self) -> bool:
         """Whether a tensor's own values become something that is no tensor."""
         return self.leaves in ("number", "numbers", "array", "capsule", "truth")
+
+    @property
+    def records(self) -> bool:
+        """Whether it reads as a copy or a record; it may give back the memory it was given."""
+        return self.same or self.enters
 
     @property
     def converts(self) -> bool:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 from tether.analysis.acts import Acts
 from tether.analysis.history import History
-from tether.analysis.shared_memory import (
-    RECORDS,
-    Sharing,
-    Touch,
-    container,
-    overlaps_itself,
-    same_place,
-)
-from tether.analysis.wording import evidence, place
-from tether.facts import UNKNOWN, Event, Operand
-from tether.finding import Claim, Finding, Fix
+from tether.analysis.shared_memory import Sharing, Touch, overlaps_itself, same_place
+from tether.facts import UNKNOWN, Operand
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import overlaps
 from tether.verdicts.alias_write.kept import SILENT, kept_values
-from tether.verdicts.alias_write.numpy_views import array_wrote, followers, written_by_arrays
+from tether.verdicts.alias_write.numpy_views import followers, written_by_arrays
+from tether.verdicts.alias_write.telling import called, copied, written
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -75,14 +67,6 @@ best = copy.deepcopy(model.state_dict())   # or tether.copy(model.state_dict())
 A copy needs memory and freezes the values at that line: never applied by itself.
 """.replace("SILENT", "\n".join(f"- {use}: {why}." for use, why in SILENT.items()))
 
-_NAMES = {
-    "data.__get__": ".data",
-    "as_tensor": "torch.as_tensor",
-    "from_numpy": "torch.from_numpy",
-    "cpu": ".cpu()",
-    "numpy": ".numpy()",
-}
-
 
 class Story(NamedTuple):
     """Shared from here, written there, read there."""
@@ -94,30 +78,25 @@ class Story(NamedTuple):
     writer: int
 
 
-def check(history: History) -> Iterator[Claim | Finding]:
-    """Give one finding for each place from which memory is shared, with all its readers."""
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each place from which memory is shared, with all its readers."""
     told: set[int] = set()
-    for finding in _by_calls(history):
-        told.update(finding.tensors)
-        yield finding
+    for claim in _by_calls(history):
+        told.update(claim.tensors)
+        yield claim
     yield from kept_values(history, told)
 
 
-def _by_calls(history: History) -> Iterator[Finding]:
+def _by_calls(history: History) -> Iterator[Claim]:
     """Find what calls that look like a copy, definitions, arrays and the text put in one memory."""
     found = history.get(Sharing)
-    told: set[int] = set()
-    stories = [*_records(history, found), *_parameters(history, found)]
-    groups: dict[tuple[int, bool], list[Story]] = defaultdict(list)
-    for story in stories:
-        groups[history.events[story.shared].site, story.writer == UNKNOWN].append(story)
+    groups: dict[int, list[Story]] = defaultdict(list)
+    for story in (*_records(history, found), *_parameters(history, found)):
+        groups[history.events[story.shared].site].append(story)
     for group in groups.values():
-        told.update(one.reader for one in group)
-        yield _finding(history, found, group)
+        yield _claim(history, found, group)
     yield from _overlapping(history, found)
-    for members in written_by_arrays(history, told):
-        event = history.events[members[0].export]
-        yield array_wrote(history, members, partial(_repair, history), _call(event))
+    yield from written_by_arrays(history, {one.reader for some in groups.values() for one in some})
     yield from followers(history)
 
 
@@ -269,180 +248,141 @@ def _parameters(history: History, found: Sharing) -> Iterator[Story]:
 def _pairs(
     history: History, found: Sharing, memory: int, members: dict[int, tuple[int, Operand]]
 ) -> Iterator[Story]:
-    writes, reads = found.writes.get(memory, ()), found.reads.get(memory, ())
     for reader, (since, shown) in members.items():
-        if not history.names_of(reader):
-            continue
         for writer, (also, other) in members.items():
-            if writer == reader or not same_place(shown, other):
-                continue
-            if not history.names_of(writer) or set(history.names_of(writer)) & set(
-                history.names_of(reader)
-            ):
-                continue
-            shared = max(since, also)
-            done = [one.at for one in writes if one.operand.tensor == writer and one.at > shared]
-            if not done or any(one.operand.tensor == reader and one.at > shared for one in writes):
-                continue
-            seen = [
-                one.at
-                for one in reads
-                if one.at > done[0]
-                and found.family(one.operand.tensor) == reader
-                and not _in_passing(history, one.at)
-            ]
-            if seen:
-                write = max(at for at in done if at < seen[0])
-                yield Story(shared, write, seen[0], reader, writer)
-                break
+            if same_place(shown, other) and _called_apart(history, reader, writer):
+                pair = Story(max(since, also), UNKNOWN, UNKNOWN, reader, writer)
+                story = _acted(history, found, memory, pair)
+                if story is not None:
+                    yield story
+                    break
+
+
+def _called_apart(history: History, one: int, other: int) -> bool:
+    """Whether each of two tensors has names, and none in common with the other."""
+    mine, theirs = set(history.names_of(one)), set(history.names_of(other))
+    return bool(mine and theirs) and mine.isdisjoint(theirs)
+
+
+def _acted(history: History, found: Sharing, memory: int, pair: Story) -> Story | None:
+    """Return the story with a write through one of a pair and a read of the other, if there is."""
+    writes = [one for one in found.writes.get(memory, ()) if one.at > pair.shared]
+    done = [one.at for one in writes if one.operand.tensor == pair.writer]
+    if not done or any(one.operand.tensor == pair.reader for one in writes):
+        return None
+    for read in found.reads.get(memory, ()):
+        own = read.at > done[0] and found.family(read.operand.tensor) == pair.reader
+        if own and not _in_passing(history, read.at):
+            return pair._replace(write=max(at for at in done if at < read.at), read=read.at)
+    return None
 
 
 # -- telling -----------------------------------------------------------------------------------
 
 
-def _finding(history: History, found: Sharing, group: list[Story]) -> Finding:
+def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
     first = group[0]
     readers = list(dict.fromkeys(one.reader for one in group))
     shared, write, read = (history.events[at] for at in (first.shared, first.write, first.read))
-    names = [history.name_of(one) for one in readers]
-    subject = container(names) if len(names) > 1 else names[0]
-    subject = subject or names[0]
-    writer = history.name_of(first.writer)
-    facts = [evidence(history, "shared", shared, _how(history, found, first))]
+    subject, line = called(history, readers), At(shared.site)
+    call, writer = CallOf(first.write), Tensor(first.writer)
+    story = [Step("shared", shared.site, _how(history, found, first))]
     for link in found.chain(first.reader)[1:]:
-        event = history.events[link.at]
-        if event.site != shared.site:
-            facts.append(evidence(history, "shared", event, f"made by {_call(event)}"))
+        site = history.events[link.at].site
+        if site != shared.site:
+            story.append(Step("shared", site, say("made by {call}", call=CallOf(link.at))))
     same = _did_nothing(history, first.reader, first.shared)
-    if same is not None:
-        facts.append(evidence(history, "shared", same, f"{_call(same)} returned the same tensor"))
-    facts.append(evidence(history, "written", write, f"`{writer}` is written by {_call(write)}"))
-    facts.append(
-        evidence(history, "read", read, f"`{names[0]}` is read here, with what was written")
-    )
-    site = history.site_of(shared)
-    return Finding(
-        slug="alias-write",
-        severity="warning",
-        subject=subject,
-        site=site,
-        operation=shared.operation,
-        message=(
-            f"`{subject}` shares its memory with `{writer}` since {place(site)}: the write at"
-            f" {place(history.site_of(write))} ({_call(write)}) changed it before"
-            f" {place(history.site_of(read))} read it."
-        ),
-        also=tuple(one for one in dict.fromkeys(names) if one != subject)[:50],
-        evidence=tuple(facts),
-        fix=Fix(_repair(history, shared, subject)),
-        count=len(group),
+    if same != UNKNOWN:
+        text = say("{call} returned the same tensor", call=CallOf(same))
+        story.append(Step("shared", history.events[same].site, text))
+    return Claim(
         tensors=tuple(readers),
-    )
+        cause=("shared", shared.site),
+        site=shared.site,
+        operation=shared.operation,
+        subject=subject,
+        message=say(
+            "`{name}` shares its memory with {writer} since {line}: the write at {written} ({call})"
+            " changed it before {read} read it.",
+            name=subject, writer=writer, line=line, written=At(write.site), call=call,
+            read=At(read.site),
+        ),
+        story=(
+            *story,
+            Step("written", write.site, say("{x} is written by {call}", x=writer, call=call)),
+            Step("read", read.site, say("{x} is read here, with what was written",
+                 x=Tensor(first.reader))),
+        ),
+        repair=copied(history, first.shared, subject),
+        count=len(group),
+    )  # fmt: skip
 
 
-def _how(history: History, found: Sharing, story: Story) -> str:
+def _how(history: History, found: Sharing, story: Story) -> Sentence:
     event = history.events[story.shared]
     if event.operation == "Parameter":
-        return "nn.Parameter(t) makes a second object on the memory of t"
+        return say("nn.Parameter(t) makes a second object on the memory of t")
     if event.operation == "data.__set__":
-        return "assigning .data hands over the memory itself, not its values"
+        return say("assigning .data hands over the memory itself, not its values")
     if event.inner != event.site and "state_dict" in history.site_of(event).expression:
-        return "state_dict() holds detached tensors on the model's own memory"
-    link = found.links.get(story.reader)
+        return say("state_dict() holds detached tensors on the model's own memory")
+    call, link = CallOf(story.shared), found.links.get(story.reader)
     if link is None:
-        return f"{_call(event)} shares memory"
-    return f"{_call(event)} shares the memory of `{history.name_of(link.source)}`"
+        return say("{call} shares memory", call=call)
+    return say("{call} shares the memory of {x}", call=call, x=Tensor(link.source))
 
 
-def _did_nothing(history: History, tensor: int, since: int) -> Event | None:
-    """Find a call that was asked for a copy elsewhere and gave the same tensor back."""
-    for at in range(since, len(history.events)):
+def _did_nothing(history: History, tensor: int, since: int) -> int:
+    """Find a call that was asked for a copy elsewhere and gave the same tensor back; or -1."""
+    for at in range(since, min(since + 2001, len(history.events))):
         event = history.events[at]
-        if event.operation not in RECORDS or not event.results or not event.reads:
-            continue
-        if event.results[0].tensor == event.reads[0].tensor == tensor:
-            return event
-        if at > since + 2000:
-            break
-    return None
-
-
-def _call(event: Event) -> str:
-    if event.operation == "step":
-        return f"the step of {event.detail}" if event.detail else "the optimizer's step"
-    if event.operation == "__setitem__":
-        return "an assignment to an index"
-    return _NAMES.get(event.operation, event.operation)
-
-
-def _repair(history: History, shared: Event, subject: str) -> str:
-    at = place(history.site_of(shared))
-    expression = " ".join(history.site_of(shared).expression.split())
-    if "load_state_dict" in expression:
-        return (
-            "With assign=True the parameters are made on the memory of what is loaded: leave it"
-            f" out at {at}, or load a copy, copy.deepcopy(...) of the state."
-        )
-    if "state_dict" in expression:
-        return f"Copy it at {at}: copy.deepcopy({expression}), or tether.copy({expression})."
-    if shared.operation == "Parameter":
-        return (
-            f"Start from a copy at {at}: nn.Parameter(t.detach().clone()); to tie the two on"
-            " purpose, assign the same Parameter object to both."
-        )
-    if shared.operation == "data.__set__":
-        return f"Copy the values at {at}: target.data.copy_(source.data), or load_state_dict."
-    if shared.operation in ("as_tensor", "from_numpy", "asarray", "frombuffer"):
-        return f"Copy at {at}: torch.tensor(...), or {expression or subject}.clone()."
-    if shared.operation in ("numpy", "__array__"):
-        return (
-            f"Copy at {at}: {expression or subject}.copy(), or tether.copy({subject}, to='numpy')."
-        )
-    return f"Copy at {at}: {expression or subject}.clone(), or tether.copy(...)."
+        ends = [one.tensor for one in (*event.reads[:1], *event.results[:1])]
+        if ends == [tensor, tensor] and operation(event.operation).records:
+            return at
+    return UNKNOWN
 
 
 # -- views that overlap themselves ---------------------------------------------------------------
 
 
-def _overlapping(history: History, found: Sharing) -> Iterator[Finding]:
+def _overlapping(history: History, found: Sharing) -> Iterator[Claim]:
     """Find writes into `expand` and its kin, where one element stands for many."""
     told: set[tuple[int, int]] = set()
     for touches in found.writes.values():
         for at, operand in touches:
-            write = history.events[at]
-            if not overlaps_itself(operand) or write.operation == "step":
-                continue
-            made = history.made_at(operand.tensor)
-            if made == UNKNOWN:
+            write, made = history.events[at], history.made_at(operand.tensor)
+            if made == UNKNOWN or write.operation == "step" or not overlaps_itself(operand):
                 continue
             maker = history.events[made]
-            if not history.site_of(maker).user or (maker.site, write.site) in told:
-                continue
-            told.add((maker.site, write.site))
-            name, source = history.name_of(operand.tensor), maker.reads[:1]
-            base = f", the memory of `{history.name_of(source[0].tensor)}`" if source else ""
-            yield Finding(
-                slug="alias-write",
-                severity="warning",
-                subject=name,
-                site=history.site_of(maker),
-                operation=maker.operation,
-                message=(
-                    f"`{name}` has several places on one element since {maker.operation}"
-                    f" ({place(history.site_of(maker))}){base}: the write at"
-                    f" {place(history.site_of(write))} shows in all of them."
-                ),
-                evidence=(
-                    evidence(history, "shared", maker, "its places overlap from here"),
-                    evidence(history, "written", write, f"written here by {_call(write)}"),
-                ),
-                fix=Fix(
-                    f"Give each place its own element at {place(history.site_of(maker))}:"
-                    f" repeat(...), or {maker.operation}(...).clone()."
-                ),
-                count=history.times(at),
-                tensors=(operand.tensor,),
-            )
+            if history.site_of(maker).user and (maker.site, write.site) not in told:
+                told.add((maker.site, write.site))
+                yield _overlaps(history, operand.tensor, made, at)
+
+
+def _overlaps(history: History, tensor: int, made: int, at: int) -> Claim:
+    maker, write, x = history.events[made], history.events[at], Tensor(tensor)
+    source = maker.reads[:1]
+    base = say(", the memory of {y}", y=Tensor(source[0].tensor)) if source else ""
+    return Claim(
+        tensors=(tensor,),
+        cause=("overlapping", maker.site, write.site),
+        site=maker.site,
+        operation=maker.operation,
+        message=say(
+            "{x} has several places on one element since {call} ({line}){base}: the write at"
+            " {written} shows in all of them.",
+            x=x, call=maker.operation, line=At(maker.site), base=base, written=At(write.site),
+        ),
+        story=(
+            Step("shared", maker.site, say("its places overlap from here")),
+            written(history, at),
+        ),
+        repair=Repair(
+            say("Give each place its own element at {line}: repeat(...), or {call}(...).clone().",
+                line=At(maker.site), call=maker.operation)
+        ),
+        count=history.times(at),
+    )  # fmt: skip
 
 
 VERDICT = Verdict(

@@ -30,7 +30,7 @@ def by_themselves(history: History) -> Iterator[Claim]:
 
 def _odd(history: History) -> Iterator[Claim]:
     makers = {
-        "lost": _lost, "operand": _operand, "overlap": _overlap, "result": _result,
+        "lost": _lost, "operand": _operand, "overlap": _onto_operand, "result": _onto_operand,
         "gradient": _gradient,
     }  # fmt: skip
     for one in history.get(OddWrites).all:
@@ -91,42 +91,42 @@ def _operand(history: History, one: OddWrite) -> Iterator[Claim]:
     )  # fmt: skip
 
 
-def _overlap(history: History, one: OddWrite) -> Iterator[Claim]:
-    """Yield a copy whose source and target have elements in common."""
-    write = history.events[one.write]
-    yield Claim(
-        tensors=(one.through,),
-        cause=("overlap", write.site),
-        site=write.site,
-        operation=write.operation,
-        message=say(
+_ONTO = {
+    "overlap": (
+        (
             "{call} at {line} copies elements of one memory onto others of it that it has still"
-            " to read: the result depends on the order in which they are copied.",
-            line=At(write.site),
-            call=CallOf(one.write),
+            " to read: the result depends on the order in which they are copied."
         ),
-        story=(Step("written", write.site, say("source and target overlap")),),
-        repair=Repair(say("Copy the source first: .clone() of the right-hand side.")),
-    )
+        "source and target overlap",
+        "Copy the source first: .clone() of the right-hand side.",
+    ),
+    "result": (
+        (
+            "{call} at {line} writes its result into {x}, which is one of its operands. Each"
+            " element of the result is made of several: some may be overwritten by then."
+        ),
+        "out= is an operand too",
+        "Write the result into other memory, and copy it afterwards.",
+    ),
+}
+"""What is said, what happened, and what to do, of a write onto what its own call reads."""
 
 
-def _result(history: History, one: OddWrite) -> Iterator[Claim]:
-    """Yield a result that is written onto an operand of its own call: a note."""
-    write = history.events[one.write]
+def _onto_operand(history: History, one: OddWrite) -> Iterator[Claim]:
+    """Yield a copy, or a result (a note), that is written onto an operand of its own call."""
+    write, result = history.events[one.write], one.kind == "result"
+    message, happened, repair = _ONTO[one.kind]
+    tensor = one.tensor if result else one.through
     yield Claim(
-        tensors=(one.tensor,),
-        cause=("result", write.site),
+        tensors=(tensor,),
+        cause=(one.kind, write.site),
         site=write.site,
         operation=write.operation,
-        severity="note",
-        message=say(
-            "{call} at {line} writes its result into {x}, which is one of its operands. Each"
-            " element of the result is made of several: some may be overwritten by then.",
-            call=CallOf(one.write), line=At(write.site), x=Tensor(one.tensor),
-        ),
-        story=(Step("written", write.site, say("out= is an operand too")),),
-        repair=Repair(say("Write the result into other memory, and copy it afterwards.")),
-    )  # fmt: skip
+        severity="note" if result else None,
+        message=say(message, call=CallOf(one.write), line=At(write.site), x=Tensor(tensor)),
+        story=(Step("written", write.site, say(happened)),),
+        repair=Repair(say(repair)),
+    )
 
 
 def _swapped(history: History) -> Iterator[Claim]:
