@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tether.analysis.acts import Acts
@@ -108,7 +108,7 @@ def _records(history: History, found: Sharing) -> Iterator[Story]:
     for memory, records in found.records.items():
         writes = found.writes.get(memory, ())
         reads = found.reads.get(memory, ())
-        if not writes or not reads:
+        if not writes:
             continue
         written = {found.family(one.operand.tensor) for one in writes}
         for record in records:
@@ -144,8 +144,8 @@ def _read_after(
     found: Sharing,
     record: int,
     at: int,
-    writes: list[Touch] | tuple[Touch, ...],
-    reads: list[Touch] | tuple[Touch, ...],
+    writes: Sequence[Touch],
+    reads: Sequence[Touch],
 ) -> Story | None:
     """Find a write through another name, and a read of the record that was not filled anew."""
     shown = _as_made(history, record, at)
@@ -159,14 +159,20 @@ def _read_after(
     ]
     if not others or own:
         return None
-    first = others[0]
-    for read in reads:
-        if read.at <= first.at or found.family(read.operand.tensor) != record:
-            continue
-        if not _in_passing(history, read.at):
-            last = max((one for one in others if one.at < read.at), key=lambda one: one.at)
-            return Story(at, last.at, read.at, record, last.operand.tensor)
-    return None
+    read = _next_read(history, found, reads, record, others[0].at)
+    if read == UNKNOWN:
+        return None
+    last = max((one for one in others if one.at < read), key=lambda one: one.at)
+    return Story(at, last.at, read, record, last.operand.tensor)
+
+
+def _next_read(
+    history: History, found: Sharing, reads: Sequence[Touch], reader: int, after: int
+) -> int:
+    """Return the first read of a tensor, or of a view of it, after a call; or -1."""
+    own = (one.at for one in reads
+           if one.at > after and found.family(one.operand.tensor) == reader)  # fmt: skip
+    return next((at for at in own if not _in_passing(history, at)), UNKNOWN)
 
 
 def _written_through(
@@ -174,8 +180,8 @@ def _written_through(
     found: Sharing,
     record: int,
     at: int,
-    writes: list[Touch] | tuple[Touch, ...],
-    reads: list[Touch] | tuple[Touch, ...],
+    writes: Sequence[Touch],
+    reads: Sequence[Touch],
 ) -> Story | None:
     """Find a write to part of the record by the user's own line, and a read of its source."""
     event = history.events[at]
@@ -232,17 +238,20 @@ def _parameters(history: History, found: Sharing) -> Iterator[Story]:
             if target.tensor == source.tensor:
                 continue
             here = joined[memory(source)]
-            owner = found.links.get(source.tensor)
-            if owner is not None and history.events[owner.at].reads:
-                source = history.events[owner.at].reads[0]
+            source = _owner(history, found, source)
             here.setdefault(source.tensor, (at, source))
             moved = source._replace(tensor=target.tensor)
             if target.tensor not in here or not same_place(here[target.tensor][1], moved):
                 here[target.tensor] = (at, moved)
     for where, members in joined.items():
-        if len(members) < 2:
-            continue
         yield from _pairs(history, found, where, members)
+
+
+def _owner(history: History, found: Sharing, operand: Operand) -> Operand:
+    """Return what a tensor was made of where that is on its memory, else the tensor itself."""
+    link = found.links.get(operand.tensor)
+    reads = () if link is None else history.events[link.at].reads
+    return reads[0] if reads else operand
 
 
 def _pairs(
@@ -270,11 +279,10 @@ def _acted(history: History, found: Sharing, memory: int, pair: Story) -> Story 
     done = [one.at for one in writes if one.operand.tensor == pair.writer]
     if not done or any(one.operand.tensor == pair.reader for one in writes):
         return None
-    for read in found.reads.get(memory, ()):
-        own = read.at > done[0] and found.family(read.operand.tensor) == pair.reader
-        if own and not _in_passing(history, read.at):
-            return pair._replace(write=max(at for at in done if at < read.at), read=read.at)
-    return None
+    read = _next_read(history, found, found.reads.get(memory, ()), pair.reader, done[0])
+    if read == UNKNOWN:
+        return None
+    return pair._replace(write=max(at for at in done if at < read), read=read)
 
 
 # -- telling -----------------------------------------------------------------------------------

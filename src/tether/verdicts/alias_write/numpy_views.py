@@ -153,14 +153,15 @@ def _changed(history: History, export: Export, others: list[Export]) -> int:
         and may_overlap(one.operand, export.operand)
     ]
     for write in writes:
-        if any(write.at < one.at for one in again):
-            return write.at
-        event = history.events[write.at]
-        if event.operation == "step":
-            return write.at
-        if not operation(event.operation).overwrites and _had_values(history, export):
+        if any(write.at < one.at for one in again) or _spoils(history, export, write.at):
             return write.at
     return UNKNOWN
+
+
+def _spoils(history: History, export: Export, write: int) -> bool:
+    """Whether a write alone makes a record wrong: it goes on from values, or takes their place."""
+    name = history.events[write].operation
+    return name == "step" or (not operation(name).overwrites and _had_values(history, export))
 
 
 def _through_array(history: History, tensor: int) -> bool:
