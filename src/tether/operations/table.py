@@ -111,7 +111,7 @@ class Operation:
     @property
     def records(self) -> bool:
         """Whether it reads as a copy or a record; it may give back the memory it was given."""
-        return self.same or self.enters
+        return self.same or (self.enters and self.own_counter)
 
     @property
     def converts(self) -> bool:

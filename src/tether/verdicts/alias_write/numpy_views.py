@@ -167,7 +167,8 @@ def _spoils(history: History, export: Export, write: int) -> bool:
 def _through_array(history: History, tensor: int) -> bool:
     """Whether a tensor was made of the array, so that who writes it knows what it shows."""
     made = history.made_at(history.get(Sharing).family(tensor))
-    return made != UNKNOWN and operation(history.events[made].operation).enters
+    row = operation(history.events[made].operation) if made != UNKNOWN else None
+    return row is not None and row.enters and row.own_counter
 
 
 def _had_values(history: History, export: Export) -> bool:

@@ -49,7 +49,7 @@ def copied(history: History, shared: int, subject: str) -> Repair:
         )
     elif event.operation == "data.__set__":
         text = "Copy the values at {line}: target.data.copy_(source.data), or load_state_dict."
-    elif row.enters:
+    elif row.enters and row.own_counter:
         text = "Copy at {line}: torch.tensor(...), or {code}.clone()."
     elif row.leaves == "array":
         text = "Copy at {line}: {code}.copy(), or tether.copy({name}, to='numpy')."
