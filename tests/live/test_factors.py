@@ -11,6 +11,7 @@ import warm
 from programs import record_program
 from tether.measure import speedups
 from tether.verdicts import slow_copy
+from tether.verdicts.judging import judged
 
 ONE_BY_ONE = """
     import torch
@@ -82,7 +83,7 @@ def test_when_the_time_is_over_no_factor_is_measured(tmp_path, monkeypatch):
 @pytest.mark.parametrize("example", SPECS, ids=[one.title for one in SPECS])
 def test_both_ways_give_the_same(tmp_path, example):
     history = record_program(example.program, tmp_path).history
-    (finding,) = slow_copy.check(history)
+    (finding,) = judged(history, [slow_copy.VERDICT])
     spec = slow_copy.spec_of(history, finding)
     names = speedups.names_of(spec)
     slow, fast = eval(spec.slow, names), eval(spec.fast, names)

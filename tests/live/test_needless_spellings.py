@@ -82,6 +82,23 @@ SPELLINGS = {
         y = x.t().contiguous()  #? no
         print(y.t().contiguous().sum())  #? no
         """,
+    "permuted there and back with two copies, asked how it lies": """
+        y = x.t().contiguous()  #? no
+        z = y.t().contiguous()  #? no
+        print(z.data.is_contiguous(), z.sum())
+        """,
+    "asked how it lies, and nothing else": """
+        y = b.repeat(2, 1)  #? yes is_contiguous, would answer otherwise
+        print(y.is_contiguous())
+        """,
+    "asked for its strides": """
+        y = x.t().contiguous()  #? yes stride, would answer otherwise
+        print(y.stride(), y.amax())
+        """,
+    "asked for strides that are the same": """
+        y = x.clone()  #? no
+        print(y.stride(), y.sum())
+        """,
     "permuted there and back, read by what may rely on strides": """
         y = x.t().contiguous().t()  #? unknown may rely on its layout
         print(y.sum())

@@ -32,8 +32,8 @@ MANY_PARAMETERS = {
     "record/tape.py add",  # the hook writes an event in one call
     "record/listener.py note",
 }
-LEFT_COMPLEX = {"analysis": 2, "report": 1, "verdicts": 8}
-LEFT_TABLES = {"verdicts": 4}
+LEFT_COMPLEX = {"analysis": 2, "report": 1, "verdicts": 5}
+LEFT_TABLES = {}
 LEFT_NAMES = {"Reason", "Story"}
 
 

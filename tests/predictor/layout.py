@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from tether.analysis import layouts
+
 Ints = tuple[int, ...]
 
 
@@ -79,52 +81,11 @@ def elementwise(operands: Sequence[Layout]) -> Layout:
     Raises `LayoutError` when the shapes do not fit together.
     """
     shape = broadcast(*(one.shape for one in operands))
-    if all(one.shape == shape for one in operands):
-        if all(one.contiguous for one in operands):
-            return fresh(shape)
-        if all(one.dense and one.strides == operands[0].strides for one in operands):
-            return Layout(shape, operands[0].strides)
-    spread = [_spread(one, shape) for one in operands]
-    order = list(reversed(range(len(shape))))
-    for i in range(1, len(order)):
-        here = i
-        for there in reversed(range(i)):
-            verdict = _compare(spread, shape, order[there], order[here])
-            if verdict > 0:
-                order[there], order[here] = order[here], order[there]
-                here = there
-            elif verdict < 0:
-                break
-    if order == list(reversed(range(len(shape)))):
-        return fresh(shape)
-    strides = [1] * len(shape)
-    step = 1
-    for dimension in order:
-        strides[dimension] = step
-        step *= shape[dimension]
-    return Layout(shape, tuple(strides))
-
-
-def _spread(layout: Layout, shape: Ints) -> Ints:
-    """Return the strides under which an operand is read in the common shape."""
-    ahead = len(shape) - len(layout.shape)
-    return (0,) * ahead + tuple(
-        0 if own == 1 and size != 1 else stride
-        for own, stride, size in zip(layout.shape, layout.strides, shape[ahead:], strict=True)
+    strides = layouts.elementwise(
+        [one.shape for one in operands], [one.strides for one in operands]
     )
-
-
-def _compare(operands: Sequence[Ints], shape: Ints, first: int, second: int) -> int:
-    """Say which dimension is the inner one: negative the first, positive the second."""
-    for strides in operands:
-        a, b = strides[first], strides[second]
-        if a == 0 or b == 0:
-            continue
-        if a != b:
-            return -1 if a < b else 1
-        if shape[first] > shape[second]:
-            return 1
-    return 0
+    assert strides is not None
+    return Layout(shape, strides)
 
 
 def overlaps_itself(layout: Layout) -> bool:

@@ -57,6 +57,10 @@ _FAR = 1_000  # events behind an index that are looked through
 FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth having
 
 
+Key = tuple[int, int, str]
+"""A copying line: the user's site, the library's site (or -1) and the operation."""
+
+
 class Reason(NamedTuple):
     """Why a copy was needed, or why that is not known."""
 
@@ -78,12 +82,8 @@ class Need:
     executions: list[Copied] = field(default_factory=list)
     relaid: bool = False  # its copies have another layout than their sources
     unread: int = 0  # executions whose copies nothing read
-    bound: bool = False  # more than the one call would have to go
-
-    @property
-    def droppable(self) -> bool:
-        """Whether the call can be left out by itself: its source stands for what it made."""
-        return self.needed == "no" and not self.bound
+    bound: bool = False  # more than calls that copy would have to go
+    rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
 
     def add(self, reason: Reason | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
@@ -92,13 +92,20 @@ class Need:
             self.needed, self.reason, self.at = reason.needed, reason.text, reason.at
 
 
-Key = tuple[int, int, str]
-"""A copying line: the user's site, the library's site (or -1) and the operation."""
-
-
 def needs(history: History) -> dict[Key, Need]:
     """Return for every line that copies whether its copies were needed."""
     return history.get(CopyNeeds).found
+
+
+def left_out_with(history: History, key: Key) -> list[Key]:
+    """Return the lines that are left out together, so that a line's copies are not made.
+
+    Their sources stand for what they made. Empty where the copies are needed, or where more than
+    these calls would have to go.
+    """
+    found = needs(history)
+    keys = [key, *sorted(found[key].rests_on)]
+    return keys if all(found[one].needed == "no" and not found[one].bound for one in keys) else []
 
 
 def needed_by_site(history: History) -> dict[tuple[int, str], tuple[Needed, str]]:
@@ -127,16 +134,15 @@ class CopyNeeds:
             need.executions += copies
             need.count += 1
             made += copies
+        for position in there.unseen:
+            known = self.found.get(_key(history, history.events[position]))
+            if known is not None:
+                text = "not all of its runs were seen to give what was there already"
+                known.add(Reason("unknown", text, position))
         judge = _Judge(history, made)
         for key, need in self.found.items():
             judge.library = key[1] != UNKNOWN
             self._answer(judge, need)
-        for position in there.unseen:
-            event = history.events[position]
-            known = self.found.get(_key(history, event))
-            if known is not None:
-                text = "not all of its runs were seen to give what was there already"
-                known.add(Reason("unknown", text, position))
 
     def _need(self, history: History, position: int) -> Need:
         key = _key(history, history.events[position])
@@ -156,6 +162,8 @@ class CopyNeeds:
                 need.add(judge.reason(one))
                 kept.append(one)
         if need.needed == "no":
+            for one in kept:
+                need.rests_on |= judge.rests_on(one)
             for one in kept:
                 judge.leave_out(one)
 
@@ -216,15 +224,23 @@ class _Judge:
         if not copied.part:
             self.left_out[copied.copy.storage] = copied
 
-    def _resolved(self, source: Operand) -> Operand:
-        """Return a source as it would be without the copies left out before."""
-        for _ in range(len(self.left_out)):
-            made = self.left_out.get(source.storage)
-            found = remapped(source, made.copy, made.source) if made is not None else None
+    def _resolved(self, source: Operand) -> tuple[Operand, list[int]]:
+        """Return a source as it would be without the copies left out before, and where they are."""
+        without: list[int] = []
+        while (made := self.left_out.get(source.storage)) and made.position not in without:
+            found = remapped(source, made.copy, made.source)
             if found is None:
                 break
             source = found
-        return source
+            without.append(made.position)
+        return source, without
+
+    def rests_on(self, copied: Copied) -> set[Key]:
+        """Return the lines that have to go as well: while they copy, this copy is needed."""
+        _, without = self._resolved(copied.source)
+        if not without or not (self._layout(copied) or self._size(copied)):
+            return set()
+        return {_key(self.history, self.history.events[at]) for at in without}
 
     # -- one execution ---------------------------------------------------------------------------
 
@@ -233,7 +249,7 @@ class _Judge:
         event = self.history.events[copied.position]
         if copied.taken is not None:
             return self._unseen(copied, event) or self._of_array(copied, copied.taken)
-        copied = copied._replace(source=self._resolved(copied.source))
+        copied = copied._replace(source=self._resolved(copied.source)[0])
         return (
             self._unseen(copied, event)
             or self._chosen_by_values(copied, event)
@@ -549,15 +565,15 @@ class _Judge:
         parts = self._parts[copied.position] if copied.part else [copied]
         if parts[0].copy is not copied.copy and copied.part:
             return None  # asked with the first of them
-        if not copied.part and same_layout(copied.source, copied.copy):
+        if not copied.part and copied.source.strides == copied.copy.strides:
             return None
         relied = ReliedLayout(self.history, parts, self.lives.until(copied.copy), self._must_stay)
         at, text = relied.run()
         if text:
-            certain = text.startswith(("would copy", "could not", "needs"))
+            certain = text.startswith(("would copy", "would answer", "could not", "needs"))
             name = self.history.events[at].operation
             return Reason("yes" if certain else "unknown", f"{self._line(at)}, {name}, {text}", at)
-        if not relied.used and not copied.part:
+        if not (relied.used or copied.part or same_layout(copied.source, copied.copy)):
             return Reason("unknown", "its layout is another, and nothing was seen to read it")
         return None
 

@@ -143,6 +143,8 @@ def elementwise(shapes: Sequence[Ints], strides: Sequence[Ints]) -> Ints | None:
         if len(set(strides)) == 1 and _dense(shape, strides[0]):
             return strides[0]
     order = _ordered(shape, [_spread(one, own, shape) for one, own in pairs])
+    if order == list(reversed(range(len(shape)))):
+        return contiguous(shape)
     found, step = [1] * len(shape), 1
     for dimension in order:
         found[dimension] = step

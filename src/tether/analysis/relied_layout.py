@@ -90,7 +90,9 @@ class ReliedLayout:
         if None in then:
             return "needs its parts in one piece" if self._parts else "may rely on its layout"
         moved = [one for one in then if one is not None]
-        if all(same_layout(a, b) for a, b in zip(event.reads, moved, strict=True)):
+        if operation(event.operation).strides:
+            return _answered(event.reads, moved)
+        if _alike(event.reads, moved):
             return ""
         return self._under(at, event, moved)
 
@@ -114,9 +116,9 @@ class ReliedLayout:
             return ""  # looks its indices up one by one
         if row.exact or operation(name.rstrip("_")).exact:
             return self._computed(event, moved)
-        if len(event.results) == 1 and not event.writes and (row.regroups or row.copies == "clone"):
-            return self._copied(at, event, moved[0])
-        return doubtful
+        copies = row.regroups or row.copies == "clone"
+        one = copies and len(event.results) == 1 and not event.writes
+        return self._copied(at, event, moved[0]) if one else doubtful
 
     def _computed(self, event: Event, moved: Sequence[Operand]) -> str:
         """Follow what is computed element by element, where it would lie in another way."""
@@ -146,6 +148,16 @@ class ReliedLayout:
         if event.operation == "contiguous" and not same_layout(as_is, source):
             return ""
         return "would give its source itself" if self._ask(Copied(at, source, as_is, at)) else ""
+
+
+def _answered(now: Sequence[Operand], then: Sequence[Operand]) -> str:
+    """Ask about a call that tells how elements lie: of a dimension of one element as well."""
+    alike = [one.strides for one in now] == [one.strides for one in then]
+    return "" if alike else "would answer otherwise without it"
+
+
+def _alike(now: Sequence[Operand], then: Sequence[Operand]) -> bool:
+    return all(same_layout(a, b) for a, b in zip(now, then, strict=True))
 
 
 def _only_whole_numbers(now: Sequence[Operand], then: Sequence[Operand]) -> bool:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tether.analysis.copy_needs import FLOOR, needs
+from tether.analysis.copy_needs import FLOOR, Key, left_out_with, needs
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding
@@ -173,17 +173,20 @@ def _drops(history: History, finding: Finding) -> list[list[Any]]:
     if finding.slug != "needless-copy":
         return []
     inner_sites = {one.site for one in finding.evidence if one.role == "made"}
-    changes: list[list[Any]] = []
-    for (site, inner, operation), need in needs(history).items():
-        if not need.droppable or not _same(history.site(site), finding.site):
+    library = _of_library(finding)
+    keys: dict[Key, None] = {}
+    for key in needs(history):
+        site, inner, operation = key
+        if not _same(history.site(site), finding.site) or library == (inner == UNKNOWN):
             continue
-        if inner == UNKNOWN and operation == finding.operation and not _of_library(finding):
-            changes.append(["drop", operation, list(finding.site[:5]), None])
-        elif inner != UNKNOWN and history.site(inner) in inner_sites and _of_library(finding):
-            changes.append(
-                ["drop", operation, list(finding.site[:5]), list(history.site(inner)[:5])]
-            )
-    return changes
+        if history.site(inner) in inner_sites if library else operation == finding.operation:
+            keys |= dict.fromkeys(left_out_with(history, key))
+    return [_drop(history, *key) for key in keys]
+
+
+def _drop(history: History, site: int, inner: int, operation: str) -> list[Any]:
+    where = list(history.site(inner)[:5]) if inner != UNKNOWN else None
+    return ["drop", operation, list(history.site(site)[:5]), where]
 
 
 def _of_library(finding: Finding) -> bool:

@@ -144,9 +144,10 @@ class Trial(Listener):
         """Make a call in the way that one of the changes asks for."""
         change = self.changes[number]
         if change.kind == "drop":
-            self.applied[number] += 1
             with _mute():
-                return self._instead(func, name, args, kwargs)
+                found = self._instead(func, name, args, kwargs)
+            self.applied[number] += found is not None
+            return func(*args, **kwargs) if found is None else found
         began = time.perf_counter()
         result = func(*args, **kwargs)
         if change.kind == "time":
@@ -166,19 +167,26 @@ class Trial(Listener):
 
     def _instead(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> torch.Tensor:
-        """Return the older memory that shows what a call would make anew."""
+    ) -> torch.Tensor | None:
+        """Return the older memory that shows what a call would make anew; None where none does."""
         with _no_grad():
             made: torch.Tensor = func(*args, **kwargs)
         if operation(name).copies and (name == "copy_" or isinstance(args[0], torch.Tensor)):
-            pairs = [one for wide, one in self._sources if wide is args[0]]
-            back = [one for one in pairs if one.dtype == made.dtype != args[0].dtype]
-            return instead(name, (*back[-1:], *args[len(back[-1:]) :]), kwargs)
+            return self._unconverted(name, args, kwargs, made.dtype)
         found = self._same.origin(args[0], made, None) if not self.tensors_in(*args) else None
         if found is not None:
             return _shown(*found[0]).detach().requires_grad_(bool(kwargs.get("requires_grad")))
         shown = chosen(name, args, made) or _joined(name, args, kwargs, made)
-        return made if shown is None else _shown(*shown)
+        return None if shown is None else _shown(*shown)
+
+    def _unconverted(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype
+    ) -> torch.Tensor | None:
+        """Return what a call copies, or what numbers were converted from that it converts back."""
+        if name == "copy_" or args[0].dtype == dtype:
+            return instead(name, args, kwargs)
+        before = [one for wide, one in self._sources if wide is args[0] and one.dtype == dtype]
+        return instead(name, (before[-1], *args[1:]), kwargs) if before else None
 
     def _places(self, frame: Any) -> tuple[Position, Position]:
         """Return the user's place that led to a call, and the call's own."""

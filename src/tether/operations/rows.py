@@ -50,6 +50,7 @@ ROWS: dict[str, Row] = _joined(
     _each("__repr__ __str__ __format__", leaves="text"),
     _each("__reduce_ex__", leaves="pickle"),
     _each("data_ptr", leaves="address", carries=False),
+    _each("is_contiguous stride dim_order", strides=True, carries=False, template=(-1,)),
     _each("put", leaves="process", shown="a queue"),
     _each("tensor as_tensor asarray from_numpy frombuffer from_dlpack scalar_tensor", enters=True),
     _each(
@@ -233,12 +234,12 @@ ROWS: dict[str, Row] = _joined(
     _each("__array__", typed="numpy"),
     # What says nothing about ties.
     _each(
-        "size dim numel stride is_contiguous element_size storage_offset"
+        "size dim numel element_size storage_offset"
         " is_floating_point is_complex ndimension nelement __len__ __hash__ get_device is_pinned"
         " is_inference storage untyped_storage typed_storage has_names _is_view __dir__"
         " is_same_size is_conj is_neg result_type can_cast __dlpack_device__ is_signed is_shared"
         " is_sparse sparse_dim dense_dim is_coalesced qscheme storage_type is_set_to"
-        " is_nonzero_static get_default_dtype dim_order _is_zerotensor is_distributed"
+        " is_nonzero_static get_default_dtype _is_zerotensor is_distributed"
         " _has_compatible_shallow_copy_type is_tensor is_storage promote_types",
         silent=True,
     ),

@@ -76,6 +76,7 @@ class Operation:
     listed: bool = False  # reports list it among copies for another reason
     any_strides: bool = False  # no bit and no stride of its result depends on strides
     exact: bool = False  # computes each element from its own, rounded once: no bit hangs on strides
+    strides: bool = False  # says how the elements lie, and reads none
     compact: bool = False  # refuses, or copies, what has strides of zero
 
     # what it writes

@@ -59,8 +59,8 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "apart", "aside", "changes_identity", "enters", "exits", "fills", "foreign", "memo", "name",
-        "number", "originals", "picks", "places", "plain", "silent", "special", "switches",
+        "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "memo",
+        "name", "number", "originals", "picks", "places", "plain", "silent", "special", "switches",
         "writes",
     )  # fmt: skip
 
@@ -70,7 +70,9 @@ class Function:
         self.number = -1  # of the name, in the log of one recording
         self.silent = silent
         self.foreign = False  # the program's: it may stand in the place of one of PyTorch's
-        self.aside = silent  # silent or foreign: seldom, and not to be recorded as it stands
+        self.asks = row.strides  # as the recorder does itself, of any tensor
+        # Silent or foreign, or asked: seldom, and not to be recorded as it stands.
+        self.aside = silent or self.asks
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = bool(row.leaves)
         self.enters = row.enters
@@ -128,8 +130,9 @@ def _classified(func: Any) -> Function:
         name = func.__wrapped__.__name__
     if name == "_set_grad_enabled":
         return Function("set_grad_enabled", silent=False)
-    asks = name.startswith("is_") and name != "is_nonzero"
-    return Function(name, silent=operation(name).silent or asks)
+    row = operation(name)
+    asks = name.startswith("is_") and not (row.leaves or row.strides)
+    return Function(name, silent=row.silent or asks)
 
 
 # -- what some of them have to tell ----------------------------------------------------------------

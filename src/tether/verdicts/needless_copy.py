@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Literal
 
 from tether.analysis.already_there import Copied
 from tether.analysis.copy_needs import Key, Need, needs
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
-from tether.facts import UNKNOWN
-from tether.finding import Evidence, Finding, Fix
+from tether.facts import UNKNOWN, Site
+from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
@@ -67,7 +68,7 @@ TELLING = 64 << 10
 """Bytes in a run from which a needless copy in a library's code is told."""
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give each line whose copies were all needless; lines of libraries where they led from."""
     libraries: dict[int, list[tuple[Key, Need]]] = {}
     for key, need in needs(history).items():
@@ -77,77 +78,90 @@ def check(history: History) -> Iterator[Finding]:
         if inner != UNKNOWN:
             libraries.setdefault(site, []).append((key, need))
         else:
-            yield _finding(history, key, need)
+            yield _claim(history, key, need)
     for found in libraries.values():
         if sum(need.bytes for _, need in found) >= TELLING:
             yield _in_library(history, found)
 
 
-def _finding(history: History, key: Key, need: Need) -> Finding:
+def _claim(history: History, key: Key, need: Need) -> Claim:
     site = history.site(key[0])
     first = next(
         (one for one in need.executions if history.names_of(one.copy.tensor)), need.executions[0]
     )
     subject = site.target or history.name_of(first.copy.tensor).strip("`")
-    origin = copied_text(need.operation, site.expression)
-    times = "" if need.count == 1 else f" in all {need.count:,} runs of the line"
     unread = need.unread == len(need.executions)
-    why = _WHY if first.taken is None else "neither it nor the array is written while both live."
-    assumes = ["no line of the program that did not run " + ("reads it" if unread else _BOTH)]
-    if need.relaid and first.copy.requires_grad:
-        assumes.append("sums over gradients round the same in the source's layout")
-    return Finding(
-        slug="needless-copy",
-        severity="note",
-        subject=subject,
-        site=site,
+    why = "reads" if unread else "needed"
+    times = "" if need.count == 1 else f" in all {need.count:,} runs of the line"
+    both = "neither is" if first.taken is None else "neither it nor the array is"
+    while_ = "the other lives" if first.taken is None else "both live"
+    end = "." if unread else f": {both} written while {while_}."
+    return Claim(
+        tensors=tuple(dict.fromkeys(one.copy.tensor for one in need.executions)),
+        cause=key,
+        site=key[0],
         operation=need.operation,
-        message=f"`{subject}` ({place(site)}) is {_what(history, first, origin)}"
-        + (f" that nothing reads{times}." if unread else f" that nothing needed{times}: {why}"),
-        evidence=_story(history, first, need),
-        assumes=tuple(assumes),
-        fix=_fix(history, need, first, unread=unread),
+        message=say(
+            "{name} ({line}) is {what} that nothing {why}{times}{end}",
+            name=_code(subject, "name"), line=At(key[0]), what=_what(history, first),
+            why=why, times=times, end=end,
+        ),
+        story=tuple(_story(history, first, need)),
+        repair=_repair(history, need, first, unread=unread),
+        subject=subject,
+        assumes=tuple(_assumes(need, first, unread=unread)),
         count=need.count,
         bytes=need.bytes,
-        tensors=tuple(dict.fromkeys(one.copy.tensor for one in need.executions)),
-    )
+    )  # fmt: skip
 
 
-_BOTH = "writes either of them"
-_WHY = "neither is written while the other lives."
+def _assumes(need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
+    read = "reads it" if unread else "writes either of them"
+    yield say(f"no line of the program that did not run {read}")
+    if need.relaid and copied.copy.requires_grad:
+        yield say("sums over gradients round the same in the source's layout")
+    for site, _, name in sorted(need.rests_on):
+        yield say("the copy that {call} makes at {line} goes too", call=shown(name), line=At(site))
 
 
-def _what(history: History, copied: Copied, origin: str) -> str:
+def _what(history: History, copied: Copied) -> Sentence:
     """Say what was copied: the text of it, or the tensor that had the same elements."""
+    event = history.events[copied.position]
+    origin = copied_text(event.operation, history.site_of(event).expression)
     if copied.part:
-        return "a copy of tensors of which each is used by itself,"
+        return say("a copy of tensors of which each is used by itself,")
     if copied.since == copied.position and origin:
-        return f"a copy of `{shortened(origin)}`"
+        return say("a copy of {it}", it=_code(origin))
     name = history.name_of(copied.source.tensor).strip("`")
-    return f"a copy of `{shortened(name)}`, element by element," if name else "a copy"
+    return say("a copy of {it}, element by element,", it=_code(name)) if name else say("a copy")
 
 
-def _fix(history: History, need: Need, copied: Copied, *, unread: bool) -> Fix:
+def _code(text: str, kind: Literal["name", "code"] = "code") -> Segment:
+    return Segment(f"`{shortened(text) if kind == 'code' else text}`", kind)
+
+
+def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Repair:
     """Say what to write instead, with the edit where leaving the call out is all there is to it."""
-    site, row = history.site_of(history.events[copied.position]), operation(need.operation)
+    row = operation(need.operation)
     if unread:
-        return Fix("Leave the copy out: no line that ran reads it.", action="by hand")
+        return Repair(say("Leave the copy out: no line that ran reads it."), "by hand")
     if copied.part:
-        return Fix("Use the tensors that it was made of.", action="by hand")
+        return Repair(say("Use the tensors that it was made of."), "by hand")
     if copied.taken is not None:
-        return Fix("Show the array itself: torch.from_numpy(...).", action="by hand")
-    if row.copies and copied.since == copied.position and not need.bound:
-        return Fix(f"Use the tensor itself: {_without(need.operation, site.expression)}")
-    name = shortened(history.name_of(copied.source.tensor).strip("`")) or "the tensor"
+        return Repair(say("Show the array itself: torch.from_numpy(...)."), "by hand")
+    if row.copies and copied.since == copied.position and not need.bound and not need.rests_on:
+        return Repair(_without(need.operation, history.site_of(history.events[copied.position])))
+    name = history.name_of(copied.source.tensor).strip("`")
+    it = _code(name) if name else Segment("`the tensor`")
     if row.repeats:
-        text = f"Use a view that shows the elements again and again: {name}.expand(...)."
+        text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
     elif math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied)):
-        text = f"Use `{name}` itself: it has the same elements already."
+        text = "Use {it} itself: it has the same elements already."
     elif row.joins:
         text = "Use the tensor that these are the parts of, or a slice of it."
     else:
-        text = f"Use a slice of `{name}`: it has the same elements already."
-    return Fix(text, action="by hand")
+        text = "Use a slice of {it}: it has the same elements already."
+    return Repair(say(text, it=it), "by hand")
 
 
 def _shape_of(history: History, copied: Copied) -> tuple[int, ...]:
@@ -158,15 +172,15 @@ def _shape_of(history: History, copied: Copied) -> tuple[int, ...]:
     return copied.source.shape
 
 
-def _story(history: History, copied: Copied, need: Need) -> tuple[Evidence, ...]:
+def _story(history: History, copied: Copied, need: Need) -> Iterator[Step]:
     """Where it is made, where it is read, and where the source is read beside it."""
     position = copied.position
-    made = history.site_of(history.events[position])
-    facts = [Evidence("made", made, f"{shown(need.operation)} copies here")]
     if copied.since != position:
         taken = history.events[copied.since]
-        text = f"{shown(taken.operation)} takes the elements that come back"
-        facts.insert(0, Evidence("used", history.site_of(taken), text))
+        text = say("{call} takes the elements that come back", call=shown(taken.operation))
+        yield Step("used", taken.site, text)
+    made = say("{call} copies here", call=shown(need.operation))
+    yield Step("made", history.events[position].site, made)
     # Where the source is an array, nobody hears who reads it.
     sides = {copied.copy.tensor: "the copy"} | (
         {copied.source.tensor: "its source"} if copied.taken is None else {}
@@ -179,44 +193,45 @@ def _story(history: History, copied: Copied, need: Need) -> tuple[Evidence, ...]
                 lines.setdefault(event.site, event.operation)
                 if len(lines) == 2:
                     break
-        facts += [
-            Evidence("read", history.site(site), f"{shown(name)} reads {who}")
-            for site, name in lines.items()
-        ]
-    return tuple(facts)
+        for site, name in lines.items():
+            yield Step("read", site, say("{call} reads {who}", call=shown(name), who=who))
 
 
-def _without(name: str, expression: str) -> str:
+def _without(name: str, site: Site) -> Sentence:
     """Say what to write instead, as far as the text of the call is known."""
     typed = {"__deepcopy__": "copy.deepcopy", "tensor": "torch.tensor"}.get(name, name)
-    return f"leave {typed} out of {expression}." if expression else f"leave {typed} out."
+    start = "Use the tensor itself: leave {typed} out"
+    if not site.expression:
+        return say(start + ".", typed=typed)
+    return say(start + " of {text}.", typed=typed, text=Segment(site.expression, "code"))
 
 
-def _in_library(history: History, found: list[tuple[Key, Need]]) -> Finding:
+def _in_library(history: History, found: list[tuple[Key, Need]]) -> Claim:
     """Tell of a library's copies at the user's line that led there."""
-    site = history.site(found[0][0][0])
+    number = found[0][0][0]
+    site = history.site(number)
     found = sorted(found, key=lambda one: -one[1].bytes)
     total, count = sum(one.bytes for _, one in found), sum(one.count for _, one in found)
-    facts = []
-    for (_, inner, name), need in found[:8]:
-        where = history.site(inner)
-        text = f"{shown(name)} copies {need.bytes:,} bytes in {need.count:,} runs"
-        facts.append(Evidence("made", where, text))
-    return Finding(
-        slug="needless-copy",
-        severity="note",
-        subject=site.target or site.function or place(site),
-        site=site,
+    makes = "{call} copies {bytes} bytes in {count} runs"
+    return Claim(
+        tensors=(),
+        cause=number,
+        site=number,
         operation=found[0][1].operation,
-        message=(
-            f"The library called at {place(site)} makes {count:,} copies that nothing needed, of"
-            f" {total:,} bytes together."
+        message=say(
+            "The library called at {line} makes {count} copies that nothing needed, of {bytes}"
+            " bytes together.",
+            line=At(number), count=count, bytes=total,
         ),
-        evidence=tuple(facts),
-        assumes=("no line that did not run writes either of them",),
+        story=tuple(
+            Step("made", inner, say(makes, call=shown(name), bytes=need.bytes, count=need.count))
+            for (_, inner, name), need in found[:8]
+        ),
+        subject=site.target or site.function or place(site),
+        assumes=(say("no line that did not run writes either of them"),),
         count=count,
         bytes=total,
-    )
+    )  # fmt: skip
 
 
 VERDICT = Verdict(

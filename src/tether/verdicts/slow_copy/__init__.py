@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.wording import evidence, place
 from tether.facts import UNKNOWN
-from tether.finding import Finding, Fix
+from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.between_devices import transfers
@@ -73,16 +72,15 @@ NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 Place = tuple[str, int, int, int, int]
 
 
-def check(history: History) -> Iterator[Finding]:
+def check(history: History) -> Iterator[Claim]:
     """Give each of the user's lines that copies, moves or reads in a slow way."""
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
     for one in (*ways(lines), *transfers(lines)):
-        finding = _finding(history, one)
-        key = (finding.site[:5], finding.operation)
+        event = history.events[one.at]
         if one.spec is not None:
-            specs[key] = one.spec
-        yield finding
+            specs[history.site_of(event)[:5], event.operation] = one.spec
+        yield _claim(history, one)
 
 
 def spec_of(history: History, finding: Finding) -> Spec | None:
@@ -91,29 +89,32 @@ def spec_of(history: History, finding: Finding) -> Spec | None:
     return specs.get((finding.site[:5], finding.operation))
 
 
-def _finding(history: History, one: Slow) -> Finding:
+def _claim(history: History, one: Slow) -> Claim:
     event = history.events[one.at]
-    site = history.site_of(event)
-    named = one.done == "copied" and bool(site.target)  # the copy, not what it is made of
-    subject = site.target if named else _name(history, one)
-    facts = [evidence(history, "made", event, f"{event.operation} here, {_times(one.times)}")]
+    target = history.site_of(event).target if one.done == "copied" else ""
+    subject = target or _name(history, one)  # the copy, before what it is made of
+    made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
+    story = [Step("made", event.site, made)]
     if one.also != UNKNOWN:
         then = history.events[one.also]
-        facts.append(evidence(history, "used", then, f"and {then.operation} here copies again"))
-    return Finding(
-        slug="slow-copy",
-        severity="note",
-        subject=subject,
-        site=site,
+        again = say("and {call} here copies again", call=then.operation)
+        story.append(Step("used", then.site, again))
+    return Claim(
+        tensors=(event.results[0].tensor if target else one.operand.tensor,),
+        cause=(one.at, one.done),
+        site=event.site,
         operation=event.operation,
-        message=f"`{subject}` ({place(site)}) is {one.done} in a slow way: {one.what}.",
-        evidence=tuple(facts),
-        assumes=(NOT_TIMED,),
-        fix=Fix(one.fix),
+        message=say(
+            "{name} ({line}) is {done} in a slow way: {what}.",
+            name=Segment(f"`{subject}`", "name"), line=At(event.site), done=one.done, what=one.what,
+        ),
+        story=tuple(story),
+        repair=Repair(say("{fix}", fix=one.fix)),
+        subject=subject,
+        assumes=(say(NOT_TIMED),),
         count=one.times,
         bytes=one.nbytes or None,
-        tensors=(event.results[0].tensor if named else one.operand.tensor,),
-    )
+    )  # fmt: skip
 
 
 def _name(history: History, one: Slow) -> str:

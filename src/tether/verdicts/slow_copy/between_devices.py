@@ -11,38 +11,29 @@ from collections.abc import Iterator
 
 from tether.analysis.already_there import nbytes
 from tether.facts import GRAD_ON, UNKNOWN, Operand
+from tether.operations.table import operation
 from tether.regions import element_size
-from tether.verdicts.slow_copy.on_device import CONVERSIONS, COUNT, LARGE, Lines, Slow, Spec
+from tether.verdicts.slow_copy.on_device import COUNT, LARGE, Lines, Slow, Spec, converts
 
 FEW = 16 << 10
 """Bytes of a transfer that take less of its time than the call does (10 GB/s against 10 us)."""
 
-WAITING = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "cpu", "to", "numpy"})
-"""Calls out of a device that return when it has done what came before."""
-
-_FACTORIES = frozenset(
-    {"empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "tensor", "eye"}
-    | {"empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "full_like", "randperm"}
-    | {"empty_strided", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "linspace"}
-)
-"""Calls that make pinned memory when they are asked to (`pin_memory=True`)."""
-
 
 def transfers(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's lines that moves bytes in a slow way."""
-    for (_, operation), places in lines.by_line.items():
-        found = None
-        if operation == "clone":
+    for (_, name), places in lines.by_line.items():
+        found, row = None, operation(name)
+        if name == "clone":
             found = _cloned_first(lines, places)
-        if found is None and operation in CONVERSIONS:
+        elif converts(name):
             found = (
                 _widened_first(lines, places)
                 or _pageable(lines, places)
                 or _many_small(lines, places)
             )
-        elif operation == "copy_":
+        elif name == "copy_":
             found = _pageable(lines, places) or _many_small(lines, places)
-        elif operation in WAITING:
+        elif row.exports and row.waits:
             found = _many_small(lines, places)
         if found is not None and not (found.done == "copied" and lines.needless(found.at)):
             yield found
@@ -65,7 +56,7 @@ def _then_moved(lines: Lines, at: int) -> int:
     """Position of the only call that a result was given to, if that moves it; else -1."""
     made = lines.events[at].results[0]
     then = lines.after(made.tensor, at)
-    if len(then) != 1 or lines.events[then[0]].operation not in CONVERSIONS:
+    if len(then) != 1 or not converts(lines.events[then[0]].operation):
         return UNKNOWN
     if lines.events[then[0]].non_blocking or _moves(lines, then[0]) is None:
         return UNKNOWN  # a transfer under way may read what is written meanwhile
@@ -162,7 +153,8 @@ def _known_pageable(lines: Lines, source: Operand) -> bool:
         return False  # it came about unheard
     if source.storage in (one.storage for one in event.reads) or event.operation == "pin_memory":
         return False
-    if event.operation in _FACTORIES:
+    row = operation(event.operation)
+    if row.fresh or (row.enters and row.memory == "owns"):  # may be asked to pin what it makes
         text = history.site_of(event).expression
         own = event.inner in (UNKNOWN, event.site)
         return own and bool(text) and "pin_memory" not in text and "**" not in text
@@ -182,20 +174,19 @@ def _many_small(lines: Lines, places: list[int]) -> Slow | None:
         return None
     at, source, here, there = found[0]
     total = sum(nbytes(one) for _, one, _, _ in found)
-    operation = lines.events[at].operation
+    name = lines.events[at].operation
     part = max(_by_memory(found), key=len)
     parts = {(one.offset, one.shape) for _, one in part}
     text = f"{len(found):,} transfers of {total // len(found):,} bytes from {here} to {there}"
     if there == "cpu":
-        text += f", and in each {operation} waits until {here} has done all before it"
+        text += f", and in each {name} waits until {here} has done all before it"
     spec = None
     if len(parts) >= COUNT:
         like = source._replace(
             shape=(len(parts), math.prod(source.shape)), strides=(math.prod(source.shape), 1)
         )
-        one = "one.tolist()" if operation not in CONVERSIONS else "one.to(there)"
-        all_ = "x.tolist()" if operation not in CONVERSIONS else "x.to(there)"
-        spec = Spec(f"[{one} for one in x]", all_, (like,), here, there)
+        way = "to(there)" if converts(name) else "tolist()"
+        spec = Spec(f"[one.{way} for one in x]", f"x.{way}", (like,), here, there)
         fix = "They are parts of one tensor: move it whole, once, and take it apart there."
     elif there == "cpu":
         fix = (

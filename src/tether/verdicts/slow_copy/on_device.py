@@ -34,12 +34,6 @@ LARGE = 1 << 20
 """Bytes from which copying, or taking new memory, is worth a word by itself."""
 STEPS = 3
 """Steps from which a line counts as one of every step."""
-CONVERSIONS = frozenset(
-    {"to", "cpu", "cuda", "float", "double", "half", "bfloat16", "type", "type_as"}
-)
-"""Calls that move or convert."""
-
-_NUMBERS = frozenset({"item", "__float__", "__int__"})
 
 
 class Spec(NamedTuple):
@@ -145,6 +139,11 @@ class Lines:
         )
 
 
+def converts(name: str) -> bool:
+    """Whether a call moves or converts."""
+    return table.operation(name).copies in ("cast", "move")
+
+
 def ways(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's lines that copies in a slow way on one device."""
     for (_, operation), places in lines.by_line.items():
@@ -157,9 +156,9 @@ def ways(lines: Lines) -> Iterator[Slow]:
                 or _expanded(lines, places)
                 or _new_each_step(lines, places)
             )
-        elif operation == "contiguous" or operation in CONVERSIONS:
+        elif operation == "contiguous" or converts(operation):
             found = _expanded(lines, places)
-        elif operation in _NUMBERS:
+        elif table.operation(operation).leaves == "number":
             found = _one_by_one(lines, places)
         if found is not None and not (found.done == "copied" and lines.needless(found.at)):
             yield found
@@ -205,31 +204,13 @@ def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
 
 def _expanded(lines: Lines, places: list[int]) -> Slow | None:
     """Find copies of an expanded tensor, which write each of its elements many times over."""
-    found = []
-    for at in places:
-        event = lines.events[at]
-        if not event.reads or not event.results:
-            continue
-        source, copy = event.reads[0], event.results[0]
-        own = math.prod(n for n, s in zip(source.shape, source.strides, strict=True) if s)
-        if (
-            source.storage == copy.storage
-            or source.shape != copy.shape
-            or lines.device(source) != lines.device(copy)
-            or nbytes(copy) < LARGE
-            or math.prod(copy.shape) < 4 * own
-            or 0 in copy.strides
-            or not _only_read_as_is(lines, at, copy)
-        ):
-            return None
-        found.append((at, source, copy))
-    if not found:
+    events = ((at, lines.events[at]) for at in places)
+    found = [(at, one.reads[0], one.results[0]) for at, one in events if one.reads and one.results]
+    if not found or not all(_widely_written(lines, *one) for one in found):
         return None
     at, source, copy = largest(found)
     event = lines.events[at]
-    times = math.prod(copy.shape) // math.prod(
-        n for n, s in zip(source.shape, source.strides, strict=True) if s
-    )
+    times = math.prod(copy.shape) // _own(source)
     same = source.dtype == copy.dtype
     spec = Spec(
         "x.contiguous()" if same else "x.to(dtype)",
@@ -244,6 +225,25 @@ def _expanded(lines: Lines, places: list[int]) -> Slow | None:
     if same and lines.history.trace.outcome == "finished" and not _source_written(lines, found):
         fix = "Use the expanded tensor itself: nothing is written."
     return Slow(at, source, len(found), _total(found), spec, "copied", what, fix)
+
+
+def _widely_written(lines: Lines, at: int, source: Operand, copy: Operand) -> bool:
+    """Whether a large copy on one device holds each element of its source four times and more."""
+    return (
+        source.storage != copy.storage
+        and source.shape == copy.shape
+        and lines.device(source) == lines.device(copy)
+        and nbytes(copy) >= LARGE
+        and math.prod(copy.shape) >= 4 * _own(source)
+        and 0 not in copy.strides
+        and _only_read_as_is(lines, at, copy)
+    )
+
+
+def _own(operand: Operand) -> int:
+    """Return how many elements there are, each counted once however far it is expanded."""
+    pairs = zip(operand.shape, operand.strides, strict=True)
+    return math.prod(size for size, stride in pairs if stride)
 
 
 def _only_read_as_is(lines: Lines, at: int, copy: Operand) -> bool:
@@ -267,18 +267,11 @@ def _new_each_step(lines: Lines, places: list[int]) -> Slow | None:
     for one in pairs:
         rounds[bisect_right(lines.steps, one[0])].append(one)
     groups = list(rounds.values())
-    made = [Counter((copy.shape, copy.dtype) for _, _, copy in group) for group in groups]
-    if len(groups) < STEPS or any(one != made[0] for one in made) or _total(groups[0]) < LARGE:
+    if not (_alike(groups) and _total(groups[0]) >= LARGE and _gone_in_time(lines, groups)):
         return None
-    if any(copy.requires_grad for _, _, copy in pairs):
-        return None  # the graph may keep it until backward
-    for group, then in pairwise(groups):
-        if any(_outlives(lines, copy, then) for _, _, copy in group):
-            return None
     at, source, _ = groups[-1][0]
     sources = tuple(one for _, one, _ in groups[-1])
-    event = lines.events[at]
-    deep = event.operation == "__deepcopy__"
+    deep = lines.events[at].operation == "__deepcopy__"
     if deep or len(sources) > 1:
         slow = "copy.deepcopy(xs)" if deep else "{key: x.clone() for key, x in xs.items()}"
         spec = Spec(slow, "snapshot.update()", sources, lines.device(source))
@@ -290,6 +283,21 @@ def _new_each_step(lines: Lines, places: list[int]) -> Slow | None:
         )
     what = f"it takes {_total(groups[-1]):,} bytes of new memory at each of {len(groups)} steps"
     return Slow(at, source, len(groups), _total(pairs), spec, "copied", what, fix)
+
+
+def _alike(groups: list[list[tuple[int, Operand, Operand]]]) -> bool:
+    """Whether enough steps made copies, and each of them the same."""
+    made = [Counter((copy.shape, copy.dtype) for _, _, copy in group) for group in groups]
+    return len(groups) >= STEPS and all(one == made[0] for one in made)
+
+
+def _gone_in_time(lines: Lines, groups: list[list[tuple[int, Operand, Operand]]]) -> bool:
+    """Whether each copy was done with at the next one; a gradient graph may keep it longer."""
+    if any(copy.requires_grad for group in groups for _, _, copy in group):
+        return False
+    return not any(
+        _outlives(lines, copy, then) for group, then in pairwise(groups) for _, _, copy in group
+    )
 
 
 def _outlives(lines: Lines, copy: Operand, then: list[tuple[int, Operand, Operand]]) -> bool:
