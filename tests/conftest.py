@@ -3,11 +3,18 @@
 ``--long`` has the laws that take minutes run at their full length: see `lengths`.
 """
 
+import faulthandler
 import gc
 import os
 import threading
 
 import pytest
+
+UNCAPTURED = pytest.StashKey[int]()
+"""The stream of errors as it is outside of the tests."""
+
+LENGTHY = ("test_broken", "test_processes", "test_invisible_operators", "test_autosave")
+"""Files whose tests take longest."""
 
 
 def pytest_addoption(parser):
@@ -23,12 +30,30 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "long: a sample of it runs by default, all with --long")
     if config.getoption("--long"):
         os.environ["TETHER_LONG"] = "1"
+    config.stash[UNCAPTURED] = os.dup(2)  # nothing is captured yet
+
+
+def pytest_collection_modifyitems(items):
+    """Have what takes long begin first: one worker alone with it would be the others' waiting."""
+    items.sort(key=lambda item: not item.path.name.startswith(LENGTHY))
 
 
 def pytest_collection_finish():
     """Have the collector pass over what lives as long as the tests: it runs thousands of times."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def nothing_takes_for_ever(request):
+    """A test that hangs ends its process, and says where it was: also one that hangs in C."""
+    import lengths  # which reads what `pytest_configure` sets
+
+    if lengths.PATIENCE:
+        uncaptured = request.config.stash[UNCAPTURED]
+        faulthandler.dump_traceback_later(lengths.PATIENCE, exit=True, file=uncaptured)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,9 @@ import os
 
 LONG = bool(os.environ.get("TETHER_LONG"))
 
+PATIENCE = 0 if {"TETHER_PROGRAMS", "TETHER_ALL", "TETHER_FUZZ"} & os.environ.keys() else 600
+"""Seconds that one test may take before it counts as hanging; 0 where its length was asked for."""
+
 
 def programs(short: int, long: int) -> int:
     """Return how many random programs to try."""

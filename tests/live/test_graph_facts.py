@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
+from lengths import LONG, sampled
 from tether.record.session import Session
 from tether.store.check import check
 
@@ -131,11 +132,12 @@ def truly_saved(call):
     return set(found), result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_read_off_the_nodes_is_what_the_hooks_are_given(part):
     """For PyTorch's own samples of its operators, each in a fresh recording."""
     wrong, tried = [], 0
-    for op in op_db[part::4]:
+    for op in sampled(op_db[part::4], 60):
         if torch.float32 not in op.dtypes or not op.supports_autograd or "sparse" in op.name:
             continue
         samples = op.sample_inputs("cpu", torch.float32, requires_grad=True)
@@ -144,7 +146,7 @@ def test_what_is_read_off_the_nodes_is_what_the_hooks_are_given(part):
             if outcome is not None:
                 tried += 1
                 wrong += [] if outcome == "" else [f"{op.name}: {outcome}"]
-    assert tried > 60
+    assert tried > (60 if LONG else 20)
     assert not wrong
 
 

@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import socket
 
 import pytest
 
 from tether.store.file import load_all
-from warm import fresh, python, tether
+from warm import Child, fresh, python, tether
 
 STARTS = """\
 import multiprocessing as mp, os, subprocess, sys, torch
@@ -167,10 +168,26 @@ def values_of(folder):
 LAUNCH = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
 
 
+def run_bare(folder, *arguments):
+    """Run both ranks without tether and without a launcher, and return their values."""
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        Child(*arguments, folder=folder, env={**os.environ, **meeting, "RANK": rank})
+        for rank in ("0", "1")
+    ]
+    assert [one.wait(120) for one in ranks] == [0, 0]
+    return values_of(folder)
+
+
+def free_port():
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        return some.getsockname()[1]
+
+
 def test_ranks_that_a_launcher_starts(tmp_path):
     (tmp_path / "train.py").write_text(RANKS)
-    assert fresh(*LAUNCH, "train.py", folder=tmp_path).returncode == 0
-    bare = values_of(tmp_path)
+    bare = run_bare(tmp_path, "train.py")
     files = ("-o", "run-{rank}.tether", "--json", "all.json")
     done = tether("run", *files, *LAUNCH, "train.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -201,7 +218,7 @@ def test_ranks_that_a_launcher_starts(tmp_path):
 def test_ranks_that_are_each_run_under_tether(tmp_path):
     (tmp_path / "train.py").write_text(RANKS)
     run = ("-m", "tether", "run", "-o", "run.tether")
-    done = fresh(*LAUNCH, *run, "train.py", folder=tmp_path)
+    done = python(*LAUNCH, *run, "train.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(one.name for one in tmp_path.glob("*.tether")) == ["run-0.tether", "run-1.tether"]
     assert "tether: train.py (rank 1 of 2)" in done.stderr
@@ -267,8 +284,7 @@ dist.destroy_process_group()
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_two_ranks_under_an_engine(tmp_path, engine):
     (tmp_path / "train.py").write_text(ENGINES)
-    assert fresh(*LAUNCH, "train.py", engine, folder=tmp_path).returncode == 0
-    bare = values_of(tmp_path)
+    bare = run_bare(tmp_path, "train.py", engine)
     done = tether("run", "--json", "all.json", *LAUNCH, "train.py", engine, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert values_of(tmp_path) == bare

@@ -42,6 +42,7 @@ class Server:
             env={**os.environ, "OMP_NUM_THREADS": "1", "TETHER_STRICT": "1"},
             stdin=subprocess.PIPE,  # which closes when the tests are over
         )
+        self._listening.close()  # here: nobody waits for a server that is gone
 
 
 _server: Server | None = None

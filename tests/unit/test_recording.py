@@ -101,6 +101,12 @@ def opened(path: Path) -> Trace | str:
         return message
 
 
+def put(path: Path, data: bytes) -> None:
+    """Write a new file: over an old one, some file systems wait for the disk."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
 def parts(path: Path) -> list[bytes]:
     """What the frames of a file hold, unpacked."""
     data, found = path.read_bytes().partition(b"\n")[2], []
@@ -164,10 +170,9 @@ def test_many_events_are_small(tmp_path):
 
 def test_truncated_at_every_length(tmp_path):
     path = path_of(tmp_path, example())
-    data = path.read_bytes()
-    short = tmp_path / "short.tether"
-    for length in range(len(data)):
-        short.write_bytes(data[:length])
+    short = path.rename(tmp_path / "short.tether")
+    for length in reversed(range(short.stat().st_size)):
+        os.truncate(short, length)
         answer = opened(short)
         if isinstance(answer, str):
             assert "short.tether" in answer
@@ -271,7 +276,7 @@ def test_values_of_wrong_type(tmp_path):
         some = strangers if LONG else source.sample(strangers, 3)
         for stranger in some:
             changed = replaced(json.loads(json.dumps(small)), spot, stranger)
-            path.write_bytes(sealed(json.dumps(changed).encode() + b"\n", *rest))
+            put(path, sealed(json.dumps(changed).encode() + b"\n", *rest))
             tried += 1
             accepted += isinstance(opened(path), Trace)
     assert tried > 900 // (1 if LONG else 3)
@@ -304,9 +309,9 @@ def test_fuzz(tmp_path):
     for round_ in range(MUTATIONS):
         if round_ % 2:
             some = [mutated(one, source) if source.random() < 0.7 else one for one in inside]
-            path.write_bytes(sealed(*some))
+            put(path, sealed(*some))
         else:
-            path.write_bytes(mutated(data, source))
+            put(path, mutated(data, source))
         answer = opened(path)
         if isinstance(answer, str):
             refused += 1
@@ -410,8 +415,8 @@ def test_a_file_of_several_processes(tmp_path):
     save(traces[1], two)
     assert path.read_bytes() == one.read_bytes() + two.read_bytes()
     whole = path.read_bytes()
-    for end in range(len(one.read_bytes()) + 1, len(whole)):  # the last was killed
-        path.write_bytes(whole[:end])
+    for end in reversed(range(one.stat().st_size + 1, len(whole))):  # the last was killed
+        os.truncate(path, end)
         if not isinstance(opened(path), str):
             assert [one.outcome for one in load_all(path)[1:]] in ([], ["unfinished"])
 

@@ -7,6 +7,8 @@ name that leads to it and the function whose variable that name begins with.
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -37,12 +39,12 @@ class Fillings:
     """The fillings in the texts of some files, by function."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
-        self._found: dict[tuple[str, str], list[Fill]] = defaultdict(list)
-        for file, text in sources.items():
-            tree = source_of(file, text).tree
-            if tree is not None:
-                self._file, self._lines = file, text.splitlines()
-                self._visit(tree.body, "", "")
+        self._found = {file: _read_of(file, text) for file, text in sources.items()}
+        self._attributes: dict[str, list[Fill]] = defaultdict(list)
+        for found in self._found.values():
+            for one in itertools.chain.from_iterable(found.values()):
+                if one.target.startswith("self."):
+                    self._attributes[one.target].append(one)
 
     def of(self, file: str, function: str, name: str) -> list[Fill]:
         """Return what fills a name of a function, in the order of the text.
@@ -51,23 +53,37 @@ class Fillings:
         not fill, by any method that fills one of that name.
         """
         for wanted in reversed(paths_to(name)):
-            here = [one for one in self._found[file, function] if one.target == wanted]
+            here = [one for one in self._of(file, function) if one.target == wanted]
             if here:
                 return here
             attribute = re.search(r"\.([^.\[\]]+)$", wanted)
-            if attribute is not None:
-                inside = f"self.{attribute[1]}"
-                found = [o for some in list(self._found.values()) for o in some]
-                there = [one for one in found if one.target == inside]
-                if there:
-                    return there
+            if attribute is not None and (there := self._attributes.get(f"self.{attribute[1]}")):
+                return list(there)
         return []
 
     def stored(self, file: str, function: str) -> list[Fill]:
         """Return what puts something into an object in a function."""
-        return [one for one in self._found[file, function] if one.how == "stored"]
+        return [one for one in self._of(file, function) if one.how == "stored"]
 
-    # -- reading -----------------------------------------------------------------------------
+    def _of(self, file: str, function: str) -> list[Fill]:
+        return self._found.get(file, {}).get(function, [])
+
+
+@functools.lru_cache(maxsize=256)  # files: the recordings of one process have most in common
+def _read_of(file: str, text: str) -> dict[str, list[Fill]]:
+    """Return the fillings in the text of one file, by function."""
+    return _Reader(file, text).found
+
+
+class _Reader:
+    """Reads the fillings off one file."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.found: dict[str, list[Fill]] = defaultdict(list)
+        tree = source_of(file, text).tree
+        if tree is not None:
+            self._file, self._lines = file, text.splitlines()
+            self._visit(tree.body, "", "")
 
     def _visit(self, body: list[ast.stmt], function: str, prefix: str) -> None:
         """Read statements of a function; `prefix` begins the names of what is defined there."""
@@ -79,7 +95,7 @@ class Fillings:
             inner, given = prefix + node.name, node.args
             for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
                 site = Site(self._file, one.lineno, one.col_offset + 1)
-                self._found[self._file, inner].append(Fill(site, "parameter", one.arg))
+                self.found[inner].append(Fill(site, "parameter", one.arg))
             self._closes_over(node, function)
             self._visit(node.body, inner, f"{inner}.<locals>.")
         elif isinstance(node, ast.ClassDef):
@@ -97,7 +113,7 @@ class Fillings:
         site = Site(self._file, node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
         names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)} if function else ()
         for name in sorted(names):
-            self._found[self._file, function].append(Fill(site, "closure", name))
+            self.found[function].append(Fill(site, "closure", name))
 
     def _add(self, function: str, target: ast.expr, value: ast.expr | None, how: How) -> None:
         for one in _flat(target):
@@ -105,7 +121,7 @@ class Fillings:
             name = ast.unparse(one.value if isinstance(one, ast.Subscript) else one)
             slot = isinstance(one, ast.Subscript) and how == "assigned"
             fill = Fill(site, "stored" if slot else how, name)
-            self._found[self._file, function or "<module>"].append(fill)
+            self.found[function or "<module>"].append(fill)
 
 
 def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, How]]:

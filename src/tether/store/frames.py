@@ -17,7 +17,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, get_type_hints
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from tether.store.layout import (
     decoder,
     fact_of,
     fields_of,
+    hints_of,
     integer,
     layout_of,
     list_of,
@@ -273,7 +274,7 @@ class _Reader:
             names.tuples[integer(number)] = tuple(map(integer, list_of(values)))
         for file, text in map(pair_of, list_of(small.get("sources", []))):
             self._trace.sources[string(file)] = string(text)
-        hints = get_type_hints(Trace)
+        hints = hints_of(Trace)
         for name, value in table_of(small.get("trace", {})).items():
             if name not in SCALARS:
                 raise Damage("its header is wrong")

@@ -7,6 +7,7 @@ was added still opens: the field takes its default. Every value is checked for i
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -113,6 +114,7 @@ def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
     return decode
 
 
+@functools.cache
 def decoder(hint: Any) -> Callable[[object], Any]:
     """Return a function from a JSON value to a value of the annotation `hint`."""
     if hint is int or isinstance(hint, NewType):
@@ -146,7 +148,7 @@ def decoder(hint: Any) -> Callable[[object], Any]:
 
 def _fact_decoder(kind: Any) -> Callable[[object], Any]:
     """Return a function from a list of JSON values to a fact that is part of another."""
-    decoders = [decoder(hint) for hint in get_type_hints(kind).values()]
+    decoders = [decoder(hint) for hint in hints_of(kind).values()]
 
     def decode(value: object) -> Any:
         row = list_of(value)
@@ -166,6 +168,10 @@ def _no_constant(name: str) -> None:
     raise Damage(f"{name} is no number here")
 
 
+hints_of = functools.cache(get_type_hints)
+"""The annotations of a class, which Python works out anew on each question."""
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -183,7 +189,7 @@ def layout_of(name: str, fields: object, path: str | os.PathLike[str]) -> Layout
     Raises `RecordingError` for a field of a newer tether, `Damage` for a list that cannot be.
     """
     kind: Any = TABLES[name]
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     written = [string(field) for field in list_of(fields)]
     unknown = [field for field in written if field not in hints]
     if unknown:
