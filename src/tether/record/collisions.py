@@ -54,7 +54,7 @@ def _given(name: str, args: tuple[Any, ...]) -> tuple[Any, torch.Tensor] | None:
         key, values = args[1], args[-1]
     elif name.startswith("index_put") and len(args) == 3:
         key, values = tuple(args[1]), args[-1]
-    elif name.startswith(("index_copy", "scatter")) and len(args) == 4:
+    elif name.startswith(("index_copy", "scatter")) and len(args) == 4 and args[0].dim():
         key, values = args[1:3], args[-1]
     else:
         return None
