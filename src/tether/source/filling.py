@@ -72,10 +72,10 @@ class Fillings:
 @functools.lru_cache(maxsize=256)  # files: the recordings of one process have most in common
 def _read_of(file: str, text: str) -> dict[str, list[Fill]]:
     """Return the fillings in the text of one file, by function."""
-    return _Reader(file, text).found
+    return _FileReader(file, text).found
 
 
-class _Reader:
+class _FileReader:
     """Reads the fillings off one file."""
 
     def __init__(self, file: str, text: str) -> None:
