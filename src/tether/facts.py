@@ -486,8 +486,12 @@ GapCode = Literal[
     "killed", "forgotten", "steps", "failed", "pytorch", "release",  # of the recording
     "child", "thread", "compiled", "traced", "memory",  # what ran or was held unseen
     "array-large", "array-many", "array-time", "gradient-threads", "autosave",  # what was given up
+    "analysis",  # what failed as the recording was looked at
 ]  # fmt: skip
 
+
+STRICT = "TETHER_STRICT"
+"""The variable of the environment under which what fails inside tether raises, as in our tests."""
 
 LOADER = "data loader's worker"
 """Detail of a ``child`` gap: a process that only loads data."""

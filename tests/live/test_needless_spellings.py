@@ -24,6 +24,7 @@ SPELLINGS = {
     "stack, read as one": "y = torch.stack([b, x[5]])  #? yes in one piece\nprint(y.sum())",
     "stack along another dimension": "y = torch.stack(x.unbind(1), 1)  #? no\nprint(y.sum())",
     "split, then cat": "y = torch.cat(x.split(2))  #? no\nprint(y.sum())",
+    "cat with a part of no elements": "y = torch.cat([x[:0], x])  #? no\nprint(y.sum())",
     "split, then cat in another order": "y = torch.cat(x.split(3)[::-1])  #? yes in one piece\nprint(y.sum())",
     "an index of everything in order": "y = x[torch.arange(6)]  #? no\nprint(y.sum())",
     "an index that is in order at first": """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tether.analysis.history import History
 from tether.facts import Kind, KindId
-from tether.verdicts import judge
+from tether.finding import Claim
+from tether.report.gaps import gap_rows
+from tether.verdicts import VERDICTS, judge
 
 _spec = importlib.util.spec_from_file_location("traces", Path(__file__).with_name("traces.py"))
 assert _spec
@@ -134,3 +137,21 @@ def test_the_notation_tells_lines_apart() -> None:
     """The helper can fail: another line, another answer."""
     lines = ["h = mul w x", "d = detach h", "y = add d b", "backward y w=none b=some"]
     assert found(*lines, *W_NONE) != ["gradient-cut net.w 4"]
+
+
+def test_a_verdict_that_fails_is_a_gap_and_the_others_stand(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    def fails(history: History) -> list[Claim]:
+        raise ZeroDivisionError("by zero")
+
+    known = {one.slug: one for one in VERDICTS}
+    broken = replace(known["parameter-frozen"], check=fails)
+    verdicts = [known["gradient-cut"], broken, known["gradient-unused"]]
+    lines = ["d = detach w", "y = add d b", "loss = sum y", "backward loss w=none b=some", *W_NONE]
+    history = History(traces.trace(*HEAD, *lines))
+    monkeypatch.setenv("TETHER_STRICT", "1")
+    with pytest.raises(ZeroDivisionError):
+        judge(history, verdicts)
+    monkeypatch.delenv("TETHER_STRICT")
+    assert [one.slug for one in judge(history, verdicts)] == ["gradient-cut"]
+    (gap,) = gap_rows(history.trace)
+    assert "failed at the verdict parameter-frozen (ZeroDivisionError: by zero)" in gap.reason

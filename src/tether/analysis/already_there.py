@@ -295,6 +295,8 @@ def _together(parts: Sequence[_Part], whole: Operand, dimension: int) -> Operand
     first = parts[0].source
     new, step = len(first.shape) < len(whole.shape), whole.strides[dimension]
     if len(parts) > 1:
+        if parts[1].at == parts[0].at:
+            return None  # a part without elements
         step, rest = divmod(parts[1].source.offset - first.offset, parts[1].at - parts[0].at)
         if rest or step < 0:
             return None

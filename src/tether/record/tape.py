@@ -18,6 +18,7 @@ from tether.facts import (
     GRAD_INFERENCE,
     GRAD_OFF,
     GRAD_ON,
+    STRICT,
     UNKNOWN,
     Bridge,
     EventId,
@@ -38,7 +39,6 @@ from tether.record.identity import Identities
 from tether.record.identity import Snapshot as Snapshot  # noqa: PLC0414 -- what events are made of
 from tether.record.sites import Places
 
-STRICT = "TETHER_STRICT"
 NOWHERE = (UNKNOWN, UNKNOWN)
 """A place that could not be found out: of the user's line and of the library's."""
 

@@ -7,8 +7,9 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
+from tether.analysis.degrading import attempt
 from tether.analysis.history import History
 from tether.analysis.speaking import bytes_text
 from tether.analysis.wording import named
@@ -89,7 +90,8 @@ class Findings:
         if self.tied is not None:
             return list(self.tied)
         selection = self.selection or Selection(self.trace.folder)
-        return rows(self.history, selection, self.findings)
+        found = partial(rows, self.history, selection, self.findings)
+        return attempt(self.trace, "the list of ties", found, [])
 
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:

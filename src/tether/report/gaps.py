@@ -32,6 +32,7 @@ SENTENCES: dict[GapCode, str] = {
     "gradient-threads": "Several threads train: each looks only at the gradients of the tensors"
     " that it met.",
     "autosave": "From some moment on nothing was saved while the program ran: {detail}.",
+    "analysis": "tether failed at {detail}. The rest of the report stands.",
 }
 
 

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+from tether.analysis.degrading import attempt
 from tether.analysis.history import History
 from tether.analysis.ties import Ties
 from tether.facts import Trace
@@ -163,7 +164,10 @@ class Recording:
         if self._kept is not None:
             return self._kept.needed
         progress.stage("looking at the copies")
-        needed = import_module("tether.analysis.copy_needs").needed_by_site(self.history)
+        needs = import_module("tether.analysis.copy_needs")
+        ask = partial(needs.needed_by_site, self.history)
+        nothing: dict[Any, Any] = {}
+        needed = attempt(self.trace, "the needs of copies", ask, nothing)
         return tuple(NeededAt(*at, *said) for at, said in needed.items())
 
     @property
@@ -187,7 +191,8 @@ class Recording:
     @cached_property
     def gradients(self) -> list[Gradient]:
         """For each parameter an optimizer holds: reached, zero or none, and the finding for it."""
-        return gradients_of(self.history, self.findings)
+        ask = partial(gradients_of, self.history, self.findings)
+        return attempt(self.trace, "the table of gradients", ask, [])
 
     @cached_property
     def copies(self) -> list[Copy]:

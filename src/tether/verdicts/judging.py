@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from tether.analysis.degrading import attempt
 from tether.analysis.history import History
 from tether.analysis.libraries import Libraries
 from tether.analysis.speaking import Speaker
@@ -28,8 +30,11 @@ def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
     known = {one.slug: one for one in verdicts}
     told: dict[str, set[int]] = {}
     findings: list[Finding] = []
+    nothing: list[Finding] = []
     for verdict in in_turn(known):
-        found = [_of_library(history, verdict, one) for one in _of_verdict(history, verdict, told)]
+        judge = partial(_of_verdict, history, verdict, told)
+        some = attempt(history.trace, f"the verdict {verdict.slug}", judge, nothing)
+        found = [_of_library(history, verdict, one) for one in some]
         told[verdict.slug] = {tensor for one in found for tensor in one.tensors}
         findings += [_with_callers(history, one, verdict) for one in found]
     return sorted(findings, key=lambda one: _rank(one, known[one.slug]))
