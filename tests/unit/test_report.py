@@ -632,7 +632,7 @@ def test_what_was_concluded_is_kept_in_the_file(tmp_path, monkeypatch):
 )
 def test_what_was_kept_wrongly_or_by_other_code_is_worked_out_anew(damage):
     recording = Recording(example().trace, prepared=True)
-    found = kept.Conclusions(recording._judged, recording._needed, ())
+    found = kept.Conclusions(recording._judged, recording._needed, (), ())
     text = kept.written(found)
     assert kept.read(replace(recording.trace, concluded=text)) == found
     assert kept.read(replace(recording.trace, concluded=damage(text))) is None

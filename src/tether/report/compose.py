@@ -16,6 +16,7 @@ from tether.analysis.wording import named
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
 from tether.operations.table import shown
+from tether.report import cuts
 from tether.report.copies import Copy
 from tether.report.document import (
     Block,
@@ -70,6 +71,7 @@ class Findings:
     selection: Selection | None = None  # whose lines are shown; None: the user's
     defects: Sequence[Finding] = ()  # findings that running the program again refuted
     tied: Sequence[TieRow] | None = None  # the ties, where several processes were put together
+    cut: Sequence[cuts.CutRow] | None = None  # the cuts, likewise
     processes: tuple[str, ...] = ()  # what these are called: "rank 0"
     show_all: bool = False  # the text names everything, however much it is
     index: History | None = None  # a trace indexed before; of use if it is this one
@@ -92,6 +94,15 @@ class Findings:
         selection = self.selection or Selection(self.trace.folder)
         found = partial(rows, self.history, selection, self.findings)
         return attempt(self.trace, "the list of ties", found, [])
+
+    @cached_property
+    def cuts(self) -> list[cuts.CutRow]:
+        """Where values left the graph and went into a loss."""
+        if self.cut is not None:
+            return list(self.cut)
+        selection = self.selection or Selection(self.trace.folder)
+        found = partial(cuts.rows, self.history, selection, self.findings)
+        return attempt(self.trace, "the list of cuts", found, [])
 
 
 def distinct(findings: Sequence[Finding]) -> list[Finding]:
@@ -125,7 +136,7 @@ def build(about: Findings) -> Document:
 
 def details(about: Findings) -> list[Block]:
     """Return what the report says beside its findings."""
-    return [block for part in (_ties, _gradients, _copies, _gaps) for block in part(about)]
+    return [block for part in (_ties, _gradients, _cuts, _copies, _gaps) for block in part(about)]
 
 
 # --------------------------------------------------------------------------------------- summary
@@ -256,6 +267,10 @@ def _facts(finding: Finding) -> Iterator[str]:
 
 def _ties(about: Findings) -> list[Block]:
     return block(about.ties, about.trace.folder, about.most(MANY_TIES))
+
+
+def _cuts(about: Findings) -> list[Block]:
+    return cuts.block(about.cuts, about.trace.folder, about.most(cuts.MANY_CUTS))
 
 
 def _edited(edits: Sequence[Edit], about: Findings) -> Iterator[str]:

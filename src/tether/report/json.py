@@ -12,6 +12,7 @@ import tether
 from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import Finding
+from tether.report import cuts
 from tether.report.compose import Findings
 from tether.report.filters import shown_path
 from tether.report.gaps import gap_rows
@@ -65,6 +66,7 @@ def to_json(about: Findings) -> dict[str, Any]:
             for row in about.copies
         ],
         "memory": {"peak_bytes": memory.peak, "lines": memory_lines(memory, folder)},
+        "cuts": [cuts.values(row, partial(site_values, folder=folder)) for row in about.cuts],
         "ties": [values(row, partial(site_values, folder=folder)) for row in about.ties],
         "gaps": [
             {"code": row.code, "reason": row.reason, "count": row.times} for row in gap_rows(trace)

@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import tether
+from tether.analysis.cuts import ActedCut
 from tether.analysis.ties import ActedTie
 from tether.facts import Trace
 from tether.finding import Finding, Said, Segment
@@ -41,6 +42,7 @@ class Conclusions:
     findings: tuple[Finding, ...]  # of all files and verdicts, none silenced
     needed: tuple[NeededAt, ...]
     ties: tuple[ActedTie, ...]
+    cuts: tuple[ActedCut, ...]
 
 
 @lru_cache(maxsize=1)

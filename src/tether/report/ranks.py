@@ -14,6 +14,7 @@ from tether.analysis.wording import named
 from tether.finding import Finding
 from tether.report.compose import Findings
 from tether.report.copies import Copy, Needed
+from tether.report.cuts import CutRow
 from tether.report.gradients import Gradient
 from tether.report.grouping import in_order
 from tether.report.ties import TieRow
@@ -61,6 +62,7 @@ def join(parts: Sequence[OneProcess], whole: Findings) -> Findings:
         ],
         copies=[_copy(group, parts) for group in _grouped(parts, _copies, _of_copy)],
         tied=[_tie(group, place) for group in _grouped(parts, lambda one: one.ties, _of_tie)],
+        cut=[_cut(group, place) for group in _grouped(parts, lambda one: one.cuts, _of_cut)],
         processes=tuple(part.label for part in parts),
         defects=defects,
     )
@@ -120,7 +122,7 @@ def _gradient(group: Sequence[tuple[OneProcess, Gradient]], place: _Place) -> Gr
     )
 
 
-# -- copies and ties -------------------------------------------------------------------------
+# -- copies, cuts and ties -------------------------------------------------------------------------
 
 
 def _copies(about: Findings) -> Sequence[Copy]:
@@ -154,6 +156,15 @@ def _some(labels: Sequence[str], all_of_them: int) -> str:
     if all(one.startswith("rank ") for one in labels):
         return named(labels)
     return f"{len(labels)} of {all_of_them} processes"
+
+
+def _of_cut(row: CutRow) -> Hashable:
+    return row.cut.site, row.cut.what, row.cut.names
+
+
+def _cut(group: Sequence[tuple[OneProcess, CutRow]], place: _Place) -> CutRow:
+    numbers: list[Any] = [place(one, row.finding) for one, row in group]
+    return CutRow(group[0][1].cut, next((one for one in numbers if one is not None), None))
 
 
 def _of_tie(row: TieRow) -> Hashable:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+from tether.analysis.cuts import Cuts
 from tether.analysis.degrading import attempt
 from tether.analysis.history import History
 from tether.analysis.ties import Ties
@@ -141,6 +142,7 @@ class Recording:
         history = History(self.trace)
         if self._kept is not None:
             history.know(Ties, Ties(history, self._kept.ties))
+            history.know(Cuts, Cuts(history, self._kept.cuts))
         return history
 
     @cached_property
@@ -326,7 +328,8 @@ class Recording:
         if "findings" in self.__dict__:  # who only records has no need of them
             progress.stage("looking at the ties")
             ties = tuple(self.history.get(Ties).found)
-            text = kept.written(Conclusions(self._judged, self._needed, ties))
+            cuts = tuple(self.history.get(Cuts).found)
+            text = kept.written(Conclusions(self._judged, self._needed, ties, cuts))
         save_trace(replace(self.trace, concluded=text), path)
 
     def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:

@@ -1,0 +1,139 @@
+"""Where values that were computed from trained parameters left the graph, and a loss used them.
+
+No judgement: a target is cut off on purpose. It is the list in which a cut that was not meant
+stands too, whether or not the parameters behind it get a gradient by another way. Of each line with
+a backward pass the first and the last pass are followed back, over values, to the calls that read
+what has a graph and gave what has none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tether.analysis.cut_words import described
+from tether.analysis.graph import Graph
+from tether.analysis.history import History, losses_of
+from tether.analysis.speaking import Speaker
+from tether.facts import GRAD_ON, Event, Site, SiteId
+from tether.operations.table import operation
+
+MOST_CALLS = 200_000
+"""Calls behind one loss that are looked at."""
+
+MOST_NAMES = 50
+
+
+class ActedCut(NamedTuple):
+    """The cuts of one line."""
+
+    site: Site  # the call that cuts, or the switch by which gradients are off there
+    what: str  # "`x.detach()` shares the values but not the graph"
+    names: tuple[str, ...]  # of the parameters that the values were computed from
+    entered: Site  # the first line where the values went into the graph of a loss
+    loss: Site
+    meant: bool  # the program's own line asks for it: detach(), no_grad()
+
+
+class _Met(NamedTuple):
+    cut: int
+    entered: int  # positions
+    loss: int
+
+
+class Cuts:
+    """The cuts of a history: those that no line asks for first, then in the program's order."""
+
+    def __init__(self, history: History, found: Iterable[ActedCut] | None = None) -> None:
+        """Find the cuts, or take those that were `found` before."""
+        self._history = history
+        self.found = sorted(self._all(), key=lambda one: one.meant) if found is None else [*found]
+
+    def _all(self) -> Iterator[ActedCut]:
+        groups: dict[SiteId | Site, list[_Met]] = defaultdict(list)
+        for backward in self._passes():
+            for met in self._behind(backward):
+                groups[self._history.events[met.cut].site].append(met)
+        for some in sorted(groups.values(), key=lambda one: one[0].cut):
+            found = self._told(some)
+            if found is not None:
+                yield found
+
+    def _passes(self) -> Iterator[int]:
+        """Yield the first and the last backward pass of each line."""
+        lines: dict[SiteId, list[int]] = defaultdict(list)
+        for at in self._history.backwards:
+            if not self._history.events[at].raised:
+                lines[self._history.events[at].site].append(at)
+        for passes in lines.values():
+            yield from dict.fromkeys((passes[0], passes[-1]))
+
+    def _behind(self, backward: int) -> Iterator[_Met]:
+        """Follow the values of a loss back to where they left the graph."""
+        events, flow = self._history.events, self._history.flow
+        losses = losses_of(events[backward])
+        ends = [edge for edge in flow.edges[backward] if edge.operand in losses]
+        waiting = [(edge.source, backward) for edge in ends]
+        seen: set[int] = set()
+        while waiting and len(seen) < MOST_CALLS:
+            at, entered = waiting.pop()
+            if at < 0 or at in seen or not flow.carries[at]:
+                continue
+            seen.add(at)
+            if _leaves(events[at]):
+                yield _Met(at, entered, backward)
+            else:
+                waiting += self._sources(at, entered)
+
+    def _sources(self, at: int, entered: int) -> Iterator[tuple[int, int]]:
+        """Yield where a call's values came from, each with the call that took it into the graph."""
+        event = self._history.events[at]
+        if event.operation == "step" or event.is_backward:
+            return
+        tracked = any(one.requires_grad for one in (*event.results, *event.writes))
+        for edge in self._history.flow.edges[at]:
+            outside = edge.operand is None or not edge.operand.requires_grad
+            yield edge.source, at if tracked and outside else entered
+
+    def _told(self, some: list[_Met]) -> ActedCut | None:
+        """Return the cuts of one line; None where nothing that is trained lies behind them."""
+        history = self._history
+        tensors = dict.fromkeys(one for met in some[:2] for one in sorted(self._trained(met.cut)))
+        if not tensors:
+            return None
+        first = some[0]
+        cut, event = described(history, first.cut), history.events[first.cut]
+        site = history.site(cut.site)
+        names = dict.fromkeys(history.name_of(one) for one in [*tensors][:MOST_NAMES])
+        return ActedCut(
+            site, Speaker(history, site).said(cut.what), tuple(names),
+            history.site_of(history.events[first.entered]),
+            history.site_of(history.events[first.loss]),
+            history.site(event.inner).user and _asked_for(event),
+        )  # fmt: skip
+
+    def _trained(self, at: int) -> set[int]:
+        """Return the tensors of optimizers that are behind what a call read of the graph."""
+        graph, events = self._history.get(Graph), self._history.events
+        makers = {one for read in events[at].reads for one in graph.makers_of(read, at)}
+        calls = makers.union(*(graph.behind(one) for one in makers), [at])
+        leaves = {int(one.tensor) for call in calls for one in events[call].reads if one.leaf}
+        return leaves & self._history.held
+
+
+def _leaves(event: Event) -> bool:
+    """Whether a call read what has a graph and gave numbers that have none."""
+    made = (*event.results, *event.writes)
+    if {one.tensor for one in event.results} & {one.tensor for one in event.reads}:
+        return False  # it gave back what it was given: requires_grad_()
+    return (
+        any(one.requires_grad for one in event.reads)
+        and not any(one.requires_grad for one in made)
+        and (operation(event.operation).exports or any("float" in one.dtype for one in made))
+    )
+
+
+def _asked_for(event: Event) -> bool:
+    """Whether a call, or a block that it stands in, has no other use than to leave the graph."""
+    return operation(event.operation).cuts or event.grad_mode != GRAD_ON

@@ -1,0 +1,89 @@
+"""Where values left the graph and came into a loss, as reports list it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tether.analysis.cuts import ActedCut, Cuts
+from tether.analysis.history import History
+from tether.analysis.wording import listed
+from tether.facts import Site
+from tether.finding import Finding
+from tether.report.document import Block, Column, Heading, Paragraph, Phrase, Table
+from tether.report.filters import Selection, shown_line
+
+MANY_CUTS = 10
+"""Rows that a report shows."""
+
+
+class CutRow(NamedTuple):
+    """A line that cuts, and the finding that speaks of it."""
+
+    cut: ActedCut
+    finding: int | None
+
+
+def rows(history: History, selection: Selection, findings: Sequence[Finding]) -> list[CutRow]:
+    """Return the cuts at a wanted line."""
+    found = history.get(Cuts).found
+    return [CutRow(one, _finding(one, findings)) for one in found if selection.wants(one.site)]
+
+
+def _finding(cut: ActedCut, findings: Sequence[Finding]) -> int | None:
+    for number, one in enumerate(findings):
+        if cut.site in (one.site, *(each.site for each in one.evidence)):
+            return number
+    return None
+
+
+def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) -> list[Block]:
+    """Return the part of a report that lists the cuts that no finding speaks of."""
+    own = [row.cut for row in found if row.finding is None]
+    if not own:
+        return []
+    columns = (
+        Column("left at", give=True),
+        Column("because", wrap=True),
+        Column("computed from", give=True),
+        Column("used at", give=True),
+    )
+    shown = own[:most]
+    left = len(own) - len(shown)
+    text = "these values give no gradient back to what they were computed from; whether that is"
+    return [
+        Heading("values that left the gradient graph and went into a loss"),
+        Paragraph((Phrase(f"{text} meant, you know", "dim"),)),
+        Table(
+            columns,
+            tuple(_cells(one, folder) for one in shown),
+            left,
+            "more; --show-all lists them" if left else "",
+        ),
+    ]
+
+
+def _cells(cut: ActedCut, folder: str) -> tuple[Phrase, ...]:
+    used = f":{cut.entered.line}"
+    if cut.entered.file != cut.site.file:
+        used = shown_line(cut.entered.file, cut.entered.line, folder)
+    return (
+        Phrase(shown_line(cut.site.file, cut.site.line, folder), "place"),
+        Phrase(cut.what),
+        Phrase(listed(list(cut.names)), "code"),
+        Phrase(used, "place"),
+    )
+
+
+def values(row: CutRow, site_values: Callable[[Site], Any]) -> dict[str, Any]:
+    """Return a cut as the report's JSON has it."""
+    cut = row.cut
+    return {
+        "site": site_values(cut.site),
+        "message": cut.what,
+        "names": list(cut.names),
+        "entered": site_values(cut.entered),
+        "loss": site_values(cut.loss),
+        "meant": cut.meant,
+        "finding": row.finding,
+    }

@@ -1,0 +1,96 @@
+"""The list of cuts: where values that were computed from parameters left the graph for a loss."""
+
+import textwrap
+
+import pytest
+
+from programs import record_program
+from tether.analysis.cuts import Cuts
+from tether.report.text import render
+
+START = """
+import numpy as np, torch, torch.nn as nn
+torch.manual_seed(0)
+enc, head = nn.Linear(4, 3), nn.Linear(3, 1)
+opt = torch.optim.SGD([*enc.parameters(), *head.parameters()], lr=0.1)
+x = torch.randn(8, 4)
+def train(loss):
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+# Each cut stands on a line that ends with `#! names`, those of no line are not listed.
+LISTED = {
+    "a detach beside a way that stays open": """
+        for _ in range(3):
+            h = enc(x)
+            train(head(h).sum() + (h.detach() * head(h)).sum())  #! enc.weight enc.bias
+        """,
+    "a sample that a library draws without gradients": """
+        q = torch.distributions.OneHotCategorical(logits=enc(x))
+        z = q.sample()  #! enc.weight enc.bias
+        train(head(z).sum() + q.entropy().sum())
+        """,
+    "a block without gradients": """
+        with torch.no_grad():  #! enc.weight enc.bias
+            target = enc(x)
+        train(((enc(x) - target - 1) ** 2).sum() + head(enc(x)).sum())
+        """,
+    "a hook that detaches": """
+        kept = []
+        enc.register_forward_hook(lambda module, given, out: kept.append(out.detach()))  #! enc.weight enc.bias
+        train(head(enc(x)).sum() + head(kept[0]).sum())
+        """,
+    "a number": """
+        h = enc(x)
+        scale = h.mean().item()  #! enc.weight enc.bias
+        train((head(h) * scale).sum())
+        """,
+}
+
+NOT_LISTED = {
+    "what no loss was computed from": """
+        h = enc(x)
+        print(h.detach().mean(), h.argmax(1))
+        train(head(h).sum())
+        """,
+    "what no optimizer trains": """
+        frozen = nn.Linear(4, 3)
+        frozen.requires_grad_(False)
+        with torch.no_grad():
+            target = frozen(x)
+        train(((enc(x) - target) ** 2).sum() + head(enc(x)).sum())
+        """,
+    "the next step's values": """
+        for _ in range(3):
+            train(head(enc(x)).sum())
+        """,
+}
+
+
+def listed(text, folder):
+    """Return the lines that the list of a program's cuts names, each with the parameters."""
+    found = record_program(text, folder).history.get(Cuts).found
+    return {(one.site.line, " ".join(one.names)) for one in found}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_cut_is_listed(name, tmp_path):
+    text = START + textwrap.dedent(LISTED[name])
+    marks = [(n, line.split("#!")) for n, line in enumerate(text.splitlines(), 1)]
+    wanted = {(n, parts[1].strip()) for n, parts in marks if len(parts) > 1}
+    assert listed(text, tmp_path) == wanted
+
+
+@pytest.mark.parametrize("name", NOT_LISTED)
+def test_nothing_else_is(name, tmp_path):
+    assert listed(START + textwrap.dedent(NOT_LISTED[name]), tmp_path) == set()
+
+
+def test_the_report_shows_those_that_no_finding_speaks_of(tmp_path):
+    text = START + textwrap.dedent(LISTED["a detach beside a way that stays open"])
+    report = render(record_program(text, tmp_path).document())
+    assert "values that left the gradient graph and went into a loss" in report
+    cut = START + "train(head(enc(x).detach()).sum())\n"
+    report = render(record_program(cut, tmp_path).document())
+    assert "gradient-cut" in report
+    assert "values that left" not in report
