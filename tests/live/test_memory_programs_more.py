@@ -5,7 +5,9 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
+from tether.record.array_watch import ArrayWatch
+from tether.verdicts.alias_write import numpy_views
 
 HEAD = """\
 import torch
@@ -89,6 +91,13 @@ print(start)
 }
 
 QUIET = {
+    "arrays of rows that are written before they are taken": """
+rows, kept = torch.zeros(5, 8), []
+for n in range(5):
+    rows[n] += n
+    kept.append(rows[n].numpy())
+print(np.stack(kept).sum())
+""",
     "a copy for each place, and places that are only read": """
 shape = torch.zeros(2)
 hidden = [shape.clone() for _ in range(3)]
@@ -157,3 +166,38 @@ def test_a_good_program_is_left_in_peace(program, tmp_path):
 def test_a_copy_of_an_array_that_its_owner_fills_again_is_not_called_needless(tmp_path):
     found = check_program(HEAD + REUSED, tmp_path).findings
     assert not [one for one in found if one.slug == "needless-copy"]
+
+
+ROWS = """
+rows, kept = torch.zeros({count}, 8), []
+for n in range({count}):
+    rows[n] += n
+    kept.append(rows[n].numpy())
+print(np.stack(kept).sum())
+"""
+
+
+def _compared(count, folder, monkeypatch):
+    """Return how many pairs of stretches are compared where each row becomes an array."""
+    pairs, may_overlap = [], numpy_views.may_overlap
+    with monkeypatch.context() as patch:
+        patch.setattr(numpy_views, "may_overlap", lambda *two: pairs.append(1) or may_overlap(*two))
+        assert not record_program(HEAD + ROWS.format(count=count), folder).findings
+    return len(pairs)
+
+
+def test_what_arrays_of_rows_cost_grows_with_the_rows(tmp_path, monkeypatch):
+    once, twice = (_compared(count, tmp_path, monkeypatch) for count in (200, 400))
+    assert once > 0
+    assert twice <= 2.1 * once
+
+
+def test_a_memory_is_summed_no_more_once_that_has_taken_its_time(tmp_path, monkeypatch):
+    sums, sum_of = [], ArrayWatch._sum
+    monkeypatch.setattr(ArrayWatch, "_sum", lambda *two: sums.append(1) or sum_of(*two))
+    monkeypatch.setattr(ArrayWatch, "_late", lambda _: True)
+    record_program(HEAD + ROWS.format(count=50), tmp_path)
+    assert len(sums) < 60  # the memory is let go with its first write, and met by the next array
+    sums.clear()
+    record_program(HEAD + ROWS.format(count=50).replace("    rows[n] += n\n", ""), tmp_path)
+    assert len(sums) == 1

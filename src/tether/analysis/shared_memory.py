@@ -45,7 +45,7 @@ class Sharing:
                 for read in event.reads:
                     if memory(read) == memory(made) and made.storage != UNKNOWN:
                         self._join(at, event, read.tensor, made.tensor)
-            for one in () if _onto_itself(event) else _target(event):
+            for one in () if _onto_itself(history, at) else _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
             if operation(event.operation).carries or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
@@ -123,15 +123,30 @@ def _target(event: Event) -> tuple[Operand, ...]:
     return event.writes
 
 
-def _onto_itself(event: Event) -> bool:
+def _onto_itself(history: History, at: int) -> bool:
     """Whether a copy wrote the very elements that it read: nothing is another value after it.
 
-    Loading a ``state_dict`` back into the model that it shows does so, parameter by parameter.
+    Loading a ``state_dict`` back into the model that it shows does so, parameter by parameter; and
+    the end of ``x[i] += y``, which assigns the view that has just been written to its own place.
     """
-    if event.operation != "copy_" or len(event.reads) != 2:
+    event = history.events[at]
+    if len(event.reads) != 2:
         return False
     target, source = event.reads
-    return target.storage == source.storage != UNKNOWN and target[3:7] == source[3:7]
+    if target.storage != source.storage or target.storage == UNKNOWN:
+        return False
+    if event.operation == "copy_":
+        return target[3:7] == source[3:7]
+    taken, written = history.made_at(source.tensor), history.events[at - 1]
+    return (
+        event.operation == "__setitem__"
+        and any(one.tensor == source.tensor for one in written.writes)
+        and taken >= 0
+        and history.events[taken].operation == "__getitem__"
+        and history.events[taken].reads[0].tensor == target.tensor
+        and history.site_of(history.events[taken]).line == history.site_of(event).line
+        and history.site_of(written).line == history.site_of(event).line
+    )
 
 
 def _matter(event: Event) -> tuple[Operand, ...]:

@@ -93,9 +93,10 @@ class ArrayWatch:
         watch = self.watched.get(storage.serial)
         if watch is None:
             watch = self.watched[storage.serial] = _Watch(storage.serial, event)
-        watch.event = watch.seen = event
-        watch.tensor = weakref.ref(tensors[0].untyped_storage(), self._gone(storage.serial))
-        watch.sum = self._sum(tensors[0].untyped_storage())
+            watch.tensor = weakref.ref(tensors[0].untyped_storage(), self._gone(storage.serial))
+            watch.sum = self._sum(tensors[0].untyped_storage())
+        elif watch.seen >= event:  # compared just before the call
+            watch.event = event
         watch.holders += 1
 
     def _follow(self, storage: int, event: int, array: Any) -> None:
@@ -295,7 +296,9 @@ class ArrayWatch:
         """After a recorded write: what the bytes are now is what they ought to be."""
         for snapshot in writes:
             watch = self.watched.get(snapshot[1])
-            if watch is not None:
+            if watch is not None and self._late():
+                self._forget(snapshot[1])  # what is not accepted would look like a silent write
+            elif watch is not None:
                 self._accept(watch)
 
     def wrote_any(self) -> None:

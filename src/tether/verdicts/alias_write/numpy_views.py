@@ -8,9 +8,9 @@ that it was put into) and ran, by the calls recorded, after the write.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -18,7 +18,7 @@ from tether.analysis.shared_memory import Sharing, unheard
 from tether.facts import UNKNOWN, Operand, Site
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
-from tether.regions import may_overlap
+from tether.regions import extent, may_overlap
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.syntax import Source, site_of_node, source_of
 from tether.verdicts.alias_write.telling import called, copied
@@ -109,8 +109,9 @@ def followers(history: History) -> Iterator[Claim]:
         kept = keeping(source, site)
         if kept is None:
             continue
+        records = _Records(history, exports)
         for export in exports:
-            write = _changed(history, export, exports)
+            write = records.changed(export)
             read = _reading(history, source, kept, export, write) if write != UNKNOWN else None
             if read is not None:
                 yield _follower(history, export, kept, write, read, exports)
@@ -131,37 +132,78 @@ def _exports(history: History) -> dict[int, list[Export]]:
     return found
 
 
-def _changed(history: History, export: Export, others: list[Export]) -> int:
-    """Return the first write that makes the array's record wrong, or -1.
+class _Touched:
+    """When the stretches of one memory were touched: few meet, however many calls there are.
 
-    An array taken once may be meant as a window: of memory that held nothing yet, or that is only
-    ever filled anew. Taken again after a write, with both arrays kept, it was meant as a record.
+    Stretches of about one size lie in the order of where they begin.
     """
-    memory = history.flow.memory(export.operand)
-    writes = [
-        one
-        for one in history.get(Sharing).writes.get(memory, ())
-        if export.at < one.at < export.gone
-        and may_overlap(one.operand, export.operand)
-        and not _through_array(history, one.operand.tensor)
-    ]
-    again = [
-        one
-        for one in others
-        if export.at < one.at < export.gone - 1  # else a name was merely given the next array
-        and history.flow.memory(one.operand) == memory
-        and may_overlap(one.operand, export.operand)
-    ]
-    for write in writes:
-        if any(write.at < one.at for one in again) or _spoils(history, export, write.at):
-            return write.at
-    return UNKNOWN
+
+    def __init__(self, touches: Iterable[tuple[int, Operand]]) -> None:
+        self._times: dict[tuple[object, ...], list[int]] = {}
+        rows: dict[tuple[int, str, int], list[tuple[int, int, Operand, list[int]]]] = {}
+        for at, one in touches:
+            key = (one.storage, *one[3:7])
+            if key not in self._times:
+                (first, last), times = extent(one), self._times.setdefault(key, [])
+                kind = (one.storage, one.dtype, (last - first).bit_length())
+                rows.setdefault(kind, []).append((first, len(self._times), one, times))
+            self._times[key].append(at)
+        self._rows = {kind: sorted(row) for kind, row in rows.items()}
+
+    def meeting(self, operand: Operand, after: int, before: int) -> Iterator[list[int]]:
+        """Yield when each stretch that meets an operand was touched between two moments."""
+        first, last = extent(operand)
+        for (storage, dtype, bits), row in self._rows.items():
+            alike = (storage, dtype) == (operand.storage, operand.dtype)
+            low = bisect_left(row, (first - (1 << bits),)) if alike else 0
+            high = bisect_left(row, (last,)) if alike else len(row)
+            for _, _, one, times in row[low:high]:
+                if may_overlap(one, operand):
+                    yield times[bisect_right(times, after) : bisect_left(times, before)]
 
 
-def _spoils(history: History, export: Export, write: int) -> bool:
-    """Whether a write alone makes a record wrong: it goes on from values, or takes their place."""
-    name = history.events[write].operation
-    return name == "step" or (not operation(name).overwrites and _had_values(history, export))
+class _Records:
+    """The arrays that one line took, and the writes to what they show, by memory."""
+
+    def __init__(self, history: History, exports: list[Export]) -> None:
+        self._history = history
+        taken: dict[int, list[tuple[int, Operand]]] = defaultdict(list)
+        for one in exports:
+            taken[history.flow.memory(one.operand)].append((one.at, one.operand))
+        self._taken = {memory: _Touched(found) for memory, found in taken.items()}
+        writes = history.get(Sharing).writes
+        self._written = {
+            memory: _Touched(
+                one for one in writes.get(memory, ()) if not _through_array(history, one[1].tensor)
+            )
+            for memory in taken
+        }
+
+    def changed(self, export: Export) -> int:
+        """Return the first write that makes the array's record wrong, or -1.
+
+        An array taken once may be meant as a window: of memory that held nothing yet, or that is
+        only ever filled anew. Taken again after a write, with both arrays kept, it was meant as a
+        record.
+        """
+        memory = self._history.flow.memory(export.operand)
+        written = self._written[memory].meeting(export.operand, export.at, export.gone)
+        times = sorted(at for found in written for at in found)
+        if not times:
+            return UNKNOWN
+        # Taken just before it goes, a name was merely given the next array.
+        until = export.gone - 1
+        taken = self._taken[memory].meeting(export.operand, export.at, until)
+        again = max((found[-1] for found in taken if found), default=UNKNOWN)
+        if times[0] < again:
+            return times[0]
+        had = _had_values(self._history, export)
+        return next((at for at in times if self._spoils(at, had=had)), UNKNOWN)
+
+    def _spoils(self, write: int, *, had: bool) -> bool:
+        """Whether a write alone makes a record wrong: it goes on from values, or replaces them."""
+        name = self._history.events[write].operation
+        return name == "step" or (had and not operation(name).overwrites)
 
 
 def _through_array(history: History, tensor: int) -> bool:
