@@ -284,3 +284,34 @@ def test_a_step_that_ends_before_it_comes_to_a_parameter(tmp_path):
     assert 14 in lines
     going_on = findings(tmp_path, STEPS.format(leave="continue"))
     assert not [one for one in going_on if one[0] == "parameter-unmoved"]
+
+
+CHANGES = """
+kept = torch.zeros(3)
+for _ in range(3):
+    {before}
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    {after}
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ("if w.grad is not None: w.grad.mul_(0.5)", "pass", True),  # the step had used it by then
+        ("pass", "w.grad.mul_(0.5)", False),
+        ("if w.grad is not None: kept.add_(w.grad.mul_(0.5))", "pass", False),
+        ("if w.grad is not None: old = w.grad.mul_(0.5)", "kept.add_(old) if _ else None", False),
+        ("if w.grad is not None: w.grad.mul_(0.5).add_(1).clamp_(0, 1)", "pass", True),
+    ],
+)
+def test_a_change_of_a_gradient_that_nothing_uses_is_lost(tmp_path, before, after, lost):
+    found = findings(tmp_path, HEAD + CHANGES.format(before=before, after=after))
+    discarded = [one for one in found if one[0] == "gradient-discarded"]
+    assert bool(discarded) is lost
+    for _, severity, message, lines in discarded:
+        assert severity == "warning"
+        assert "The gradient of `w` was changed at line 9 and cleared at line 10" in message
+        assert {9, 10, 13} <= set(lines)

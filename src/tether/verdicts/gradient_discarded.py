@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.lost_changes import LostChange, lost_changes
 from tether.facts import UNKNOWN, Event, Gradients, TensorId
-from tether.finding import At, Claim, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -16,14 +17,17 @@ PAGE = """
 
 ## What it says
 After backward this parameter had a gradient; when the optimizer stepped it was None or zero, since
-the line named cleared or overwrote it in between. So it was at every step.
+the line named cleared or overwrote it in between. So it was at every step. Or the line changed the
+gradient in place (a clipping, a scaling), and each time it was cleared and made anew before a step
+used it.
 
 ## Why it matters
-The optimizer steps on nothing: the loss stays where it is, and there is no error.
+The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
+change is lost, the steps use gradients that were never clipped.
 
 ## Known problems
 Only what happens at every recorded step is reported; clearing once is taken as meant (a skipped
-step, a gradient that was not finite).
+step, a gradient that was not finite). A changed gradient that anything read counts as used.
 
 ## Example
 ```python
@@ -56,6 +60,9 @@ def check(history: History) -> Iterator[Claim]:
             where.setdefault(site, found)
     for site, tensors in groups.items():
         yield _claim(history, tensors, *where[site])
+    for change in lost_changes(history):
+        if not groups.keys() & {history.events[change.cleared].site}:
+            yield _lost(history, change)
 
 
 def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients] | None:
@@ -146,6 +153,35 @@ def _claim(history: History, tensors: list[int], position: int, step: Gradients)
     )
 
 
+def _lost(history: History, change: LostChange) -> Claim:
+    events = history.events
+    written, cleared, step = (events[at].site for at in (change.write, change.cleared, change.step))
+    return Claim(
+        tensors=change.tensors,
+        cause=("change", written),
+        site=written,
+        operation=events[change.write].operation,
+        message=say(
+            "The gradient of {subject} was changed at {written} and cleared at {cleared} before the"
+            " step at {step}, each of {n} times: no step used the change.",
+            written=At(written), cleared=At(cleared), step=At(step), n=change.times,
+        ),
+        story=(
+            Step("written", written, say("{call} changes the gradient in place",
+                 call=CallOf(change.write))),
+            Step("cleared", cleared, say("it is cleared here, and made anew")),
+            Step("step", step, say("the optimizer steps with a gradient that was not changed")),
+        ),
+        repair=Repair(
+            say(
+                "Change the gradient between the backward pass and the step that uses it; where"
+                " the step is given a closure, inside the closure, after its backward pass."
+            )
+        ),
+        count=change.times,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="gradient-discarded",
     severity="warning",
@@ -166,6 +202,48 @@ for _ in range(3):
     opt.step()
 """,
             (Expected("gradient-discarded", "w", 7),),
+        ),
+        Example(
+            "A clipping that the closure computes anew",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+
+
+def closure():
+    opt.zero_grad()
+    loss = w.pow(2).sum()
+    loss.backward()
+    return loss
+
+
+for _ in range(3):
+    closure()
+    torch.nn.utils.clip_grad_norm_([w], 0.1)
+    opt.step(closure)
+""",
+            (Expected("gradient-discarded", "w", 16),),
+        ),
+        Example(
+            "A clipping within the closure",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.LBFGS([w], lr=0.1)
+
+
+def closure():
+    opt.zero_grad()
+    loss = w.pow(2).sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_([w], 0.1)
+    return loss
+
+
+for _ in range(3):
+    opt.step(closure)
+""",
         ),
         Example(
             "zero_grad where it belongs",

@@ -1,0 +1,156 @@
+"""Changes of gradients in place that were cleared again before anything used them.
+
+A gradient is used by the step of an optimizer that holds its tensor, and by every call that reads
+its memory and does more than change it in place. What is let go of may be read by whoever still
+has it; what is overwritten is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event, Operand
+from tether.operations.table import operation
+from tether.regions import overlaps
+
+
+class LostChange(NamedTuple):
+    """A line that changes gradients in place, each time for nothing."""
+
+    write: int  # its first call
+    cleared: int  # the call that cleared what it had changed
+    step: int  # the step that came next and used another gradient
+    tensors: tuple[int, ...]  # whose gradients
+    times: int  # how many changes were cleared
+
+
+class _Fate(NamedTuple):
+    tensor: int
+    write: int
+    cleared: int
+    step: int
+
+
+def lost_changes(history: History) -> Iterator[LostChange]:
+    """Yield the lines of which no change was used, and several were seen to be cleared."""
+    changes = _Changes(history)
+    for writes in changes.by_line():
+        fates: list[_Fate] = []
+        for at, gradient in writes:
+            fate = changes.fate(at, gradient)
+            if fate is None:
+                break
+            if fate.cleared != UNKNOWN:
+                fates.append(fate)
+        else:
+            tensors = tuple(dict.fromkeys(one.tensor for one in fates))
+            count = len({one.cleared for one in fates})
+            if count > 1:
+                yield LostChange(*fates[0][1:], tensors, count)
+
+
+class _Changes:
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._owners: dict[int, set[int]] = defaultdict(set)  # gradient -> tensors that had it
+        self._cleared: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
+        for at, event in history.events.where(_hands_over):
+            if event.operation == "zero_grad":
+                for one in event.reads:
+                    self._cleared[one.tensor].append(at)
+            elif event.reads:
+                owner = int(event.reads[0].tensor)
+                for one in (*event.reads[1:], *event.results):
+                    self._owners[one.tensor].add(owner)
+                if event.operation == "grad.__set__":
+                    self._cleared[owner].append(at)
+
+    def by_line(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield for each line of the program's its changes: the call, and the gradient."""
+        events, found = self._history.events, defaultdict(list)
+        at_of, operands = events.touched("writes")
+        tensors = events.operands.table[operands, 1].tolist()
+        for at, tensor in zip(at_of.tolist(), tensors, strict=True):
+            if tensor in self._owners and _changes(events[at]):
+                found[events[at].site].append((at, tensor))
+        yield from found.values()
+
+    def fate(self, at: int, gradient: int) -> _Fate | None:
+        """Return what cleared a changed gradient, if anything did; None: it was used."""
+        history = self._history
+        owners = self._owners[gradient]
+        if len(owners) > 1 or history.inside(history.events[at], "step") >= 0:
+            return None
+        (tensor,) = owners
+        cleared = self._after(self._cleared[tensor], at)
+        steps = history.steps_of(tensor)
+        step = self._after(steps, at)
+        overwritten = self._overwritten(at, gradient, cleared)
+        if overwritten is None:
+            return None
+        end = overwritten if overwritten != UNKNOWN else cleared
+        if end == UNKNOWN or step == UNKNOWN:
+            return _Fate(tensor, at, UNKNOWN, step)
+        return _Fate(tensor, at, end, step) if self._before(end, step, at) else None
+
+    @staticmethod
+    def _after(positions: list[int], at: int) -> int:
+        place = bisect_right(positions, at)
+        return positions[place] if place < len(positions) else UNKNOWN
+
+    def _overwritten(self, at: int, gradient: int, cleared: int) -> int | None:
+        """Return where a gradient was overwritten before it was let go of; None: it was read."""
+        history = self._history
+        operand = next(one for one in history.events[at].writes if one.tensor == gradient)
+        for later in history.on_storage(operand):
+            event = history.events[later]
+            if later <= at or not operation(event.operation).carries:
+                continue
+            if cleared == UNKNOWN or later < cleared:
+                whole = operation(event.operation).overwrites
+                if whole and any(one.tensor == gradient for one in event.writes):
+                    return later
+            if any(overlaps(operand, one) for one in _used(event)):
+                return None
+        return UNKNOWN
+
+    def _before(self, cleared: int, step: int, at: int) -> bool:
+        """Whether a gradient was cleared before a step could use it.
+
+        Within a step that is so in the first run of its closure, if the change was made before.
+        """
+        history = self._history
+        if cleared > step:
+            return False
+        trace, span = history.trace, history.events[cleared].span
+        while span != UNKNOWN and trace.spans[span].kind not in ("closure", "step"):
+            span = trace.spans[span].parent
+        if span == UNKNOWN:
+            return True
+        inner = trace.spans[span]
+        if inner.kind == "step" or history.position(inner.first) <= at:
+            return False
+        return not any(one.kind == "closure" and one.parent == inner.parent
+                       for one in trace.spans[inner.parent + 1 : span])  # fmt: skip
+
+
+def _hands_over(name: str) -> bool:
+    """Whether a call takes, gives or clears the gradient of a tensor."""
+    return name == "zero_grad" or operation(name).notes.startswith("gradient")
+
+
+def _changes(event: Event) -> bool:
+    """Whether a call changes what is there, and does not only set it anew."""
+    row = operation(event.operation)
+    return row.carries and not row.overwrites
+
+
+def _used(event: Event) -> Iterator[Operand]:
+    """Yield what a call reads and does not only change in place."""
+    written = {one.tensor for one in event.writes}
+    kept = all(one.tensor in written for one in event.results)
+    yield from (one for one in event.reads if not kept or one.tensor not in written)
