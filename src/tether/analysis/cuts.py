@@ -81,9 +81,10 @@ class Cuts:
             if at < 0 or at in seen or not flow.carries[at]:
                 continue
             seen.add(at)
-            if _leaves(events[at]):
+            leaves = _leaves(events[at])
+            if leaves:
                 yield _Met(at, entered, backward)
-            else:
+            if not leaves or events[at].grad_mode != GRAD_ON:  # there each layer leaves by itself
                 waiting += self._sources(at, entered)
 
     def _sources(self, at: int, entered: int) -> Iterator[tuple[int, int]]:
@@ -99,19 +100,23 @@ class Cuts:
     def _told(self, some: list[_Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""
         history = self._history
-        tensors = dict.fromkeys(one for met in some[:2] for one in sorted(self._trained(met.cut)))
+        calls = list(dict.fromkeys(met.cut for met in some))[:MOST_NAMES]
+        tensors = sorted(set().union(*map(self._trained, calls)), key=self._order)
         if not tensors:
             return None
         first = some[0]
         cut, event = described(history, first.cut), history.events[first.cut]
         site = history.site(cut.site)
-        names = dict.fromkeys(history.name_of(one) for one in [*tensors][:MOST_NAMES])
+        names = dict.fromkeys(history.name_of(one) for one in tensors[:MOST_NAMES])
         return ActedCut(
             site, Speaker(history, site).said(cut.what), tuple(names),
             history.site_of(history.events[first.entered]),
             history.site_of(history.events[first.loss]),
             history.site(event.inner).user and _asked_for(event),
         )  # fmt: skip
+
+    def _order(self, tensor: int) -> int:
+        return self._history.order.get(tensor, len(self._history.order) + tensor)
 
     def _trained(self, at: int) -> set[int]:
         """Return the tensors of optimizers that are behind what a call read of the graph."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tether.analysis.cuts import ActedCut, Cuts
-from tether.analysis.history import History
+from tether.analysis.history import History, common_module
 from tether.analysis.wording import listed
 from tether.facts import Site
 from tether.finding import Finding
@@ -45,7 +45,7 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
     columns = (
         Column("left at", give=True),
         Column("because", wrap=True),
-        Column("computed from", give=True),
+        Column("computed from"),
         Column("used at", give=True),
     )
     shown = own[:most]
@@ -70,9 +70,15 @@ def _cells(cut: ActedCut, folder: str) -> tuple[Phrase, ...]:
     return (
         Phrase(shown_line(cut.site.file, cut.site.line, folder), "place"),
         Phrase(cut.what),
-        Phrase(listed(list(cut.names)), "code"),
+        Phrase(_parameters(cut.names), "code"),
         Phrase(used, "place"),
     )
+
+
+def _parameters(names: Sequence[str]) -> str:
+    """Name parameters by the module that all of them are in: ``net.encoder (12)``."""
+    module = common_module(names) if len(names) > 1 else ""
+    return f"{module} ({len(names)})" if module else listed(list(names), 1)
 
 
 def values(row: CutRow, site_values: Callable[[Site], Any]) -> dict[str, Any]:
