@@ -415,6 +415,7 @@ class Same(NamedTuple):
     offset: int  # of the view, in elements
     strides: tuple[int, ...]
     since: EventId  # the call that they were taken from the source by: `event`, or an export
+    sure: bool = True  # memory or numbers are the very same; else the elements are only equal
 
 
 class Taken(NamedTuple):

@@ -117,6 +117,64 @@ SPELLINGS = {
         array += 1
         print(y.sum(), x.sum())
         """,
+    "an equal list out of a text": """
+        text = str(x.tolist())
+        def read(text):
+            return [[float(one) for one in row.split(",")] for row in text[2:-2].split("], [")]
+        y = torch.tensor(read(text))
+        print(y.sum(), x.sum())
+        """,
+    "whole numbers out of a file": """
+        import os, tempfile
+        whole, path = torch.arange(9) % 4, os.path.join(tempfile.mkdtemp(), "whole")
+        np.save(path, whole.numpy())
+        def load(path):
+            return np.load(path + ".npy")
+        y = torch.from_numpy(load(path))
+        z = torch.tensor(load(path).tolist())
+        print(y.sum(), z.sum(), whole.sum())
+        """,
+    "a part of a list": "y = torch.tensor(x.tolist()[1:])\nprint(y.sum(), x.sum())",
+    "whole numbers by way of a list": """
+        whole = torch.arange(9) % 4
+        kept = whole.tolist()
+        y = torch.tensor(kept)  #? no
+        print(y.sum(), whole.sum())
+        """,
+    "a backup of what nobody changes": """
+        kept = x.clone()  #? no
+        print(x.sum())
+        x.copy_(kept)
+        del kept
+        x.add_(1)
+        print(x.sum())
+        """,
+    "a backup of a model that nobody changes": """
+        model = torch.nn.Linear(2, 1)
+        def evaluate():
+            kept = copy.deepcopy(model.state_dict())  #? no
+            print(model(torch.ones(4, 2)).sum())
+            model.load_state_dict(kept)
+        evaluate()
+        """,
+    "a backup of what is changed": """
+        kept = x.clone()  #? yes writes `x` while
+        x.add_(1)
+        x.copy_(kept)
+        print(x.sum())
+        """,
+    "a backup that is changed": """
+        kept = x.clone()  #? yes writes
+        kept[0] = 1
+        x.copy_(kept)
+        print(x.sum())
+        """,
+    "a backup put back elsewhere": """
+        kept = x.clone()  #? yes writes `x` while
+        x.copy_(kept.flip(0))
+        x[:2].copy_(kept[2:4])
+        print(x.sum())
+        """,
     "by way of a list": "y = torch.tensor(x.tolist())  #? no\nprint(y.sum())",
     "a tensor that shows an array": "y = torch.from_numpy(x.numpy())\nprint(y.sum())",
     "a tensor of an array": """

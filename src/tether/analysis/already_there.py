@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.layouts import same_strides
-from tether.facts import OUT, UNKNOWN, Event, Operand, Taken
+from tether.facts import OUT, UNKNOWN, Event, Operand, Same, Taken
 from tether.operations.table import operation
 from tether.regions import element_size
 
@@ -39,7 +39,7 @@ class AlreadyThere:
     def __init__(self, history: History) -> None:
         self._history = history
         self._widened: dict[int, tuple[int, Operand]] = {}  # tensor -> what it was converted from
-        self._same = {history.position(fact.event): fact for fact in history.trace.same}
+        self._same = _came_back(history)
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
         chosen: dict[tuple[int, int, str], list[int]] = defaultdict(list)
@@ -115,6 +115,20 @@ class AlreadyThere:
                 shown = one._replace(offset=fact.offset, shape=result.shape, strides=fact.strides)
                 yield Copied(position, shown, result, since)
                 return
+
+
+def _came_back(history: History) -> dict[int, Same]:
+    """Return what was seen to be there already, by position.
+
+    What is only equal, and not known to have come from there, may be out of a file.
+    """
+    came = {(one.exit, one.entry) for one in history.trace.bridges}
+    facts = history.trace.same
+    return {
+        history.position(one.event): one
+        for one in facts
+        if one.sure or (one.since, one.event) in came
+    }
 
 
 def nbytes(operand: Operand) -> int:

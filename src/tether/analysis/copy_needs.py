@@ -432,7 +432,7 @@ class _Judge:
         source, copy = copied.source, copied.copy
         for write in self.lives.written(source, copied.since, self.lives.until(copy)):
             written, line = write.written, self._line(write.at)
-            if write.at == copied.position:
+            if write.at == copied.position or self._put_back(copied, write.at):
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
                 text = f"{line} {write.verb} {self._source(copied)}"
@@ -441,6 +441,22 @@ class _Judge:
                 text = f"{line} writes beside {self._source(copied)}"
                 return Reason("yes", f"{text}, which the backward pass would refuse", write.at)
         return None
+
+    def _put_back(self, copied: Copied, at: int) -> bool:
+        """Whether a write gave the source what the copy held, and so what was there already.
+
+        Neither was written before: a backup of what nobody changed is restored.
+        """
+        event = self.history.events[at] if at < len(self.history.events) else None
+        if event is None or event.operation != "copy_" or len(event.reads) != 2:
+            return False
+        target, given = event.reads
+        if given.storage != copied.copy.storage or target.storage != copied.source.storage:
+            return False
+        shown = remapped(given, copied.copy, copied.source)
+        if shown is None or shown[3:7] != target[3:7]:
+            return False
+        return not any(True for _ in self.lives.written(copied.copy, copied.position, at))
 
     def _saves(self, copy: Operand, after: int, before: int) -> bool:
         """Whether a call saved the copy for backward, which a moved version would refuse."""

@@ -77,7 +77,7 @@ class ArrayWatch:
         """Remember that the memory of ``tensors[0]`` has been handed out."""
         leaves = operation(name).leaves
         if tensors and leaves in ("array", "numbers"):
-            self._same.left(tensors[0], event)
+            self._same.left(tensors[0], event, result)
         if not tensors or leaves not in ("array", "capsule"):
             return
         tape = self._tape

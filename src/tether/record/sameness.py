@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,13 +34,21 @@ Shown = tuple[torch.Tensor, View]
 """A tensor, and a view of its memory."""
 
 
+class _Gone(NamedTuple):
+    """A tensor that became an array or a list."""
+
+    tensor: weakref.ref[torch.Tensor]
+    event: int
+    marks: tuple[Any, ...]  # numbers that it became, which no other list has
+
+
 class SameLog:
     """Finds what calls gave that was there already."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self.facts: list[Same] = []
-        self._left: deque[tuple[weakref.ref[torch.Tensor], int]] = deque(maxlen=_LEFT)
+        self._left: deque[_Gone] = deque(maxlen=_LEFT)
         self._spent = 0.0
         self._began = time.perf_counter()
         self.taken = TakenLog(tape, self._late)
@@ -59,9 +67,9 @@ class SameLog:
 
     # -- out and in again ------------------------------------------------------------------------
 
-    def left(self, tensor: torch.Tensor, event: int) -> None:
+    def left(self, tensor: torch.Tensor, event: int, data: Any = None) -> None:
         """Remember a tensor that became an array or a list."""
-        self._left.append((weakref.ref(tensor), event))
+        self._left.append(_Gone(weakref.ref(tensor), event, _marks(data)))
 
     def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
@@ -71,27 +79,31 @@ class SameLog:
         began = time.perf_counter()
         found = self.origin(data, result, root)
         if found is not None:
-            self._found(event, result, found[0], found[1])
+            self._found(event, result, *found)
         elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):
             self.taken.taken(event, data, result)
         self._spent += time.perf_counter() - began
 
     def origin(
         self, data: Any, result: torch.Tensor, root: torch.Tensor | None
-    ) -> tuple[Shown, int] | None:
-        """Return which tensor that left data is, and the call by which it did."""
-        for ref, since in reversed(self._left):
+    ) -> tuple[Shown, int, bool] | None:
+        """Return which tensor that left data is, the call by which it did, and whether surely.
+
+        A list of other numbers than those that left is another's, though all are equal: a file's.
+        """
+        for ref, since, marks in reversed(self._left):
             source = ref()
             if source is None or source.dtype != result.dtype or source is result:
                 continue
             if root is None:
-                view = _by_value(source, result)
+                other = isinstance(data, (list, tuple)) and marks and not _met(marks, data)
+                view = None if other else _by_value(source, result)
             elif source.untyped_storage() is root.untyped_storage():
                 view = _in_memory(root, data, result)
             else:
                 continue
             if view is not None:
-                return (source, view), since
+                return (source, view), since, root is not None or _met(marks, data)
         return None
 
     def _wanted(self, result: Any) -> bool:
@@ -106,7 +118,9 @@ class SameLog:
         """Whether looking has taken its share of the run."""
         return self._spent > SHARE * (time.perf_counter() - self._began) + 0.05
 
-    def _found(self, event: int, result: torch.Tensor, found: Shown, since: int) -> None:
+    def _found(
+        self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True
+    ) -> None:
         who, (source, view) = self._tape.who, found
         made, shown = who.snapshot(result), who.snapshot(source)
         if made[1] == shown[1] or shown[1] < 0:
@@ -114,9 +128,32 @@ class SameLog:
         self.facts.append(
             Same(
                 EventId(event), TensorId(made[0]), TensorId(shown[0]), StorageId(shown[1]),
-                view[0], view[2], EventId(since),
+                view[0], view[2], EventId(since), sure,
             )
         )  # fmt: skip
+
+
+def _marks(data: Any) -> tuple[Any, ...]:
+    """Return the first and the last number of a list, unless Python has one object for all alike.
+
+    As long as they are kept, no other number has their identity.
+    """
+    if not isinstance(data, (list, tuple)):
+        return ()
+    ends = [_end(data, at) for at in (0, -1)]
+    return tuple(one for one in ends if type(one) is float or (type(one) is int and one >> 9))
+
+
+def _end(data: Any, at: int) -> Any:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[at]
+    return data
+
+
+def _met(marks: tuple[Any, ...], data: Any) -> bool:
+    """Whether some numbers are themselves the first and the last of a list."""
+    found = {id(one) for one in _marks(data)}
+    return bool(marks) and all(id(one) in found for one in marks)
 
 
 def chosen(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
