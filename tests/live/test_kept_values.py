@@ -36,6 +36,107 @@ def train():
 """
 
 ACTED = {
+    "a model loaded with its own values, and two nets that share a trunk": LOOP
+    + """
+class Heads:
+    def __init__(self, trunk):
+        self.live = nn.Sequential(trunk, nn.Linear(1, 1))
+        self.slow = nn.Sequential(trunk, nn.Linear(1, 1))
+
+heads = Heads(model)
+for _ in range(3):
+    train()
+    model.load_state_dict(model.state_dict())
+    heads.slow.load_state_dict(heads.live.state_dict())
+print(heads.slow(data) - heads.live(data))
+""",
+    "an output layer that has nothing but the weight of the input layer": """
+class Back(nn.Module):
+    def __init__(self, into):
+        super().__init__()
+        self.weight = into.weight
+
+    def forward(self, x):
+        return x @ self.weight
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into = nn.Linear(3, 2, bias=False)
+        self.back = Back(self.into)
+
+    def forward(self, x):
+        return self.back(self.into(x))
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.ones(1, 3)).sum().backward()
+    opt.step()
+""",
+    "weights that change places, and a tie made again after loading": """
+def tied():
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.Linear(5, 5))
+    net[1].weight = net[0].weight
+    return net
+
+model = tied()
+state = {name: value.double().float() for name, value in model.state_dict().items()}
+model.load_state_dict(state, assign=True)
+model[1].weight = model[0].weight
+other = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+other[0].weight, other[1].weight = other[1].weight, other[0].weight
+opt = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    loss = model(torch.tensor([0, 1])).pow(2).sum()
+    (loss + other[0](other[1](torch.ones(1, 3))).sum()).backward()
+    opt.step()
+""",
+    "a second name for a model that is copied onto itself": LOOP
+    + """
+class Pair:
+    def __init__(self, live):
+        self.live = live
+        self.slow = live  #! alias-write pair.slow
+
+    def sync(self):
+        self.slow.load_state_dict(self.live.state_dict())
+
+pair = Pair(model)
+for _ in range(4):
+    train()
+    pair.sync()
+print((pair.live(data) - pair.slow(data)).abs().max())
+""",
+    "a shallow copy kept as an attribute": LOOP
+    + """
+class Judge:
+    def __init__(self, net):
+        self.net = net
+        self.before = copy.copy(self.net)  #! alias-write judge.before
+
+judge = Judge(model)
+for _ in range(3):
+    train()
+print((judge.net(data) - judge.before(data)).abs().max())
+""",
+    "a tie that loading with assign=True takes away before anything is trained": """
+def tied():
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    net[1].weight = net[0].weight
+    return net
+
+model = tied()
+state = {name: value.double().float() for name, value in model.state_dict().items()}
+model.load_state_dict(state, assign=True)  #! tie-lost model.1.weight
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.tensor([0, 1])).pow(2).sum().backward()
+    opt.step()
+""",
     "a default of a class's first method": """
 class Drift:
     def __init__(self, at=torch.zeros(2)):  #! alias-write at

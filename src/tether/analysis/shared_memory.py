@@ -45,7 +45,7 @@ class Sharing:
                 for read in event.reads:
                     if memory(read) == memory(made) and made.storage != UNKNOWN:
                         self._join(at, event, read.tensor, made.tensor)
-            for one in () if _onto_itself(history, at) else _target(event):
+            for one in () if onto_itself(history, at) else _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
             if operation(event.operation).carries or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
@@ -123,7 +123,7 @@ def _target(event: Event) -> tuple[Operand, ...]:
     return event.writes
 
 
-def _onto_itself(history: History, at: int) -> bool:
+def onto_itself(history: History, at: int) -> bool:
     """Whether a copy wrote the very elements that it read: nothing is another value after it.
 
     Loading a ``state_dict`` back into the model that it shows does so, parameter by parameter; and

@@ -22,6 +22,7 @@ from typing import Literal
 from tether.analysis.graph import Graph
 from tether.analysis.handed import Handed
 from tether.analysis.history import History
+from tether.analysis.shared_memory import onto_itself
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import Unasked
 from tether.analysis.zeroed import Zeroed
@@ -276,6 +277,7 @@ class Training:
             at
             for at in self._history.writes_to(operand, steps[0])
             if operation(self._history.events[at].operation).overwrites
+            and not onto_itself(self._history, at)
         ]
         between = {bisect_left(steps, at) for at in writes}
         if len(between) < 2 or self._comes_from(tensor, writes[-1], steps[0]):

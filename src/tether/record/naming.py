@@ -74,6 +74,10 @@ class Naming:
         if self._asked < self._next:
             return
         self._next = self._asked * 2
+        self.search_now(frame)
+
+    def search_now(self, frame: types.FrameType | None) -> None:
+        """Search the variables of the functions that run, unless that took its share of the run."""
         if self._spent < SHARE * (time.perf_counter() - self._began) + 0.3:
             self.search(variables_of_frames(frame))
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from tether.record.compiled import Compiled
 from tether.record.listener import Listener
-from tether.record.patches import collectives, debuggers, engine, modes, processes, tensors
+from tether.record.patches import (
+    collectives,
+    debuggers,
+    engine,
+    modes,
+    processes,
+    rebinding,
+    tensors,
+)
 from tether.record.patches.optimizers import Optimizers
 from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
@@ -46,6 +54,7 @@ class Patches:
         tensors.install(self._replacements, self._recorder.arrays)
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
+        rebinding.install(self._replacements, self._recorder.naming)
         modes.install(self._replacements, self._listen)
         processes.install(self._replacements, self._children)
         collectives.install(self._replacements)

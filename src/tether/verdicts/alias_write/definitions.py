@@ -9,13 +9,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, root_of
-from tether.facts import UNKNOWN, Holder, Name
-from tether.finding import At, Claim, Code, Repair, Step, say
+from tether.analysis.holding import HeldAct, Holding, root_of, written_text
+from tether.analysis.shared_memory import onto_itself
+from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
+from tether.finding import At, Claim, Code, Repair, Step, Where, say
 from tether.operations.table import operation
-from tether.source.filling import Fill
+from tether.source.filling import Fill, mentions
+from tether.source.names import steps_in
 from tether.verdicts.alias_write.telling import written
 
 
@@ -98,71 +102,176 @@ def _made_once(history: History, act: HeldAct, default: Holder, write: int) -> C
 # -- two models that are one ---------------------------------------------------------------------
 
 
+class _Twins(NamedTuple):
+    """Two names of modules, below which the same paths lead to the same parameters."""
+
+    one: str
+    other: str
+    tensors: tuple[TensorId, ...]
+    apart: bool  # the modules that hold them are other objects
+
+
 def _shallow_models(history: History) -> Iterator[Claim]:
-    """Find two module objects that have each parameter in common, and were trained."""
-    for act in history.get(Holding).all:
-        if history.events[act.write].operation != "step":
-            continue
-        roots = sorted({root_of(one.name) for one in (*act.others, *([act.by] if act.by else []))})
-        for other in roots:
-            for one in roots:
-                copied = _copied(history, act, one, other)
-                if copied is not None:
-                    yield _one_model(history, act, one, other, copied)
+    """Find two names of modules that have each parameter in common, and were meant to be two.
+
+    One was made as a copy of the other; or a line copies the values of one to the other.
+    """
+    seen: set[tuple[TensorId, ...]] = set()
+    for tensor in sorted(history.held):
+        for twins in _twins(history, tensor) if history.steps_of(tensor) else ():
+            if twins.tensors in seen or tensor not in twins.tensors:
+                continue
+            claim = _meant_as_two(history, twins)
+            if claim is not None:
+                seen.add(twins.tensors)
+                yield claim
 
 
-def _copied(history: History, act: HeldAct, one: str, other: str) -> Fill | None:
-    """Return the line that made a variable's module of another's, with all of its parameters."""
-    mine, theirs = _parameters(history, one), _parameters(history, other)
-    pairs = [(fact, theirs.get(path)) for path, fact in mine.items()]
-    common = all(b is not None and a.tensor == b.tensor for a, b in pairs)
-    if one == other or not common or len(mine) != len(theirs):
+def _meant_as_two(history: History, twins: _Twins) -> Claim | None:
+    turned = twins._replace(one=twins.other, other=twins.one)
+    for one in (twins, turned):
+        fill = _copied(history, one)
+        if fill is not None:
+            return _one_model(history, one, fill, UNKNOWN)
+    copy = _copies_nothing(history, twins)
+    if copy == UNKNOWN:
         return None
-    if act.tensor not in {fact.tensor for fact, _ in pairs}:
-        return None
+    event = history.events[copy]
+    written = written_text(history.site_of(event), event)
+    return _one_model(history, turned if _ends_alike(written, twins.other) else twins, None, copy)
+
+
+def _twins(history: History, tensor: int) -> Iterator[_Twins]:
+    """Yield the pairs of modules that a parameter has two names through."""
+    inside = {fact.name for fact in history.trace.names if fact.tensor == tensor and fact.module}
+    names = [name for name in history.names_of(tensor) if name in inside]
+    for first, second in combinations(names, 2):
+        a, b = steps_in(first), steps_in(second)
+        differ = [n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        if len(a) == len(b) and len(differ) == 1:
+            one, other = ("".join(each[: differ[0] + 1]) for each in (a, b))
+            mine, theirs = _parameters(history, one), _parameters(history, other)
+            if {path: fact.tensor for path, fact in mine.items()} == {
+                path: fact.tensor for path, fact in theirs.items()
+            }:
+                holders = [(fact.holder, theirs[path].holder) for path, fact in mine.items()]
+                apart = all(UNKNOWN != x != y for x, y in holders)
+                yield _Twins(one, other, tuple(fact.tensor for fact in mine.values()), apart)
+
+
+def _parameters(history: History, module: str) -> dict[str, Name]:
+    """Return the parameters below the name of a module: path -> its first name."""
+    found: dict[str, Name] = {}
+    for name in history.trace.names:
+        if name.module and name.name.startswith(f"{module}."):
+            found.setdefault(name.name.removeprefix(module), name)
+    return found
+
+
+def _copied(history: History, twins: _Twins) -> Fill | None:
+    """Return the line that made one of two modules of the other."""
+    of = steps_in(twins.other)[-1].lstrip(".")
+    copied = re.compile(rf"(?:copy\.)?copy\((?:[\w.]+\.)?{re.escape(of)}\)")
     # Where modules are inside, those are in both: then the call says that the outer one is another.
-    apart = all(b is not None and UNKNOWN != a.holder != b.holder for a, b in pairs)
-    places = (place for place in act.others if root_of(place.name) in (one, other))
-    filled = history.get(Holding).filled(next(places)._replace(name=one))
-    texts = (f"copy.copy({other})", f"copy({other})")
-    for fill in filled:
+    called = re.compile(rf".*\((?:[\w.]+\.)?{re.escape(of)}\)")
+    for fill in _filled(history, twins):
         text = fill.site.expression
-        if fill.how == "assigned" and (text in texts or (apart and text.endswith(f"({other})"))):
+        variable = twins.apart and len(steps_in(twins.one)) == 1
+        if copied.fullmatch(text) or (variable and called.fullmatch(text)):
             return fill
     return None
 
 
-def _parameters(history: History, variable: str) -> dict[str, Name]:
-    """Return the parameters of a variable's module: path -> its name."""
-    found: dict[str, dict[str, Name]] = history.memo.setdefault("parameters by variable", {})
-    if not found:
-        groups: dict[str, dict[str, Name]] = defaultdict(dict)
-        for name in history.trace.names:
-            root = root_of(name.name)
-            if name.module:
-                groups[root].setdefault(name.name.removeprefix(root), name)
-        found.update(groups)
-    return found.get(variable, {})
+def _filled(history: History, twins: _Twins) -> list[Fill]:
+    """Return the lines that give the first of two modules its name."""
+    fillings = history.get(Holding).fillings
+    found = {
+        fill
+        for one in history.trace.sites
+        if one.user
+        for fill in fillings.of(one.file, one.function, twins.one)
+        if fill.how == "assigned" and _ends_alike(fill.target, twins.one)
+    }
+    return sorted(found)
 
 
-def _one_model(history: History, act: HeldAct, one: str, other: str, fill: Fill) -> Claim:
-    write = history.events[act.write]
-    tensors = tuple(fact.tensor for fact in _parameters(history, one).values())
+def _ends_alike(target: str, name: str) -> bool:
+    return steps_in(target)[-1].lstrip(".") == steps_in(name)[-1].lstrip(".")
+
+
+def _copies_nothing(history: History, twins: _Twins) -> int:
+    """Return a call whose line copies all the parameters that it copies onto themselves, or -1.
+
+    It names the two apart, and does so after they were trained.
+    """
+    stepped = _stepped(history, twins)
+    copies: dict[SiteId, list[int]] = defaultdict(list)
+    for at, event in history.events.where("copy_".__eq__):
+        copies[event.site].append(at)
+    for calls in copies.values() if len(steps_in(twins.one)) > 1 else ():
+        theirs = any(one.tensor in twins.tensors for one in history.events[calls[-1]].writes)
+        after = theirs and stepped < calls[-1]
+        nothing = after and all(onto_itself(history, at) for at in calls)
+        if nothing and _names_two(history, calls[-1]):
+            return calls[-1]
+    return UNKNOWN
+
+
+def _stepped(history: History, twins: _Twins) -> int:
+    """Return the first step of what two modules share."""
+    return min(at for one in twins.tensors for at in history.steps_of(one)[:1])
+
+
+def _names_two(history: History, copy: int) -> bool:
+    """Whether the line of a copy calls target and source by two names, and keeps neither."""
+    event = history.events[copy]
+    site = history.site_of(event)
+    receiver = written_text(site, event)
+    if not receiver or mentions(site.expression.replace(receiver, "", 1), receiver):
+        return False
+    made = history.made_at(event.reads[1].tensor)
+    return made < 0 or _one_statement(history, made, copy)
+
+
+def _one_statement(history: History, one: int, other: int) -> bool:
+    """Whether two calls stand in one statement: what was copied was not kept in between."""
+    a, b = (history.site_of(history.events[at]) for at in (one, other))
+    return a.file == b.file and b.line <= a.line <= (b.end_line or b.line)
+
+
+def _one_model(history: History, twins: _Twins, fill: Fill | None, copy: int) -> Claim:
+    write = history.events[_stepped(history, twins)]
+    filled = [fill] if fill is not None else _filled(history, twins)
+    since: Where = filled[0].site if filled else history.events[copy].site
+    story = [Step("written", write.site, say("{one} is trained", one=f"`{twins.other}`"))]
+    message = say(
+        "`{one}` is a shallow copy of `{other}` ({line}): their {count} parameters and buffers"
+        " are the same tensors, and {write} writes them.",
+        one=twins.one, other=twins.other, line=At(since), count=str(len(twins.tensors)),
+        write=At(write.site),
+    )  # fmt: skip
+    if fill is None:
+        message = say(
+            "The {count} parameters of `{one}` are those of `{other}`: {copy} copies them onto"
+            " themselves, and {write} trains both.",
+            one=twins.one, other=twins.other, count=str(len(twins.tensors)),
+            copy=Code(history.events[copy].site), write=At(write.site),
+        )  # fmt: skip
+    if copy != UNKNOWN:
+        at = history.events[copy].site
+        story.append(Step("read", at, say("copied onto themselves: nothing changes")))
     return Claim(
-        tensors=tensors,
-        cause=("one model", one, other),
-        site=fill.site,
+        tensors=twins.tensors,
+        cause=("one model", twins.one, twins.other),
+        site=since,
         operation="copy",
-        subject=one,
-        message=say(
-            "`{one}` is a shallow copy of `{other}` ({line}): their {count} parameters and buffers"
-            " are the same tensors, and {write} writes them.",
-            one=one, other=other, line=At(fill.site), count=str(len(tensors)), write=At(write.site),
-        ),
+        subject=twins.one,
+        message=message,
         story=(
-            Step("shared", fill.site, say("the object is copied, and none of its tensors")),
-            written(history, act.write),
+            Step("shared", since, say("the object is copied, and none of its tensors")
+                 if fill is not None else say("from here on both names lead to the same tensors")),
+            *story,
         ),
-        repair=Repair(say("Copy the tensors too: {one} = copy.deepcopy({other}).", one=one,
-                          other=other)),
+        repair=Repair(say("Copy the tensors too: {one} = copy.deepcopy({other}).", one=twins.one,
+                          other=twins.other)),
     )  # fmt: skip

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Name, Operand
+from tether.facts import UNKNOWN, Moment, Name, Operand
 from tether.finding import At, Claim, Repair, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.tie_lost.parted import copied_apart, left_behind, read_after
 
 PAGE = """
 # tie-lost
 
 ## What it says
 Two parameters of one model were one tensor, or lay on one memory, and stand for two separate ones
-later, while both go on being used.
+later, while both go on being used. So do copies of one tied parameter that stand in the same two
+places of another model and are trained apart, and parameters that were windows of a flat tensor
+until a conversion gave them memory of their own, while the flat tensor goes on being written.
 
 ## Why it matters
 Tied weights (an embedding and its output layer) drift apart without a word; the model has more
 parameters than it should, and a checkpoint of it does not load as it was.
 
 ## Known problems
-Names are looked for at the first steps and at the end: a tie that came and went between is not
-seen. Unties that the program means are reported as well.
+Names are looked for at the first steps, at the end, and when a line first replaces a parameter or
+a module: a tie that came and went between is not seen. Unties that the program means are reported
+as well.
 
 ## Example
 ```python
@@ -44,41 +49,54 @@ What is trained changes: never applied by itself.
 
 
 class _Place(NamedTuple):
-    """A place of a module, by its best name: what it showed first, and what it shows at last."""
+    """A place of a module, by its best name, while it showed one tensor."""
 
     name: str
-    first: Operand
-    last: Operand
+    shown: Operand
+    since: Moment
+    until: Moment  # when it was first seen with another one; `_NEVER`: it was not
+    last: Operand  # what it shows at last
+
+
+_NEVER = Moment(1 << 62)
 
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each pair of names that parted."""
     together: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
     for one in _places(history):
-        first = one.first
-        together[root_of(one.name), first.storage, first.offset, first.shape].append(one)
+        shown = one.shown
+        together[root_of(one.name), shown.storage, shown.offset, shown.shape].append(one)
     for one, *others in together.values():
         for other in others:
             new = _parted(history, one, other)
             if new != UNKNOWN:
                 yield _claim(history, one, other, new)
+    yield from copied_apart(history)
+    yield from left_behind(history)
 
 
 def _places(history: History) -> Iterator[_Place]:
-    """Yield the places of modules in which memory was seen.
+    """Yield the places of modules in which memory was seen, once for each tensor there.
 
     A place is an attribute of one object: ``self.weight`` is another one in each object's method.
     """
-    places: dict[tuple[object, str], list[Name]] = defaultdict(list)
+    places: dict[tuple[object, str], dict[int, Name]] = defaultdict(dict)
+    named: dict[tuple[object, str], list[Name]] = defaultdict(list)
     for fact in sorted(history.trace.names, key=lambda one: one.at):
         if fact.module:
             whose: object = fact.module if fact.holder == UNKNOWN else fact.holder
-            places[whose, steps_in(fact.name)[-1]].append(fact)
-    for name, facts in {_best(history, facts): facts for facts in places.values()}.items():
-        first = _first_seen(history, facts[0].tensor)
+            place = whose, steps_in(fact.name)[-1]
+            places[place].setdefault(fact.tensor, fact)
+            named[place].append(fact)
+    best = {_best(history, facts): place for place, facts in named.items()}
+    for name, place in best.items():
+        facts = list(places[place].values())
         last = history.operand_of(facts[-1].tensor)
-        if first is not None and last is not None and first.storage != UNKNOWN:
-            yield _Place(name, first, last)
+        for fact, then in zip_longest(facts, facts[1:]):
+            shown = _first_seen(history, fact.tensor)
+            if shown is not None and last is not None and shown.storage != UNKNOWN:
+                yield _Place(name, shown, fact.at, _NEVER if then is None else then.at, last)
 
 
 def _best(history: History, facts: list[Name]) -> str:
@@ -100,13 +118,14 @@ def _first_seen(history: History, tensor: int) -> Operand | None:
 def _parted(history: History, *pair: _Place) -> int:
     """Return the tensor that parted two places, the later one if both show another; or -1."""
     a, b = (place.last for place in pair)
-    if a.storage == b.storage or a.tensor == b.tensor:
+    tied = max(one.since for one in pair)
+    if a.storage == b.storage or a.tensor == b.tensor or tied >= min(one.until for one in pair):
         return UNKNOWN
-    moved = [one.last.tensor for one in pair if one.last.storage != one.first.storage]
+    moved = [one.last.tensor for one in pair if one.last.storage != one.shown.storage]
     new = max(moved, key=history.made_at)
     since = history.made_at(new)
-    used = (_lives_on(history, one) and _read_after(history, one, since) for one in (a, b))
-    return new if since != UNKNOWN and all(used) else UNKNOWN
+    used = (_lives_on(history, one) and read_after(history, one, since) for one in (a, b))
+    return new if since >= history.position(tied) >= 0 and all(used) else UNKNOWN
 
 
 def _lives_on(history: History, operand: Operand) -> bool:
@@ -115,19 +134,9 @@ def _lives_on(history: History, operand: Operand) -> bool:
     return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
-def _read_after(history: History, operand: Operand, since: int) -> bool:
-    """Whether a call used the tensor after the two had parted."""
-    return any(
-        at > since
-        and history.events[at].operation not in ("step", "zero_grad")
-        and any(one.tensor == operand.tensor for one in history.events[at].reads)
-        for at in history.on_storage(operand)
-    )
-
-
 def _claim(history: History, one: _Place, other: _Place, new: int) -> Claim:
     made = history.made_at(new)
-    event, tied = history.events[made], history.made_at(other.first.tensor)
+    event, tied = history.events[made], history.made_at(other.shown.tensor)
     since, names = At(event.site), {"one": one.name, "other": other.name}
     story = [
         Step("parted", event.site, say("{call} makes a tensor of its own", call=event.operation))
@@ -193,6 +202,52 @@ model(ids).sum().backward()
 opt.step()
 """,
             (Expected("tie-lost", "model.head.weight", 21),),
+        ),
+        Example(
+            "Two copies of what two modules shared",
+            """import copy
+import torch
+from torch import nn
+
+
+class Pair(nn.Module):
+    def __init__(self, one, other):
+        super().__init__()
+        self.one, self.other = one, other
+
+    def forward(self, x):
+        return self.other(self.one(x))
+
+
+model = Pair(nn.Linear(3, 3), nn.Linear(3, 3))
+model.other.weight = model.one.weight
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 3)).sum().backward()
+opt.step()
+second = Pair(copy.deepcopy(model.one), copy.deepcopy(model.other))
+opt = torch.optim.SGD(second.parameters(), lr=0.1)
+second(torch.ones(2, 3)).sum().backward()
+opt.step()
+""",
+            (Expected("tie-lost", "second.other.weight", 20),),
+        ),
+        Example(
+            "A conversion of parameters that are windows of one tensor",
+            """import torch
+from torch import nn
+
+net = nn.Linear(3, 2)
+flat = torch.cat([p.detach().flatten() for p in net.parameters()])
+net.weight.data = flat[:6].view(2, 3)
+net.bias.data = flat[6:]
+net.double()
+flat = flat.double()
+for _ in range(2):
+    loss = net(torch.ones(1, 3, dtype=torch.float64)).sum()
+    grads = torch.autograd.grad(loss, list(net.parameters()))
+    flat -= 0.1 * torch.cat([one.flatten() for one in grads])
+""",
+            (Expected("tie-lost", "net.weight", 8),),
         ),
         Example(
             "Tied weights that stay tied through load_state_dict",

@@ -1,0 +1,55 @@
+"""Parameters and modules that give up their place in a module to others.
+
+What a place showed, and by which other names it was reached, has to be known before it goes: names
+are looked for at the first replacement that each line of the program makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules import module as modules
+
+from tether.record.mode_stack import muted
+from tether.record.naming import Naming
+from tether.record.patches.replacing import Replacements
+from tether.record.sites import here
+
+
+def install(replacements: Replacements, naming: Naming) -> None:
+    """Hear of them, where the installed PyTorch tells."""
+    seen: set[int] = set()  # sites
+    for kind in ("parameter", "module"):
+        name = f"register_module_{kind}_registration_hook"
+        register = getattr(modules, name, None)
+        if register is None:
+            replacements.unknown(f"torch.nn.modules.module.{name}")
+            continue
+        _hear(replacements, naming, register, f"_{kind}s", seen)
+
+
+def _hear(
+    replacements: Replacements,
+    naming: Naming,
+    register: Callable[[Any], Any],
+    table: str,
+    seen: set[int],
+) -> None:
+    def registered(owner: torch.nn.Module, name: str, new: Any) -> None:
+        old = owner.__dict__.get(table, {}).get(name)
+        listener = replacements.listener() if old is not None and old is not new else None
+        if listener is None:
+            return
+        with muted(listener):
+            site = replacements.tape.places.user_place(here(2))[0]
+            if site not in seen:
+                seen.add(site)
+                naming.search_now(here(2))
+
+    def apply() -> Callable[[], None]:
+        remove: Callable[[], None] = register(registered).remove
+        return remove
+
+    replacements.reversible(apply)

@@ -1,0 +1,232 @@
+"""Ties that a copy or a conversion leaves out: part of `tie-lost`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.shared_memory import Sharing
+from tether.facts import UNKNOWN, Operand
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.operations.table import operation
+from tether.source.names import steps_in
+
+_MOST_STEPS = 8
+"""Calls from a copied parameter back to the one that it is a copy of: data, clone, Parameter."""
+
+
+def read_after(history: History, operand: Operand, since: int) -> bool:
+    """Whether a call used the tensor after a moment."""
+    return any(
+        at > since
+        and history.events[at].operation not in ("step", "zero_grad")
+        and any(one.tensor == operand.tensor for one in history.events[at].reads)
+        for at in history.on_storage(operand)
+    )
+
+
+# -- copied apart --------------------------------------------------------------------------------
+
+
+class _SeparateCopy(NamedTuple):
+    """A parameter that is a copy of another one."""
+
+    tensor: int
+    made: int
+    names: tuple[str, ...]
+
+
+def copied_apart(history: History) -> Iterator[Claim]:
+    """Find two trained copies of one parameter in places that show one and the same elsewhere."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for fact in history.trace.names:
+        if fact.module:
+            names[fact.tensor].append(fact.name)
+    groups: dict[int, list[_SeparateCopy]] = defaultdict(list)
+    for tensor in history.held:
+        origin, made = _origin(history, tensor, names) if tensor in names else (UNKNOWN, UNKNOWN)
+        if made != UNKNOWN:
+            groups[origin].append(_SeparateCopy(tensor, made, tuple(names[tensor])))
+    for origin, copies in groups.items():
+        for pair in combinations(sorted(copies, key=lambda one: one.made), 2):
+            places = _same_places(pair, names[origin])
+            if places and all(_used_after(history, one, pair[1].made) for one in pair):
+                yield _copies(history, origin, pair, *places)
+
+
+def _used_after(history: History, copy: _SeparateCopy, since: int) -> bool:
+    operand = history.operand_of(copy.tensor)
+    return operand is not None and read_after(history, operand, since)
+
+
+def _origin(history: History, tensor: int, names: Collection[int]) -> tuple[int, int]:
+    """Return the named tensor that one is a copy of, and the call that copied it; or -1, -1."""
+    copied = UNKNOWN
+    for _ in range(_MOST_STEPS):
+        made = history.made_at(tensor)
+        event = history.events[made] if made >= 0 else None
+        if event is None or not event.reads:
+            break
+        row = operation(event.operation)
+        if row.copies == "clone":
+            copied = made
+        elif not row.records and event.operation != "Parameter":
+            break
+        tensor = event.reads[0].tensor
+        if copied != UNKNOWN and tensor in names:
+            return tensor, copied
+    return UNKNOWN, UNKNOWN
+
+
+def _same_places(pair: tuple[_SeparateCopy, ...], names: list[str]) -> tuple[str, ...]:
+    """Return the names of two copies, and the two of their origin that end alike; none: ()."""
+    known = set(names)
+    for one in pair[0].names:
+        for other in pair[1].names:
+            a, b = steps_in(one), steps_in(other)
+            common = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
+            ends = "".join(a[common:]), "".join(b[common:])
+            for name in names if common else ():
+                root = name.removesuffix(ends[0])
+                if name.endswith(ends[0]) and f"{root}{ends[1]}" in known:
+                    return one, other, name, f"{root}{ends[1]}"
+    return ()
+
+
+def _copies(
+    history: History, origin: int, pair: tuple[_SeparateCopy, ...], one: str, other: str, *tied: str
+) -> Claim:
+    first, second = (history.events[each.made].site for each in pair)
+    return Claim(
+        tensors=(pair[1].tensor,),
+        cause=("copied", second, origin),
+        site=second,
+        operation=history.events[pair[1].made].operation,
+        subject=other,
+        also=(one,),
+        message=say(
+            "`{a}` and `{b}` are one tensor; `{one}` and `{other}` are separate copies of it"
+            " ({line}), which are trained apart.",
+            a=tied[0], b=tied[1], one=one, other=other, line=At(second),
+        ),
+        story=(
+            Step("made", first, say("`{one}` is copied here", one=one)),
+            Step("parted", second, say("{code} copies the same tensor a second time",
+                 code=Code(second))),
+        ),
+        repair=Repair(
+            say("Copy both in one call, which keeps what they share: copy.deepcopy of the whole"
+                " model; or tie them again: {other} = {one}.", one=one, other=other)
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+# -- windows left behind -------------------------------------------------------------------------
+
+
+class _LeftWindow(NamedTuple):
+    """A tensor that was a window of another one, and is none since a call."""
+
+    tensor: int
+    tied: int
+    parted: int
+    write: int
+    written: int  # the tensor that is written since
+
+
+def left_behind(history: History) -> Iterator[Claim]:
+    """Find windows that got other memory, while what they were windows of is written and read."""
+    groups: dict[int, list[_LeftWindow]] = defaultdict(list)
+    for tensor, moves in _moves(history).items():
+        left = _window_before(history, tensor, moves)
+        if left is not None:
+            groups[history.events[left.parted].site].append(left)
+    for found in groups.values():
+        yield _windows(history, found)
+
+
+def _moves(history: History) -> dict[int, list[int]]:
+    """Return tensor -> the calls that put other memory under it."""
+    moves: dict[int, list[int]] = defaultdict(list)
+    for at, event in history.events.where(lambda name: operation(name).replaces):
+        if len(event.reads) > 1 and not event.raised:
+            moves[event.reads[0].tensor].append(at)
+    return moves
+
+
+def _window_before(history: History, tensor: int, moves: list[int]) -> _LeftWindow | None:
+    """Return how a tensor ceased to be a window that a line of the user's had made of it."""
+    events, memory = history.events, history.flow.memory
+    if len(moves) < 2 or events[moves[-2]].inner != events[moves[-2]].site:
+        return None
+    tied, parted = moves[-2:]
+    window, given = events[tied].reads[1], events[parted].reads[1]
+    chain = history.get(Sharing).chain(window.tensor)
+    operand = history.operand_of(tensor)
+    if not chain or memory(given) == memory(window) or operand is None:
+        return None
+    if any(True for _ in history.writes_to(operand, parted)):
+        return None  # it is trained by itself
+    for whole in _heirs(history, chain[-1].source, tied):
+        write = _updated(history, whole, parted)
+        if write != UNKNOWN:
+            used = read_after(history, operand, write)
+            return _LeftWindow(tensor, tied, parted, write, whole.tensor) if used else None
+    return None
+
+
+def _updated(history: History, operand: Operand, since: int) -> int:
+    """Return the first write by which a line of the user's goes on from what a tensor has."""
+    for write in history.writes_to(operand, since):
+        done = history.events[write]
+        if done.inner == done.site and not operation(done.operation).overwrites:
+            return write
+    return UNKNOWN
+
+
+def _heirs(history: History, tensor: int, since: int) -> Iterator[Operand]:
+    """Yield a tensor and its copies and conversions from a moment on."""
+    operand = history.operand_of(tensor)
+    if operand is None:
+        return
+    yield operand
+    for at in history.on_storage(operand):
+        event = history.events[at]
+        copied = at > since and operation(event.operation).copies and event.reads and event.results
+        if copied and event.reads[0].tensor == tensor:
+            last = history.operand_of(event.results[0].tensor)
+            if last is not None and history.flow.memory(last) != history.flow.memory(operand):
+                yield last
+
+
+def _windows(history: History, found: list[_LeftWindow]) -> Claim:
+    first = found[0]
+    tied, parted, write = (history.events[at].site for at in first[1:4])
+    whole = Tensor(first.written)
+    return Claim(
+        tensors=tuple(one.tensor for one in found),
+        cause=("windows", parted),
+        site=parted,
+        operation=history.events[first.parted].operation,
+        message=say(
+            "{x} was a window of {whole} ({tied}) and has memory of its own since {parted}:"
+            " {call} at {write} goes on writing {whole}, and nothing writes {x}.",
+            x=Tensor(first.tensor), whole=whole, tied=At(tied), parted=At(parted),
+            call=CallOf(first.write), write=At(write),
+        ),
+        story=(
+            Step("shared", tied, say("{x} is made a window", x=Tensor(first.tensor))),
+            Step("parted", parted, say("{code} gives it memory of its own", code=Code(parted))),
+            Step("written", write, say("{whole} is written, and the window does not follow",
+                 whole=whole)),
+        ),
+        repair=Repair(
+            say("Make the windows anew after {parted}, of what {whole} is then.",
+                parted=At(parted), whole=whole)
+        ),
+        count=len(found),
+    )  # fmt: skip
