@@ -39,7 +39,7 @@ for _ in range(3):
         w.copy_(start)
 """,
     )[0]
-    assert "does not keep what its steps change" in message
+    assert "The steps of `w` are undone" in message
     assert "never changed" not in message
     assert 12 in lines
 
@@ -315,3 +315,101 @@ def test_a_change_of_a_gradient_that_nothing_uses_is_lost(tmp_path, before, afte
         assert severity == "warning"
         assert "The gradient of `w` was changed at line 9 and cleared at line 10" in message
         assert {9, 10, 13} <= set(lines)
+
+
+FIRST = """
+import torch
+
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(2))
+        self.ready = False
+
+    @torch.no_grad()
+    def begin(self, x):
+        self.scale.copy_(1 / x.std(0))
+        {mark} = True
+
+    def forward(self, x):
+        if not self.ready:
+            self.begin(x)
+        return x * self.scale
+
+
+model = Scale()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    model(torch.randn(8, 2)).pow(2).sum().backward()
+    opt.step()
+"""
+
+
+def test_what_writes_over_a_parameter_is_told_with_the_condition_that_leads_there(tmp_path):
+    found = findings(tmp_path, FIRST.format(mark="self.done"))
+    ((_, severity, _, lines),) = [one for one in found if one[0] == "parameter-unmoved"]
+    assert severity == "note"
+    assert {9, 13, 17, 18} <= set(lines)
+    once = findings(tmp_path, FIRST.format(mark="self.ready"))
+    assert not [one for one in once if one[0] == "parameter-unmoved"]
+
+
+def test_a_step_that_never_ran_is_told_with_what_decides_about_it(tmp_path):
+    text = """
+import torch
+
+
+class Guard:
+    def __init__(self):
+        self.seen = 0.0
+
+    def fine(self, loss):
+        if loss > 2 * self.seen:
+            return False
+        self.seen = loss
+        return True
+
+
+def update(opt):
+    opt.step()
+
+
+guard = Guard()
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    loss = w.pow(2).sum()
+    loss.backward()
+    if guard.fine(loss.item()):
+        update(opt)
+"""
+    ((_, severity, message, lines),) = findings(tmp_path, text)
+    assert severity == "warning"
+    assert "no step of it ever ran" in message
+    assert {10, 17, 27} <= set(lines)
+
+
+def test_what_was_put_back_by_another_is_not_undone(tmp_path):
+    """The inner of two swaps finds the average there; the outer one gives the values back."""
+    text = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+average = w.detach().clone()
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+    with torch.no_grad():
+        average.lerp_(w, 0.1)
+        outer = w.clone()
+        w.copy_(average)
+        inner = w.clone()
+        w.copy_(inner)
+        w.copy_(outer)
+"""
+    assert not [one for one in findings(tmp_path, text) if one[0] == "parameter-unmoved"]

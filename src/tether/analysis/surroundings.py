@@ -8,7 +8,7 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Site
 from tether.finding import Step, say
-from tether.source.reading import callers_of, deciders, mentions
+from tether.source.reading import answering, callers_of, deciders, function_at, mentions
 from tether.source.syntax import Source, source_of
 
 MOST = 3
@@ -69,6 +69,20 @@ class Surroundings:
         for line in deciders(self.source(site.file), site.line)[:MOST]:
             yield Step("mode", at_line(site, line), say("this decides whether it is reached"))
 
+    def leading(self, site: Site) -> Iterator[Step]:
+        """Yield the conditions that lead to a line, or to the lines that call its function.
+
+        And what gives the nearest its answer.
+        """
+        source = self.source(site.file)
+        name = function_at(source, site.line)
+        lines = [site.line, *(callers_of(source, name) if name else ())]
+        conditions = next(filter(None, (deciders(source, one) for one in lines)), [])[-MOST:]
+        for line in conditions:
+            yield Step("mode", at_line(site, line), say("this decides whether it is reached"))
+        for line in answering(source, conditions[-1])[:MOST] if conditions else ():
+            yield Step("mode", at_line(site, line), say("its answer depends on this"))
+
     def loss(self, backward: int) -> Iterator[Step]:
         """Yield the lines at which the loss of a backward pass was put together."""
         graph, events = self._history.get(Graph), self._history.events
@@ -86,4 +100,5 @@ class Surroundings:
 
 def at_line(site: Site, line: int) -> Site:
     """Return a whole line of a site's file."""
-    return site._replace(line=line, end_line=line, column=0, end_column=0, expression="", target="")
+    function = site.function if line == site.line else ""
+    return Site(site.file, line, end_line=line, function=function, user=site.user)

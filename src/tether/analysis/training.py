@@ -11,9 +11,8 @@ come to its end.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -22,18 +21,17 @@ from typing import Literal
 from tether.analysis.graph import Graph
 from tether.analysis.handed import Handed
 from tether.analysis.history import History
-from tether.analysis.shared_memory import onto_itself
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.undone import Undone
 from tether.analysis.ungraded import Unasked
 from tether.analysis.zeroed import Zeroed
 from tether.facts import UNKNOWN, Movement, Stop, TensorId
 from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
-from tether.operations.table import operation
 from tether.source.reading import calls_of, gathered, returns
 
 Why = Literal[
     "not asked", "handed", "not held", "never stepped", "left out", "rate zero", "too small",
-    "undone", "not a number", "zero by values",
+    "undone", "put back", "not a number", "zero by values",
 ]  # fmt: skip
 
 MOST_STOPS = 3
@@ -108,11 +106,11 @@ class Training:
 
     def _reason(self, tensor: TensorId) -> Reason | None:
         if self.moved(tensor):
-            return self._written_over(tensor)
+            return self._put_back(tensor) or self._written_over(tensor)
         for ask in (
             self._not_asked, self._handed, self._not_held, self._never_stepped, self._not_a_number,
-            self._rate_zero, self._undone, self._written_over, self._left_out, self._too_small,
-            self._zero_by_values,
+            self._rate_zero, self._put_back, self._undone, self._written_over, self._left_out,
+            self._too_small, self._zero_by_values,
         ):  # fmt: skip
             found = ask(tensor)
             if found is not None:
@@ -236,68 +234,29 @@ class Training:
             certain=alone,
         )  # fmt: skip
 
+    def _put_back(self, tensor: TensorId) -> Reason | None:
+        found = self._undoing.put_back(tensor)
+        return None if found is None else Reason("put back", *found)
+
     def _undone(self, tensor: TensorId) -> Reason | None:
         looks = self._looks(tensor)
-        if not any(one.status[tensor] == "moved" for one in looks):
+        moved = next((one for one in looks if one.status[tensor] == "moved"), None)
+        if moved is None or self.moved(tensor) is not False:
             return None
-        if self.moved(tensor) is not False:
+        since = self._history.position(looks[0].at)
+        found = self._undoing.of_the_beginning(tensor, since)
+        if found is None:
             return None
-        operand = self._history.operand_of(tensor)
-        first = self._history.position(looks[0].at)
-        writes = [
-            at
-            for at in (self._history.writes_to(operand, first) if operand is not None else ())
-            if self._history.events[at].operation != "step"
-        ]
-        if not writes:
-            return None
-        last = writes[-1]
-        site = self._history.events[last].site
-        return Reason(
-            "undone",
-            say("when last looked at, its values are those of the beginning again"),
-            (
-                Step("step", looks[0].site, say("this step moves {x}", x=Tensor(tensor))),
-                *self._writes(writes, tensor),
-            ),
-            site,
-        )
+        step = Step("step", moved.site, say("this step moves {x}", x=Tensor(tensor)))
+        return Reason("undone", found.said, (step, *found.steps), found.site)
 
     def _written_over(self, tensor: TensorId) -> Reason | None:
-        """Find a line that again and again replaces a stepped tensor by values of elsewhere.
+        found = self._undoing.written_over(tensor)
+        return None if found is None else Reason("undone", *found)
 
-        What is written must not come from what the steps had made of the tensor, as an average, a
-        clamp or a snapshot does.
-        """
-        steps = self._history.steps_of(tensor)
-        operand = self._history.operand_of(tensor)
-        if len(steps) < 2 or operand is None:
-            return None
-        writes = [
-            at
-            for at in self._history.writes_to(operand, steps[0])
-            if operation(self._history.events[at].operation).overwrites
-            and not onto_itself(self._history, at)
-        ]
-        between = {bisect_left(steps, at) for at in writes}
-        if len(between) < 2 or self._comes_from(tensor, writes[-1], steps[0]):
-            return None
-        return Reason(
-            "undone",
-            say("between its steps, values that do not come from them are written over it"),
-            tuple(self._writes(writes, tensor)),
-            self._history.events[writes[-1]].site,
-        )
-
-    def _comes_from(self, tensor: int, write: int, since: int) -> bool:
-        """Whether what a call wrote was computed from a tensor as it was after a step."""
-        events = self._history.events
-        given = [one for one in events[write].reads if one.tensor != tensor]
-        if not given:
-            return True  # a fill: an initialisation, or a reset that is meant
-        sources = [edge.source for edge in self._history.flow.edges[write] if edge.source >= 0]
-        behind = set(sources).union(*[self._history.flow.behind(one) for one in sources])
-        return any(one.tensor == tensor for at in behind if at > since for one in events[at].reads)
+    @property
+    def _undoing(self) -> Undone:
+        return self._history.get(Undone)
 
     def _left_out(self, tensor: TensorId) -> Reason | None:
         """Find where a step of the program's own ends before it comes to a tensor."""
@@ -526,15 +485,6 @@ class Training:
             UNKNOWN,
         )
 
-    def _writes(self, writes: Sequence[int], tensor: int) -> Iterator[Step]:
-        sites: set[int] = set()
-        for at in writes:
-            event = self._history.events[at]
-            if event.site not in sites and len(sites) < MOST_STOPS:
-                sites.add(event.site)
-                said = say("{call} writes over {x}", call=CallOf(at), x=Tensor(tensor))
-                yield Step("written", event.site, said)
-
     # -- what stands in the text and did not run -------------------------------------------------
 
     def _step_calls(self, site: int) -> Iterator[Step]:
@@ -543,13 +493,11 @@ class Training:
             (place.file, place.line) for place in map(self._history.site, self._sites_of_steps())
         }
         here = self._history.site(site)
-        for line, condition in calls_of(self._around.source(here.file), "step"):
-            if (here.file, line) in ran:
-                continue
-            place = at_line(here, line)
-            yield Step("step", place, say("a step is asked for here, and none ran"))
-            if condition:
-                yield Step("mode", at_line(here, condition), say("under this condition"))
+        for line in calls_of(self._around.source(here.file), "step"):
+            if (here.file, line) not in ran:
+                place = at_line(here, line)
+                yield Step("step", place, say("a step is asked for here, and none ran"))
+                yield from self._around.leading(place)
 
     def _sites_of_steps(self) -> set[int]:
         return {one.site for one in self._history.steps}

@@ -15,7 +15,8 @@ from tether.source.syntax import Source, called
 MOST_LINES = 6
 """Lines that one answer names."""
 
-_Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_Defined = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Function = (*_Defined, ast.Lambda)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -25,13 +26,10 @@ def assigned(source: Source, name: str, line: int) -> int:
     return 0 if found is None else found.lineno
 
 
-def calls_of(source: Source, method: str) -> list[tuple[int, int]]:
-    """Return the lines that call a method of this name, each with the line of the `if` around.
-
-    0 stands for no `if` in the same function.
-    """
+def calls_of(source: Source, method: str) -> list[int]:
+    """Return the lines that call a method of this name."""
     return sorted(
-        (node.lineno, next(_conditions(source, node), 0))
+        node.lineno
         for node in source.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -78,17 +76,50 @@ def returns(source: Source, line: int) -> list[int]:
 
 
 def outcomes_of(source: Source, kind: str, method: str) -> list[int]:
-    """Return the lines that decide what a method of a class returns: ``Quantize``, ``backward``.
-
-    Those are its returns and its conditions.
-    """
+    """Return the lines that decide what a method of a class returns: ``Quantize``, ``backward``."""
     for node in source.nodes:
         if isinstance(node, ast.ClassDef) and node.name == kind:
             for one in node.body:
                 if isinstance(one, ast.FunctionDef) and one.name == method:
-                    tests = {test.lineno for test in ast.walk(one) if isinstance(test, ast.If)}
-                    return sorted({*_returning(one), *tests})[:MOST_LINES]
+                    return _outcomes(one)
     return []
+
+
+def answering(source: Source, line: int) -> list[int]:
+    """Return the lines that give a condition its answer.
+
+    What decides the results of the functions that it calls, where only one of the text has the
+    name, and where the attributes that it reads are set.
+    """
+    tests = [
+        node.test
+        for node in source.nodes
+        if isinstance(node, (ast.If, ast.IfExp, ast.While)) and node.test.lineno == line
+    ]
+    parts = [one for test in tests for one in ast.walk(test)]
+    asked = {called(one.func) for one in parts if isinstance(one, ast.Call)}
+    read = {one.attr for one in parts if isinstance(one, ast.Attribute)} - asked
+    lines = [line for name in asked for line in _decides(source, name)]
+    return [*lines, *sorted(line for name in read for line in _set(source, name))][:MOST_LINES]
+
+
+def _decides(source: Source, name: str) -> list[int]:
+    """Return what decides the result of the one function of a name."""
+    found = [one for one in source.nodes if isinstance(one, _Defined) and one.name == name]
+    return _outcomes(found[0]) if len(found) == 1 else []
+
+
+def _set(source: Source, name: str) -> Iterator[int]:
+    """Yield the lines that set an attribute of a name."""
+    for node in source.nodes:
+        if isinstance(node, ast.Assign) and _assigns(node, name, attribute=True):
+            yield node.lineno
+
+
+def function_at(source: Source, line: int) -> str:
+    """Return the name of the innermost function around a line, "" for none."""
+    found = _scope(source, line)
+    return found.name if isinstance(found, _Defined) else ""
 
 
 def mentions(source: Source, attribute: str) -> list[int]:
@@ -109,6 +140,12 @@ def _returning(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
         return [function.body.lineno]
     lines = {node.lineno for node in ast.walk(function) if isinstance(node, ast.Return)}
     return sorted(lines)[:MOST_LINES]
+
+
+def _outcomes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[int]:
+    """Return the lines of a function's conditions and returns."""
+    tests = {test.lineno for test in ast.walk(function) if isinstance(test, ast.If)}
+    return sorted({*_returning(function), *tests})[:MOST_LINES]
 
 
 def deciders(source: Source, line: int) -> list[int]:
@@ -179,8 +216,7 @@ def _scope(source: Source, line: int) -> ast.AST | None:
     around = [
         node
         for node in source.nodes
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.lineno <= line <= (node.end_lineno or 0)
+        if isinstance(node, _Defined) and node.lineno <= line <= (node.end_lineno or 0)
     ]
     return max(around, key=lambda one: one.lineno, default=source.tree)
 

@@ -57,6 +57,7 @@ _REPAIRS: dict[str, str] = {
     " (torch.autocast).",
     "undone": "Write into {subject} before the training and not during it, or the other way round"
     " if the two were mixed up.",
+    "put back": "Take what is to be put back before anything else is written over {subject}.",
     "not a number": "Find the first value that is not finite with"
     " `torch.autograd.set_detect_anomaly(True)`.",
     "zero by values": "Look at the values that go in there, at the start and after some steps.",
@@ -65,7 +66,8 @@ _REPAIRS: dict[str, str] = {
 
 _NEVER = "{subject} never changed: {why}."
 _MESSAGES: dict[str, str] = {
-    "undone": "{subject} does not keep what its steps change: {why}.",
+    "undone": "The steps of {subject} are undone: {why}.",
+    "put back": "The steps of {subject} are undone: {why}.",
     "not a number": "{subject} does not train: {why}.",
 }
 
@@ -127,6 +129,45 @@ for i in range(3):
         opt.step()
 """,
             (Expected("parameter-unmoved", "w", 4),),
+        ),
+        Example(
+            "A backup that is made when the average is there already",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+average = w.detach().clone()
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+    with torch.no_grad():
+        average.lerp_(w, 0.1)
+        w.copy_(average)
+        backup = w.clone()
+        print(w.sum().item())
+        w.copy_(backup)
+""",
+            (Expected("parameter-unmoved", "w", 13),),
+        ),
+        Example(
+            "A backup that is made before",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+average = w.detach().clone()
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+    with torch.no_grad():
+        average.lerp_(w, 0.1)
+        backup = w.clone()
+        w.copy_(average)
+        print(w.sum().item())
+        w.copy_(backup)
+""",
         ),
         Example(
             "It moves",

@@ -1,0 +1,186 @@
+"""Tensors that lose what their steps changed: what is written over them in between, and from where.
+
+Told are the line that writes, where its values come from, and what leads there: a condition in the
+text around the line, or around the nearest line that called its function.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tether.analysis.history import History, latest
+from tether.analysis.shared_memory import onto_itself
+from tether.analysis.surroundings import Surroundings
+from tether.facts import UNKNOWN, Operand, TensorId
+from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
+from tether.operations.table import operation
+
+MOST_LINES = 3
+"""Lines that are told of one tensor."""
+
+_MOST_CALLS = 8
+"""Calls that a value is followed back through to where it was taken."""
+
+
+class Loss(NamedTuple):
+    """How the steps' changes of a tensor were lost."""
+
+    said: Sentence
+    steps: tuple[Step, ...]
+    site: Where
+
+
+class Undone:
+    """Asked of tensors that optimizers hold."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._events = history.events
+
+    # -- the reasons -----------------------------------------------------------------------------
+
+    def put_back(self, tensor: TensorId) -> Loss | None:
+        """Find a line that puts back what is there already, taken after something wrote over it.
+
+        What the steps had made was gone by then. It counts where the next that writes is a step,
+        and where it was so more than once.
+        """
+        steps, operand = self._history.steps_of(tensor), self._history.operand_of(tensor)
+        if len(steps) < 2 or operand is None:
+            return None
+        found = list(self._put_backs(operand, steps[0]))
+        if len({bisect_left(steps, at) for *_, at in found}) < 2:
+            return None
+        over, taken, at = (self._events[one].site for one in found[-1])
+        before = self._events[steps[bisect_left(steps, found[-1][0]) - 1]].site
+        return Loss(
+            say("what {line} puts back was taken at {taken}, after {over} had written over what"
+                " the steps had made", line=At(at), taken=At(taken), over=At(over)),
+            (
+                Step("step", before, say("what this step changes is undone")),
+                *self._writers(found[-1][:1], tensor),
+                Step("read", taken, say("its values are taken here, to be put back")),
+                *self._callers(taken),
+                Step("written", at, say("they are put back here: nothing changes")),
+                *self._callers(at),
+            ),
+            taken,
+        )  # fmt: skip
+
+    def _put_backs(self, operand: Operand, since: int) -> Iterator[tuple[int, int, int]]:
+        """Yield what wrote over a tensor, where its values were then taken, and put back."""
+        writes = list(self._history.writes_to(operand))
+        for over, at, after in zip(writes, writes[1:], [*writes[2:], UNKNOWN], strict=False):
+            last = after == UNKNOWN or self._events[after].operation == "step"
+            if last and since < over and self._replaces(over) and self._replaces(at):
+                taken = self._taken(at, operand, over)
+                if taken != UNKNOWN:
+                    yield over, taken, at
+
+    def of_the_beginning(self, tensor: TensorId, since: int) -> Loss | None:
+        """Find what gave a tensor the values of the beginning again."""
+        operand = self._history.operand_of(tensor)
+        writes = [
+            at
+            for at in (self._history.writes_to(operand, since) if operand is not None else ())
+            if self._events[at].operation != "step"
+        ]
+        if not writes:
+            return None
+        return Loss(
+            say("when last looked at, its values are those of the beginning again"),
+            tuple(self._writers(writes, tensor)),
+            self._events[writes[-1]].site,
+        )
+
+    def written_over(self, tensor: TensorId) -> Loss | None:
+        """Find a line that again and again replaces a stepped tensor by values of elsewhere.
+
+        What is written must not come from what the steps had made of the tensor, as an average, a
+        clamp or a snapshot does.
+        """
+        steps, operand = self._history.steps_of(tensor), self._history.operand_of(tensor)
+        if len(steps) < 2 or operand is None:
+            return None
+        writes = [at for at in self._history.writes_to(operand, steps[0]) if self._replaces(at)]
+        between = {bisect_left(steps, at) for at in writes}
+        if len(between) < 2 or self._comes_from(tensor, writes[-1], steps[0]):
+            return None
+        return Loss(
+            say("between its steps, values that do not come from them are written over it"),
+            tuple(self._writers(writes, tensor)),
+            self._events[writes[-1]].site,
+        )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _replaces(self, at: int) -> bool:
+        """Whether a call puts other values in the place of all that were there."""
+        event = self._events[at]
+        if event.operation == "step" or not operation(event.operation).overwrites:
+            return False
+        return not onto_itself(self._history, at)
+
+    def _comes_from(self, tensor: int, write: int, since: int) -> bool:
+        """Whether what a call wrote was computed from a tensor as it was after a step."""
+        events, flow = self._events, self._history.flow
+        given = [one for one in events[write].reads if one.tensor != tensor]
+        if not given:
+            return True  # a fill: an initialisation, or a reset that is meant
+        sources = [edge.source for edge in flow.edges[write] if edge.source >= 0]
+        behind = set(sources).union(*[flow.behind(one) for one in sources])
+        return any(one.tensor == tensor for at in behind if at > since for one in events[at].reads)
+
+    def _taken(self, write: int, target: Operand, since: int) -> int:
+        """Return where what a call writes was taken from its own target, after a position; or -1.
+
+        Followed are calls that give a tensor's values as they are, of what was not written since.
+        """
+        history = self._history
+        memory = history.flow.memory
+        given = [one for one in self._events[write].reads if one.tensor != target.tensor]
+        at, source = write, given[0] if len(given) == 1 else None
+        for _ in range(_MOST_CALLS):
+            if source is None or memory(source) == memory(target):
+                return at if source is not None and since < at < write else UNKNOWN
+            written = list(history.writes_to(source))
+            made = history.made_at(source.tensor)
+            if made < 0 or latest(written, write) > made:
+                return UNKNOWN
+            at, source = made, self._as_it_is(made)
+        return UNKNOWN
+
+    def _as_it_is(self, at: int) -> Operand | None:
+        """Return the tensor whose values a call gave as they are."""
+        event = self._events[at]
+        row = operation(event.operation)
+        if len(event.reads) != 1 or len(event.results) != 1 or not (row.same or row.rebuilds):
+            return None
+        (source,), (result,) = event.reads, event.results
+        return source if (source.shape, source.dtype) == (result.shape, result.dtype) else None
+
+    # -- the story -------------------------------------------------------------------------------
+
+    def _writers(self, writes: Sequence[int], tensor: int) -> Iterator[Step]:
+        """Yield the lines that write, where their values come from, and what leads there."""
+        sites = dict.fromkeys(self._events[at].site for at in writes)
+        for site in list(sites)[:MOST_LINES]:
+            at = next(one for one in writes if self._events[one].site == site)
+            said = say("{call} writes over {x}", call=CallOf(at), x=Tensor(tensor))
+            yield Step("written", site, said)
+            for one in self._events[at].reads:
+                made = self._history.made_at(one.tensor)
+                if one.tensor != tensor and made >= 0:
+                    said = say("what it writes is made here")
+                    yield Step("made", self._events[made].site, said)
+            yield from self._around.leading(self._history.site(site))
+
+    def _callers(self, site: int) -> Iterator[Step]:
+        for one in self._around.callers(self._history.site(site))[:1]:
+            yield Step("called", one, say("it is first reached from here"))
+
+    @property
+    def _around(self) -> Surroundings:
+        return self._history.get(Surroundings)
