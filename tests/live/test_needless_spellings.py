@@ -157,6 +157,14 @@ SPELLINGS = {
             model.load_state_dict(kept)
         evaluate()
         """,
+    "a backup that backward needs as it was": """
+        w = torch.ones(4, requires_grad=True)
+        kept = x.clone()  #? yes while `kept` lives
+        loss = (kept * w).sum()
+        x.copy_(kept)
+        loss.backward()
+        print(x.sum(), w.grad)
+        """,
     "a backup of what is changed": """
         kept = x.clone()  #? yes writes `x` while
         x.add_(1)

@@ -10,6 +10,24 @@ from programs import check_program, record_program
 from test_examples import copies, line_of, record
 
 SLOW = {
+    "rows that become arrays one by one": """
+        import numpy as np, torch
+        x = torch.randn(100, 64)
+        rows = np.stack([row.numpy() for row in x])  #! slow-copy x (note)
+        print(rows.sum())
+    """,
+    "a tensor that grows by each part, and is read at the end": """
+        import torch
+        whole = torch.empty(0, 1000)
+        for n in range(40):
+            whole = torch.cat([whole, torch.full((1, 1000), n)])  #! slow-copy whole (note)
+        print(whole.sum())
+    """,
+    "all of it converted, to take one row": """
+        import torch
+        pictures = torch.zeros(400, 1000, dtype=torch.uint8)
+        print(sum(pictures.float()[n].sum() for n in range(10)))  #! slow-copy pictures (note)
+    """,
     "the best state dict so far, deep copied": """
         import copy, torch
         model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
@@ -79,6 +97,25 @@ SLOW = {
 }
 
 QUIET = {
+    "a tensor that grows by each part, and is read at each step": """
+        import torch
+        whole = torch.empty(0, 1000)
+        for n in range(40):
+            whole = torch.cat([whole, torch.full((1, 1000), n)])
+            print(whole.sum())
+    """,
+    "converted at once, and a row of each used after": """
+        import torch
+        pictures = torch.zeros(400, 1000, dtype=torch.uint8).float()
+        print(sum(pictures[n].sum() for n in range(10)))
+    """,
+    "converted whole, and a row and its length used": """
+        import torch
+        pictures = torch.zeros(400, 1000, dtype=torch.uint8)
+        for n in range(10):
+            whole = pictures.float()
+            print(whole[n].sum() / whole.norm())
+    """,
     "detach().clone() of small tensors": """
         import torch
         w = torch.nn.Parameter(torch.zeros(20))

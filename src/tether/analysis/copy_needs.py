@@ -445,7 +445,8 @@ class _Judge:
     def _put_back(self, copied: Copied, at: int) -> bool:
         """Whether a write gave the source what the copy held, and so what was there already.
 
-        Neither was written before: a backup of what nobody changed is restored.
+        Neither was written before: a backup of what nobody changed is restored. The call itself
+        still moves the version, so nothing may have saved the copy for backward.
         """
         event = self.history.events[at] if at < len(self.history.events) else None
         if event is None or event.operation != "copy_" or len(event.reads) != 2:
@@ -456,7 +457,8 @@ class _Judge:
         shown = remapped(given, copied.copy, copied.source)
         if shown is None or shown[3:7] != target[3:7]:
             return False
-        return not any(True for _ in self.lives.written(copied.copy, copied.position, at))
+        written = any(True for _ in self.lives.written(copied.copy, copied.position, at))
+        return not written and not self._saves(copied.copy, copied.position, at)
 
     def _saves(self, copy: Operand, after: int, before: int) -> bool:
         """Whether a call saved the copy for backward, which a moved version would refuse."""

@@ -14,6 +14,7 @@ from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.between_devices import transfers
+from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 
 PAGE = """
@@ -30,7 +31,9 @@ turns out less than a tenth faster on this machine the finding is not given.
 |---|---|
 | `torch.tensor(t)`, `x.new_tensor(t)` of many small tensors | `t.detach().clone()` |
 | `t.clone().detach()` of many small tensors | `t.detach().clone()`: no node is made |
-| a number taken out of a tensor at a time | `t.tolist()` |
+| a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
+| a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
+| a whole tensor converted or copied, of which a part is used | the part first |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
@@ -76,7 +79,7 @@ def check(history: History) -> Iterator[Claim]:
     """Give each of the user's lines that copies, moves or reads in a slow way."""
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
-    for one in (*ways(lines), *transfers(lines)):
+    for one in (*ways(lines), *transfers(lines), *vain(lines)):
         event = history.events[one.at]
         if one.spec is not None:
             specs[history.site_of(event)[:5], event.operation] = one.spec

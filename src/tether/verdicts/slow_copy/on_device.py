@@ -20,6 +20,7 @@ import numpy as np
 from tether.analysis.already_there import copied, nbytes
 from tether.analysis.copy_needs import needs
 from tether.analysis.history import History
+from tether.analysis.layouts import contiguous
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
 from tether.operations import table
 from tether.source.calls import copied_text
@@ -158,7 +159,7 @@ def ways(lines: Lines) -> Iterator[Slow]:
             )
         elif operation == "contiguous" or converts(operation):
             found = _expanded(lines, places)
-        elif table.operation(operation).leaves == "number":
+        elif table.operation(operation).leaves in ("number", "array"):
             found = _one_by_one(lines, places)
         if found is not None and not (found.done == "copied" and lines.needless(found.at)):
             yield found
@@ -312,24 +313,29 @@ def _outlives(lines: Lines, copy: Operand, then: list[tuple[int, Operand, Operan
 
 
 def _one_by_one(lines: Lines, places: list[int]) -> Slow | None:
-    """Find a number taken out of one tensor at a time: one call for each element."""
-    by_memory: dict[tuple[int, int, str], list[tuple[int, Operand]]] = defaultdict(list)
+    """Find a number, or an array of a row, taken out of one tensor at a time: a call for each."""
+    array = table.operation(lines.events[places[0]].operation).leaves == "array"
+    by_memory: dict[tuple[object, ...], list[tuple[int, Operand]]] = defaultdict(list)
     for at in places:
-        for operand in lines.events[at].reads[:1]:
-            if math.prod(operand.shape) == 1:
-                by_memory[operand.storage, operand.version, operand.dtype].append((at, operand))
+        for one in lines.events[at].reads[:1]:
+            if array or math.prod(one.shape) == 1:
+                by_memory[one.storage, one.version, one.dtype, one.shape].append((at, one))
     best = max(by_memory.values(), key=len, default=[])
     offsets = {operand.offset for _, operand in best}
     if len(offsets) < COUNT:
         return None
     at, operand = best[0]
-    device = lines.device(operand)
-    like = operand._replace(shape=(len(offsets),), strides=(1,))
-    spec = Spec("[one.item() for one in x]", "x.tolist()", (like,), device)
-    what = f"one call for each of {len(offsets):,} elements of one tensor"
+    device, size = lines.device(operand), math.prod(operand.shape)
+    shape: tuple[int, ...] = (len(offsets),)
+    ways = ("[one.item() for one in x]", "x.tolist()")
+    parts, fix = "elements", "Take them all at once: .tolist() of the whole tensor."
+    if array:
+        shape, ways = (len(offsets), size), ("[one.numpy() for one in x]", "list(x.numpy())")
+        parts, fix = "parts", "Take the whole as one array, .numpy(), and its parts from that."
+    spec = Spec(*ways, (operand._replace(shape=shape, strides=contiguous(shape)),), device)
+    what = f"one call for each of {len(offsets):,} {parts} of one tensor"
     if device != "cpu":
         what += f", and each waits for {device}"
-    fix = "Take them all at once: .tolist() of the whole tensor."
     return Slow(at, operand, sum(map(len, by_memory.values())), 0, spec, "read", what, fix)
 
 
