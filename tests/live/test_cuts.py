@@ -40,6 +40,11 @@ LISTED = {
         enc.register_forward_hook(lambda module, given, out: kept.append(out.detach()))  #! enc.weight enc.bias
         train(head(enc(x)).sum() + head(kept[0]).sum())
         """,
+    "a threshold that becomes a number": """
+        p = torch.sigmoid(head(enc(x)))
+        hard = (p > 0.5).float()  #! enc.weight enc.bias head.weight head.bias
+        train((p - hard).pow(2).sum())
+        """,
     "a number": """
         h = enc(x)
         scale = h.mean().item()  #! enc.weight enc.bias
@@ -52,6 +57,20 @@ NOT_LISTED = {
         h = enc(x)
         print(h.detach().mean(), h.argmax(1))
         train(head(h).sum())
+        """,
+    "truths that choose": """
+        h = enc(x)
+        train(torch.where(h > 0, h, -h).sum() + head(h).sum())
+        """,
+    "the forward of a custom Function": """
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, h):
+                return h * 2
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * 2
+        train(head(Double.apply(enc(x))).sum())
         """,
     "what no optimizer trains": """
         frozen = nn.Linear(4, 3)

@@ -16,6 +16,7 @@ from tether.analysis.cut_words import described
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.speaking import Speaker
+from tether.analysis.surroundings import Surroundings
 from tether.facts import GRAD_ON, Event, Site, SiteId
 from tether.operations.table import operation
 
@@ -31,6 +32,7 @@ class ActedCut(NamedTuple):
     site: Site  # the call that cuts, or the switch by which gradients are off there
     what: str  # "`x.detach()` shares the values but not the graph"
     names: tuple[str, ...]  # of the parameters that the values were computed from
+    callers: tuple[Site, ...]  # from where that line was first reached, the nearest first
     entered: Site  # the first line where the values went into the graph of a loss
     loss: Site
     meant: bool  # the program's own line asks for it: detach(), no_grad()
@@ -40,6 +42,14 @@ class _Met(NamedTuple):
     cut: int
     entered: int  # positions
     loss: int
+
+
+class _Way(NamedTuple):
+    """A call on the way back from a loss."""
+
+    at: int
+    entered: int  # the call by which its values joined the graph of the loss
+    after: int  # the call that took them
 
 
 class Cuts:
@@ -74,28 +84,50 @@ class Cuts:
         events, flow = self._history.events, self._history.flow
         losses = losses_of(events[backward])
         ends = [edge for edge in flow.edges[backward] if edge.operand in losses]
-        waiting = [(edge.source, backward) for edge in ends]
+        waiting = [_Way(edge.source, backward, backward) for edge in ends]
         seen: set[int] = set()
         while waiting and len(seen) < MOST_CALLS:
-            at, entered = waiting.pop()
+            way = waiting.pop()
+            at = way.at
             if at < 0 or at in seen or not flow.carries[at]:
                 continue
             seen.add(at)
-            leaves = _leaves(events[at])
+            leaves = self._leaves(way)
             if leaves:
-                yield _Met(at, entered, backward)
+                yield _Met(at, way.entered, backward)
             if not leaves or events[at].grad_mode != GRAD_ON:  # there each layer leaves by itself
-                waiting += self._sources(at, entered)
+                waiting += self._before(way)
 
-    def _sources(self, at: int, entered: int) -> Iterator[tuple[int, int]]:
+    def _leaves(self, way: _Way) -> bool:
+        """Whether a call read what has a graph, and nothing that it gave has one.
+
+        Truths and places count where they become numbers again, not where they choose. The forward
+        of a custom Function decides nothing: its `apply` does.
+        """
+        event, after = self._history.events[way.at], self._history.events[way.after]
+        given = (*event.results, *event.writes)
+        read = {one.tensor for one in event.reads if one.requires_grad}
+        same = read & {one.tensor for one in event.results}  # requires_grad_(): what it was given
+        return (
+            bool(read and not same)
+            and not any(one.requires_grad for one in given)
+            and self._history.inside(event, "function") < 0
+            and (
+                operation(event.operation).exports
+                or any("float" in one.dtype for one in given)
+                or operation(after.operation).copies in ("cast", "move")
+            )
+        )
+
+    def _before(self, way: _Way) -> Iterator[_Way]:
         """Yield where a call's values came from, each with the call that took it into the graph."""
-        event = self._history.events[at]
+        event = self._history.events[way.at]
         if event.operation == "step" or event.is_backward:
             return
         tracked = any(one.requires_grad for one in (*event.results, *event.writes))
-        for edge in self._history.flow.edges[at]:
+        for edge in self._history.flow.edges[way.at]:
             outside = edge.operand is None or not edge.operand.requires_grad
-            yield edge.source, at if tracked and outside else entered
+            yield _Way(edge.source, way.at if tracked and outside else way.entered, way.at)
 
     def _told(self, some: list[_Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""
@@ -110,6 +142,7 @@ class Cuts:
         names = dict.fromkeys(history.name_of(one) for one in tensors[:MOST_NAMES])
         return ActedCut(
             site, Speaker(history, site).said(cut.what), tuple(names),
+            tuple(self._history.get(Surroundings).callers(site)),
             history.site_of(history.events[first.entered]),
             history.site_of(history.events[first.loss]),
             history.site(event.inner).user and _asked_for(event),
@@ -125,18 +158,6 @@ class Cuts:
         calls = makers.union(*(graph.behind(one) for one in makers), [at])
         leaves = {int(one.tensor) for call in calls for one in events[call].reads if one.leaf}
         return leaves & self._history.held
-
-
-def _leaves(event: Event) -> bool:
-    """Whether a call read what has a graph and gave numbers that have none."""
-    made = (*event.results, *event.writes)
-    if {one.tensor for one in event.results} & {one.tensor for one in event.reads}:
-        return False  # it gave back what it was given: requires_grad_()
-    return (
-        any(one.requires_grad for one in event.reads)
-        and not any(one.requires_grad for one in made)
-        and (operation(event.operation).exports or any("float" in one.dtype for one in made))
-    )
 
 
 def _asked_for(event: Event) -> bool:

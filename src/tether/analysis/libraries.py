@@ -30,8 +30,14 @@ class Libraries:
         return list(self._found.get((site.position, operation), {"": None}))
 
     def _package(self, event: Event) -> str:
-        if event.inner in (UNKNOWN, event.site):
-            return ""
-        inner = self._history.site(event.inner)
-        found = None if inner.user else _PACKAGE.search(inner.file)
-        return found[1] if found and found[1] != "torch" else ""
+        found = package_of(self._history, event)
+        return "" if found == "torch" else found
+
+
+def package_of(history: History, event: Event) -> str:
+    """Return the package whose own line made a call; "" for the program."""
+    if event.inner in (UNKNOWN, event.site):
+        return ""
+    inner = history.site(event.inner)
+    found = None if inner.user else _PACKAGE.search(inner.file)
+    return found[1] if found else ""

@@ -44,6 +44,7 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
         return []
     columns = (
         Column("left at", give=True),
+        Column("called from"),
         Column("because", wrap=True),
         Column("computed from"),
         Column("used at", give=True),
@@ -64,15 +65,19 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
 
 
 def _cells(cut: ActedCut, folder: str) -> tuple[Phrase, ...]:
-    used = f":{cut.entered.line}"
-    if cut.entered.file != cut.site.file:
-        used = shown_line(cut.entered.file, cut.entered.line, folder)
+    callers = [_line(one, cut.site, folder) for one in cut.callers]
     return (
         Phrase(shown_line(cut.site.file, cut.site.line, folder), "place"),
+        Phrase(", ".join(dict.fromkeys(callers)), "place"),
         Phrase(cut.what),
         Phrase(_parameters(cut.names), "code"),
-        Phrase(used, "place"),
+        Phrase(_line(cut.entered, cut.site, folder), "place"),
     )
+
+
+def _line(site: Site, home: Site, folder: str) -> str:
+    """Name a line, by its number alone where it is in the same file."""
+    return f":{site.line}" if site.file == home.file else shown_line(site.file, site.line, folder)
 
 
 def _parameters(names: Sequence[str]) -> str:
@@ -88,6 +93,7 @@ def values(row: CutRow, site_values: Callable[[Site], Any]) -> dict[str, Any]:
         "site": site_values(cut.site),
         "message": cut.what,
         "names": list(cut.names),
+        "callers": [site_values(one) for one in cut.callers],
         "entered": site_values(cut.entered),
         "loss": site_values(cut.loss),
         "meant": cut.meant,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
+from tether.analysis.libraries import package_of
 from tether.analysis.shared_memory import Sharing, unheard
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -93,6 +94,8 @@ def _through_aliases(history: History) -> Iterator[_Write]:
     for memory, touches in found.writes.items():
         for at, operand in touches:
             event = history.events[at]
+            if package_of(history, event) == "torch":
+                continue  # gradcheck shifts each element, and puts it back
             if _moved_no_version(event, operand):
                 yield _Write(at - 1, at, operand, memory, event.site, event.operation, UNKNOWN)
                 continue
@@ -244,6 +247,26 @@ VERDICT = Verdict(
     past="some",
     damage="wrong result",
     examples=(
+        Example(
+            "What gradcheck shifts and puts back",
+            """import torch
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad * w, grad * x
+
+x = torch.randn(3, dtype=torch.double, requires_grad=True)
+w = torch.randn(3, dtype=torch.double, requires_grad=True)
+torch.autograd.gradcheck(Scale.apply, (x, w))
+""",
+        ),
         Example(
             "A write through .data",
             """import torch
