@@ -491,6 +491,9 @@ GapCode = Literal[
 ]  # fmt: skip
 
 
+CACHE: Final = "__cache__"
+"""In a name: what a function's cache keeps."""
+
 STRICT = "TETHER_STRICT"
 """The variable of the environment under which what fails inside tether raises, as in our tests."""
 

@@ -569,6 +569,31 @@ for k in range(16):
     examine(k)
 print(later[-1]())
 """,
+    "a hook that nobody removes": """
+net = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1))
+
+class Watch:
+    def __init__(self, layer):
+        self.seen = []
+        layer.register_forward_hook(lambda layer, given, out: self.keep(out))
+
+    def keep(self, out):
+        self.seen.append(out.detach())  #! storage-pinned net.1._forward_hooks (note)
+
+for epoch in range(3):
+    watch = Watch(net[1])
+    for _ in range(6):
+        net(torch.ones(256, 64)).sum().backward()
+    del watch
+""",
+    "a cache that finds nothing": """
+@functools.lru_cache(maxsize=None)
+def distances(x):
+    return (x[:, None] - x[None, :]).abs()  #! storage-pinned distances.__cache__ (note)
+
+for _ in range(20):
+    print(distances(torch.rand(256)).mean())
+""",
     "requests that failed": """
 failed = []
 
@@ -590,7 +615,7 @@ model = nn.Linear(4, 2)
 
 @functools.lru_cache(maxsize=None)
 def encode(x):
-    return model(x)  #! graph-retained model(x)
+    return model(x)  #! graph-retained encode.__cache__
 
 for _ in range(5):
     encode(torch.randn(8, 4))

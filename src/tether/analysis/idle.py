@@ -7,13 +7,14 @@ program reads later, or what a backward pass goes back through, is not.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Site, SiteId
+from tether.facts import UNKNOWN, Event, Site, SiteId
 
 LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""
@@ -27,7 +28,8 @@ class Idle(NamedTuple):
     site: SiteId
     made: tuple[int, ...]  # positions of the calls that made it
     nbytes: int
-    graph: bool  # these calls are part of a gradient graph
+    graph: bool  # these calls are part of a gradient graph, and nothing outside it holds the memory
+    kept: tuple[int, ...]  # positions of the calls that made the tensors which hold it
 
 
 class _Left(NamedTuple):
@@ -81,20 +83,46 @@ class IdleMemory:
         lines = [some for some in self._lines.values() if _weighs(_left(some))]
         if not lines:
             return
-        used = self._last_uses({one.memory for some in lines for one in some})
+        blocks = list(itertools.chain.from_iterable(lines))
+        used, living = self._last_uses(blocks), self._living(blocks)
         for some in lines:
             last = some[-1].made
             idle = [one for one in _left(some) if used.get(one.memory, UNKNOWN) < last]
             event = history.events[last]
             if _weighs(idle) and history.inside(event, "backward", "step") < 0:
-                graph = any(map(history.get(Graph).kind, [one.made for one in idle]))
-                made = tuple(one.made for one in idle)
-                yield Idle(event.site, made, sum(one.nbytes for one in idle), graph)
+                yield self._told(event, idle, living)
 
-    def _last_uses(self, wanted: set[int]) -> dict[int, int]:
+    def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
+        kept = tuple(at for one in idle for at in living.get(one.memory, ()))
+        made, nbytes = tuple(one.made for one in idle), sum(one.nbytes for one in idle)
+        return Idle(event.site, made, nbytes, self._by_graph(made, kept), kept)
+
+    def _by_graph(self, made: tuple[int, ...], kept: tuple[int, ...]) -> bool:
+        """Whether a graph holds what some calls made, and not tensors outside of it."""
+        has_graph = self._history.get(Graph).kind
+        outside = len(kept) >= len(made) and not any(map(has_graph, kept))
+        return not outside and any(map(has_graph, made))
+
+    def _living(self, blocks: list[_Left]) -> dict[int, list[int]]:
+        """Return memory -> the calls that made the tensors which show it as long as it lives."""
+        freed = {one.memory: one.freed for one in blocks}
+        history, memory = self._history, self._history.flow.memory
+        found: dict[int, list[int]] = defaultdict(list)
+        for at, event in history.events.having("results"):
+            for one in event.results:
+                number, life = memory(one), history.trace.tensors.get(one.tensor)
+                if number not in freed or life is None or history.made_at(one.tensor) != at:
+                    continue
+                end = len(history.events) + 1 if life.died < 0 else history.position(life.died)
+                if end >= freed[number]:
+                    found[number].append(at)
+        return found
+
+    def _last_uses(self, blocks: list[_Left]) -> dict[int, int]:
         """Return for each memory the position of the last call that touched it, or may have."""
         history, memory = self._history, self._history.flow.memory
         used: dict[int, int] = {}
+        wanted = {one.memory for one in blocks}
         for at, event in enumerate(history.events):
             for one in (*event.reads, *event.results, *event.writes):
                 used[memory(one)] = at

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import inspect
 import itertools
 import sys
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tether.facts import UNKNOWN, Moment, Name, TensorId
+from tether.facts import CACHE, UNKNOWN, Moment, Name, TensorId
 from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
 from tether.record.sites import is_user_file
@@ -39,7 +40,8 @@ _LEAVES = (
     torch.dtype, torch.device, torch.Size, torch.Generator, torch.optim.Optimizer,
     functools.partial, BaseException,
 )  # fmt: skip
-_KEEPERS = (types.FunctionType, types.MethodType, functools.partial, BaseException)
+_CACHE = type(functools.lru_cache(lambda: None))
+_KEEPERS = (types.FunctionType, types.MethodType, functools.partial, BaseException, _CACHE)
 _CONTAINERS = (dict, list, tuple, collections.deque)
 
 
@@ -201,6 +203,9 @@ def kept_by(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if issubclass(kind, types.FunctionType):
         yield from ((f"{path}.__closure__.{name}", part) for name, part in cells_of(value))
+    elif kind is _CACHE:
+        for number, part in enumerate(cached_by(value)):
+            yield f"{path}.{CACHE}[{number}]", part
     elif issubclass(kind, types.MethodType):
         yield f"{path}.__self__", value.__self__
         yield path, value.__func__
@@ -215,6 +220,15 @@ def kept_by(path: str, value: Any) -> Iterator[tuple[str, Any]]:
                 for name, part in locals_of(trace.tb_frame):
                     yield f"{path}.__traceback__.{name}", part
             trace = trace.tb_next
+
+
+def cached_by(function: Any) -> Iterator[Any]:
+    """Return the results that the cache of a function keeps."""
+    for table in gc.get_referents(function):
+        if type(table) is dict and table is not function.__dict__:
+            for part in list(table.values()):
+                link = type(part).__name__ == "_lru_list_elem"
+                yield from gc.get_referents(part) if link else (part,)
 
 
 def cells_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from tether.analysis.fillings import growth_of
+from tether.analysis.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.idle import IdleMemory
+from tether.analysis.idle import Idle, IdleMemory
 from tether.analysis.shared_memory import Sharing, container
-from tether.facts import UNKNOWN, Operand, Site
-from tether.finding import At, Bytes, Claim, Repair, Sentence, Step, say
+from tether.analysis.surroundings import at_line
+from tether.facts import CACHE, UNKNOWN, Operand, Site
+from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.regions import element_size, extent
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -49,6 +51,9 @@ A clone has the same values and other memory: never applied by itself.
 LEAST_BYTES = 64 << 10
 FACTOR = 8
 
+MOST_RUNS = 64
+"""Runs of a line, the last ones, whose graphs are looked into for what they keep."""
+
 
 def check(history: History) -> Iterator[Claim]:
     """Give views written by `torch.save` with more than themselves, and those that pin memory."""
@@ -63,41 +68,73 @@ def check(history: History) -> Iterator[Claim]:
 
 def _unused(history: History, told: set[int]) -> Iterator[Claim]:
     """Give memory that a container, a closure or an exception keeps, run after run: a note."""
+    saved = _saved_by_graphs(history)
     for idle in history.get(IdleMemory).all:
-        tensors = [int(one.tensor) for at in idle.made for one in history.events[at].results]
+        kept = idle.kept  # none: a graph holds it, or what is no tensor
+        tensors = _results(history, kept)
         named = [one for one in tensors if history.names_of(one) and one not in told]
         name = container([history.name_of(one) for one in named]) if len(named) > 1 else ""
-        if idle.graph or not name:
-            continue
-        event = history.events[idle.made[-1]]
-        yield Claim(
-            tensors=tuple(named),
-            cause=("unused", name),
-            site=event.site,
-            operation=event.operation,
-            severity="note",
-            subject=name,
-            message=say(
-                "{name} keeps {size} alive that {line} made and nothing uses again.",
-                name=f"`{name}`", size=Bytes(idle.nbytes), line=At(event.site),
-            ),
-            story=(
-                Step("made", event.site, say("made here, run after run")),
-                *_keeping(history, name, named, history.site(idle.site)),
-            ),
-            repair=Repair(say("Keep only what is used later: numbers made of it, its last values,"
-                              " the text of an exception.")),
-            count=len(idle.made),
-            bytes=idle.nbytes,
-        )  # fmt: skip
+        apart = name or saved.isdisjoint(_memories(history, kept))
+        if tensors and apart and not idle.graph:
+            yield _left(history, idle, name, named or tensors[-1:])
+
+
+def _left(history: History, idle: Idle, name: str, tensors: list[int]) -> Claim:
+    """Say what the runs of a line left, and by which line it is kept."""
+    made, event = history.events[idle.made[-1]], history.events[idle.kept[-1]]
+    taken = [] if event.site == made.site else [
+        Step("kept", event.site, say("{code} is what is kept", code=Code(event.site)))
+    ]  # fmt: skip
+    return Claim(
+        tensors=tuple(tensors),
+        cause=("unused", name or event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="note",
+        subject=name,
+        message=say(
+            "{name} keeps {size} alive that {line} made and nothing uses again.",
+            name=f"`{name}`" if name else "Something", size=Bytes(idle.nbytes),
+            line=At(made.site),
+        ),
+        story=(
+            Step("made", made.site, say("made here, run after run")),
+            *taken,
+            *_keeping(history, name, tensors, history.site(idle.site)),
+        ),
+        repair=Repair(say("Keep only what is used later: numbers made of it, its last values,"
+                          " the text of an exception. A hook lives until it is removed, and a"
+                          " cache finds nothing by a new tensor.")),
+        count=len(idle.made),
+        bytes=idle.nbytes,
+    )  # fmt: skip
+
+
+def _saved_by_graphs(history: History) -> set[int]:
+    """Return the memories that graphs which nothing uses have saved: those are told of by them."""
+    runs = [at for idle in history.get(IdleMemory).all if idle.graph
+            for at in idle.made[-MOST_RUNS:]]  # fmt: skip
+    graphs = set(runs).union(*(graph_of(history, at) for at in runs))
+    return {history.flow.memory(one) for at in graphs for one in history.events[at].reads}
+
+
+def _results(history: History, calls: Iterable[int]) -> list[int]:
+    return [int(one.tensor) for at in calls for one in history.events[at].results]
+
+
+def _memories(history: History, calls: Iterable[int]) -> set[int]:
+    return {history.flow.memory(one) for at in calls for one in history.events[at].results}
 
 
 def _keeping(history: History, name: str, tensors: list[int], made: Site) -> Iterator[Step]:
     """Yield the lines by which a container came to hold tensors that a line had made."""
-    grows = growth_of(history, name, tensors)
+    grows = growth_of(history, name, tensors) if name else None
     if grows is not None:
         yield Step("grows", grows, say("`{name}` takes another one here", name=name))
-    if "__closure__" in history.name_of(tensors[0]):
+    if CACHE in name:
+        first = at_line(made, made.first_line)
+        yield Step("kept", first, say("the cache of this function keeps it"))
+    if tensors and "__closure__" in history.name_of(tensors[0]):
         for one in history.get(Holding).fillings.of(made.file, made.function, made.target):
             if one.how == "closure":
                 yield Step("kept", one.site, say("a function holds `{x}`", x=made.target))

@@ -146,17 +146,28 @@ def _twins(history: History, tensor: int) -> Iterator[_Twins]:
     inside = {fact.name for fact in history.trace.names if fact.tensor == tensor and fact.module}
     names = [name for name in history.names_of(tensor) if name in inside]
     for first, second in combinations(names, 2):
-        a, b = steps_in(first), steps_in(second)
-        differ = [n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
-        if len(a) == len(b) and len(differ) == 1:
-            one, other = ("".join(each[: differ[0] + 1]) for each in (a, b))
-            mine, theirs = _parameters(history, one), _parameters(history, other)
-            if {path: fact.tensor for path, fact in mine.items()} == {
-                path: fact.tensor for path, fact in theirs.items()
-            }:
-                holders = [(fact.holder, theirs[path].holder) for path, fact in mine.items()]
-                apart = all(UNKNOWN != x != y for x, y in holders)
-                yield _Twins(one, other, tuple(fact.tensor for fact in mine.values()), apart)
+        pair = _differ_once(first, second)
+        if pair is None:
+            continue
+        mine, theirs = (_parameters(history, one) for one in pair)
+        shared = tuple(_shown(mine).values())
+        if _shown(mine) == _shown(theirs):
+            holders = [(fact.holder, theirs[path].holder) for path, fact in mine.items()]
+            yield _Twins(*pair, shared, all(UNKNOWN != x != y for x, y in holders))
+
+
+def _shown(parameters: dict[str, Name]) -> dict[str, TensorId]:
+    return {path: fact.tensor for path, fact in parameters.items()}
+
+
+def _differ_once(first: str, second: str) -> tuple[str, str] | None:
+    """Return what two names begin with, up to the one step in which they differ."""
+    a, b = steps_in(first), steps_in(second)
+    differ = [n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+    if len(a) != len(b) or len(differ) != 1:
+        return None
+    last = differ[0] + 1
+    return "".join(a[:last]), "".join(b[:last])
 
 
 def _parameters(history: History, module: str) -> dict[str, Name]:

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from tether.analysis.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.idle import Idle, IdleMemory, outlive
+from tether.analysis.idle import LEAST_RUNS, Idle, IdleMemory, outlive
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.source.filling import mentions
+
+MOST_AFTER = 200
+"""Calls after a run among which the one is looked for that joins its graph to others."""
 
 
 def unused(history: History, told: set[int]) -> Iterator[Claim]:
@@ -33,7 +36,7 @@ def _claim(history: History, found: list[Idle]) -> Claim:
     nbytes = sum(one.nbytes for one in found)
     tensor, name = _holder(history, largest)
     steps = [Step("made", event.site, say("each run makes another part of a graph here"))]
-    steps += _kept(history, largest)
+    steps += [*_joined(history, largest), *_kept(history, largest)]
     return Claim(
         tensors=(tensor if tensor != UNKNOWN else event.results[0].tensor,),
         cause=("unused", largest.site),
@@ -63,6 +66,17 @@ def _holder(history: History, idle: Idle) -> tuple[int, str]:
         if not {made, *graph_of(history, made)}.isdisjoint(idle.made):
             return name.tensor, history.name_of(name.tensor)
     return UNKNOWN, ""
+
+
+def _joined(history: History, idle: Idle) -> Iterator[Step]:
+    """Yield the line that joins a run's graph to those of the runs before it: a running total."""
+    made, last = set(idle.made), idle.made[-1]
+    for at in range(last + 1, min(last + MOST_AFTER, len(history.events))):
+        if len(made & graph_of(history, at)) >= LEAST_RUNS:
+            site = history.events[at].site
+            yield Step("grows", site, say("{code} joins each run's graph to the earlier ones",
+                       code=Code(site)))  # fmt: skip
+            return
 
 
 def _kept(history: History, idle: Idle) -> Iterator[Step]:
