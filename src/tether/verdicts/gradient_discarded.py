@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.lost_changes import LostChange, lost_changes
+from tether.analysis.lost_passes import LostPasses, lost_passes
 from tether.facts import UNKNOWN, Event, Gradients, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.operations.table import operation
@@ -17,7 +18,8 @@ PAGE = """
 
 ## What it says
 After backward this parameter had a gradient; when the optimizer stepped it was None or zero, since
-the line named cleared or overwrote it in between. So it was at every step. Or the line changed the
+the line named cleared or overwrote it in between. So it was at every step. Or several passes of
+one line come before each step, and the line named clears all but the last. Or the line changed the
 gradient in place (a clipping, a scaling), and each time it was cleared and made anew before a step
 used it.
 
@@ -60,6 +62,9 @@ def check(history: History) -> Iterator[Claim]:
             where.setdefault(site, found)
     for site, tensors in groups.items():
         yield _claim(history, tensors, *where[site])
+    for lost in lost_passes(history):
+        if not groups.keys() & {history.events[lost.cleared].site}:
+            yield _only_the_last(history, lost)
     for change in lost_changes(history):
         if not groups.keys() & {history.events[change.cleared].site}:
             yield _lost(history, change)
@@ -153,6 +158,30 @@ def _claim(history: History, tensors: list[int], position: int, step: Gradients)
     )
 
 
+def _only_the_last(history: History, lost: LostPasses) -> Claim:
+    events = history.events
+    loss, cleared, step = (events[at].site for at in (lost.backward, lost.cleared, lost.step))
+    return Claim(
+        tensors=lost.tensors,
+        cause=("passes", loss, cleared),
+        site=cleared,
+        operation=events[lost.cleared].operation,
+        message=say(
+            "{n} of {all} passes of backward at {loss} are lost to {subject}: {here} clears what"
+            " they gave before the step at {step} uses it, so each step uses the last pass alone.",
+            n=lost.lost, all=lost.passes, loss=At(loss), here=At(cleared), step=At(step),
+        ),
+        story=(
+            Step("made", loss, say("backward fills the gradient, several times for each step")),
+            Step("cleared", cleared, say("it is cleared here before the next pass")),
+            Step("step", step, say("the optimizer steps with what the last pass gave")),
+        ),
+        repair=Repair(say("Clear gradients once for each step: right after it, or before the first"
+                          " of its passes.")),
+        count=0,
+    )  # fmt: skip
+
+
 def _lost(history: History, change: LostChange) -> Claim:
     events = history.events
     written, cleared, step = (events[at].site for at in (change.write, change.cleared, change.step))
@@ -190,6 +219,40 @@ VERDICT = Verdict(
     check=check,
     damage="lost training",
     examples=(
+        Example(
+            "Cleared before each of the passes that were to be summed up",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for part in range(8):
+    opt.zero_grad()
+    ((w - part).pow(2).sum() / 4).backward()
+    if part % 4 == 3:
+        opt.step()
+""",
+            (Expected("gradient-discarded", "w", 6),),
+        ),
+        Example(
+            "A trial whose gradient is read, and a step that is left out once",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+def passes():
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+for part in range(4):
+    passes()
+    size = w.grad.norm()
+    passes()
+    opt.step()
+for part in range(4):
+    passes()
+    if part != 1:
+        opt.step()
+""",
+        ),
         Example(
             "zero_grad between backward and step",
             """import torch

@@ -1,0 +1,96 @@
+"""Passes of one line of which each step uses the last alone, since the others were cleared.
+
+A pass is lost when what it gave a parameter was cleared before the next pass of its line, and
+nobody read the gradient until then. Where the same line's last pass before each step is used, the
+others were to count as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import SiteId
+
+LEAST_STEPS = 2
+"""Steps that must each have lost passes: one may be a retry."""
+
+
+class LostPasses(NamedTuple):
+    """A line with backward passes that were cleared before a step used them."""
+
+    backward: int  # a pass that was lost
+    cleared: int  # the call that cleared it
+    step: int  # the next step
+    tensors: tuple[int, ...]  # whose gradients
+    lost: int
+    passes: int  # of that line, between the steps
+
+
+def lost_passes(history: History) -> Iterator[LostPasses]:
+    """Yield the lines of which every step used the last of several passes alone."""
+    found = _Passes(history)
+    for tensors in found.alike():
+        steps = history.steps_of(tensors[0])
+        for passes in found.by_line(tensors[0]).values():
+            lost = [found.cleared(tensors[0], some) for some in _between(passes, steps)]
+            if len(lost) >= LEAST_STEPS and all(lost):
+                first = lost[0][0]
+                step = steps[bisect_right(steps, first[1])]
+                count = sum(map(len, lost))
+                yield LostPasses(*first, step, tuple(tensors), count, count + len(lost))
+
+
+def _between(passes: Sequence[int], steps: Sequence[int]) -> list[list[int]]:
+    """Return the passes before each step that has some, after the step before."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at in passes:
+        groups[bisect_right(steps, at)].append(at)
+    groups.pop(len(steps), None)  # no step came after them
+    return list(groups.values())
+
+
+class _Passes:
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._ends: dict[int, dict[int, bool]] = defaultdict(dict)  # tensor -> call -> clears
+        for at, event in history.events.where({"zero_grad", "grad.__get__"}.__contains__):
+            for one in event.reads:
+                self._ends[one.tensor][at] = event.operation == "zero_grad"
+
+    def alike(self) -> Iterator[list[int]]:
+        """Yield the tensors that the same optimizers hold and the same calls clear."""
+        groups: dict[object, list[int]] = defaultdict(list)
+        history = self._history
+        for tensor in sorted(history.held, key=lambda one: history.order.get(one, 0)):
+            ends = self._ends.get(tensor, {})
+            if len(history.steps_of(tensor)) >= LEAST_STEPS and any(ends.values()):
+                groups[(*history.holders_of(tensor), -1, *ends)].append(tensor)
+        yield from groups.values()
+
+    def by_line(self, tensor: int) -> dict[SiteId, list[int]]:
+        """Return the passes that gave a tensor a gradient, as far as that is known, by line."""
+        graph, found = self._history.get(Graph), dict[SiteId, list[int]]()
+        for at in self._history.backwards:
+            leaves, event = graph.leaves(at), self._history.events[at]
+            reaches = leaves is None or tensor in leaves
+            if reaches and event.operation == "backward" and not event.raised:
+                found.setdefault(event.site, []).append(at)
+        return found
+
+    def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
+        """Return each pass but the last with the call that cleared it; none if one was kept."""
+        ends, found = self._ends[tensor], list[tuple[int, int]]()
+        times = list(ends)
+        for first, last in pairwise(passes):
+            place = bisect_right(times, first)
+            after = times[place] if place < len(times) else last
+            if after >= last or not ends[after]:
+                return []
+            found.append((first, after))
+        return found
