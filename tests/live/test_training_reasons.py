@@ -413,3 +413,33 @@ for _ in range(4):
         w.copy_(outer)
 """
     assert not [one for one in findings(tmp_path, text) if one[0] == "parameter-unmoved"]
+
+
+HANDED_ON = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    x, _ = torch.broadcast_tensors(w * 3, torch.ones(2, 3, requires_grad=True)[0])
+    {hook}
+    loss = (x * 2).sum()
+    loss = {other} + loss
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_ways_that_cancel_at_a_value_are_told_by_the_lines_that_use_it(tmp_path):
+    (_, severity, message, lines) = next(
+        one
+        for one in findings(tmp_path, HANDED_ON.format(hook="", other="(-2 * x).sum()"))
+        if one[0] == "parameter-unmoved"
+    )
+    assert severity == "note"
+    assert "come back to mul at line 8 over several ways are not zero" in message
+    assert {8, 10, 11} <= set(lines)
+    hooked = "x.register_hook(lambda gradient: gradient * 0)"
+    found = findings(tmp_path, HANDED_ON.format(hook=hooked, other="x.sum()"))
+    assert not any("several ways" in one[2] for one in found)

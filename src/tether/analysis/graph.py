@@ -36,11 +36,22 @@ class Graph:
     def _add(self, position: int, event: Event) -> None:
         self._ends[event.thread].append(event.nodes)
         self._calls[event.thread].append(position)
-        for operand in (*event.results, *event.writes):
+        for operand in (*self._made_by(event), *event.writes):
             if operand.requires_grad:
                 self._makers[operand.tensor].append(position)
         for operand in event.writes:
             self._tracked[self._history.flow.memory(operand)].append(position)
+
+    def _made_by(self, event: Event) -> Iterator[Operand]:
+        """Yield the results that a call gave their place: not an operand that it only hands on."""
+        ends = self._kinds[event.kind].results
+        if len(ends) != len(event.results):
+            yield from event.results
+            return
+        read = {one.tensor for one in event.reads}
+        for end, result in zip(ends, event.results, strict=True):
+            if end >= 0 or result.tensor not in read:
+                yield result
 
     # -- one call --------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from tether.source.reading import calls_of, gathered, returns
 Why = Literal[
     "not asked", "handed", "not held", "never stepped", "left out", "rate zero", "too small",
     "undone", "put back", "not a number", "zero by values",
+    "cancelled",
 ]  # fmt: skip
 
 MOST_STOPS = 3
@@ -333,7 +334,9 @@ class Training:
         stops = list(islice(self._zeros.stops(tensor), MOST_STOPS))
         if not stops:
             return self._cancelled(tensor)
-        at = stops[0][0]
+        at, stop = stops[0]
+        if stop is None and self._zeros.cancelled(at):
+            return self._cancelled_at(at)
         nothing = statuses == {"none"}
         return Reason(
             "zero by values",
@@ -346,6 +349,10 @@ class Training:
         )  # fmt: skip
 
     @property
+    def _graph(self) -> Graph:
+        return self._history.get(Graph)
+
+    @property
     def _zeros(self) -> Zeroed:
         return self._history.get(Zeroed)
 
@@ -355,15 +362,34 @@ class Training:
         if found is None:
             return None
         (at, uses), events = found, self._history.events
+        joined = [one for place in events[at].reads for one in self._graph.makers_of(place, at)]
         return Reason(
-            "zero by values",
+            "cancelled",
             say("what comes back to it over several ways adds up to zero"),
             (
                 *(Step("used", events[one].site, say("one way begins here"))
                   for one in uses[:MOST_STOPS]),
+                *(Step("used", events[one].site, say("one way goes over this"))
+                  for one in joined[:MOST_STOPS]),
                 Step("zero", events[at].site, say("the ways meet here")),
             ),
             events[at].site,
+        )  # fmt: skip
+
+    def _cancelled_at(self, at: int) -> Reason:
+        """Say over which lines gradients come back to a call that are zero as a sum only."""
+        sites, here = self._zeros.users(at), self._history.events[at].site
+        return Reason(
+            "cancelled",
+            say("the gradients that come back to {call} at {line} over several ways are not zero,"
+                " and add up to exactly zero", call=CallOf(at), line=At(here)),
+            (
+                Step("zero", here, say("the ways begin at the result of {call}",
+                     call=CallOf(at))),
+                *(Step("used", one, say("its result goes this way into the loss"))
+                  for one in sites[:MOST_STOPS]),
+            ),
+            sites[-1],
         )  # fmt: skip
 
     def _zeroed(self, at: int, stop: Stop | None) -> Iterator[Step]:
@@ -373,7 +399,7 @@ class Training:
             yield Step("used", site, say("its result goes this way into the loss"))
         if stop is None or not stop.saved or stop.low or stop.high:
             return
-        for operand in self._history.get(Graph).saved(at):
+        for operand in self._graph.saved(at):
             writes = [one for one in self._history.writes_to(operand) if one < at]
             for one in (*writes[-1:], *self._origin(operand.tensor)):
                 said = say("{x}, which it saved, got its values here", x=Tensor(operand.tensor))
@@ -450,7 +476,7 @@ class Training:
 
     def _broken(self) -> Iterator[Step]:
         """Yield the calls through which finite gradients came back as what is not finite."""
-        graph = self._history.get(Graph)
+        graph = self._graph
         for fact in self._trace.followed:
             for stop in fact.stops:
                 at = graph.call_of(fact.thread, stop.node) if stop.broken else UNKNOWN

@@ -6,6 +6,7 @@ that uses one of the tensors, handed on from call to call.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -63,14 +64,24 @@ class Zeroed:
 
     def users(self, at: int) -> list[SiteId]:
         """Return the lines of the graph that use the result of a call, in order."""
-        return list(self._users.get(at, ()))
+        return list(dict.fromkeys(self._history.events[one].site for one in self._users[at]))
+
+    def cancelled(self, at: int) -> bool:
+        """Whether gradients that are not zero come back to a call and add up to zero.
+
+        Asked of a call that got zeros though no call behind it gave any: with one way back to it,
+        or a hook of the program's on its result, they are not a sum.
+        """
+        hooked = any(self.hooks(one.tensor) for one in self._history.events[at].results)
+        return not hooked and len(self._users[at]) > 1
 
     @cached_property
-    def _users(self) -> dict[int, dict[SiteId, None]]:
-        found: dict[int, dict[SiteId, None]] = {}
+    def _users(self) -> dict[int, list[int]]:
+        """For each call of a graph those that use its result, once for each use."""
+        found: dict[int, list[int]] = defaultdict(list)
         for call in sorted({call for _, ways in self._passes for call in ways.calls}):
             for parent in self._graph.parents(call):
-                found.setdefault(parent, {})[self._history.events[call].site] = None
+                found[parent].append(call)
         return found
 
     def meeting(self, tensor: int) -> tuple[int, list[int]] | None:

@@ -17,7 +17,7 @@ The program trained, came to its end, and this parameter has the very values it 
 look, or lost what its steps had changed. The finding says why, as far as the facts tell: no
 optimizer holds it, no step of its optimizer ever ran, its learning rate was zero, its steps were
 too small for its dtype, something wrote over what the steps did, or its gradient was zero because
-of the values on its way.
+of the values on its way, or because what came back over several ways cancelled.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -61,6 +61,8 @@ _REPAIRS: dict[str, str] = {
     "not a number": "Find the first value that is not finite with"
     " `torch.autograd.set_detect_anomaly(True)`.",
     "zero by values": "Look at the values that go in there, at the start and after some steps.",
+    "cancelled": "Detach the way that was not meant to train {subject}, or compute it under"
+    " torch.no_grad().",
 }
 
 
@@ -129,6 +131,37 @@ for i in range(3):
         opt.step()
 """,
             (Expected("parameter-unmoved", "w", 4),),
+        ),
+        Example(
+            "A sample that carries its gradient into its own probability",
+            """import torch
+
+mean = torch.zeros(3, requires_grad=True)
+opt = torch.optim.SGD([mean], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    policy = torch.distributions.Normal(mean * 2, 1.0)
+    action = policy.rsample()
+    loss = (policy.log_prob(action) * action.detach()).sum()
+    loss.backward()
+    opt.step()
+""",
+            (Expected("parameter-unmoved", "mean", 9),),
+        ),
+        Example(
+            "A sample that does not",
+            """import torch
+
+mean = torch.zeros(3, requires_grad=True)
+opt = torch.optim.SGD([mean], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    policy = torch.distributions.Normal(mean * 2, 1.0)
+    action = policy.sample()
+    loss = (policy.log_prob(action) * action.detach()).sum()
+    loss.backward()
+    opt.step()
+""",
         ),
         Example(
             "A backup that is made when the average is there already",
