@@ -443,3 +443,41 @@ def test_ways_that_cancel_at_a_value_are_told_by_the_lines_that_use_it(tmp_path)
     hooked = "x.register_hook(lambda gradient: gradient * 0)"
     found = findings(tmp_path, HANDED_ON.format(hook=hooked, other="x.sum()"))
     assert not any("several ways" in one[2] for one in found)
+
+
+CACHED = """
+import torch
+from torch.nn.utils import parametrize
+
+
+class Squared(torch.nn.Module):
+    def forward(self, x):
+        return x + 2
+
+
+layer = torch.nn.Linear(3, 2)
+parametrize.register_parametrization(layer, "weight", Squared())
+opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+
+def update(x):
+    opt.zero_grad()
+    loss = layer(x).sum()
+    loss.backward()
+    opt.step()
+
+
+with {outside}:
+    for _ in range(3):
+        with {inside}:
+            update(torch.ones(4, 3))
+"""
+
+
+def test_a_value_that_a_context_keeps_is_told_with_the_line_that_opens_it(tmp_path):
+    contexts = ("parametrize.cached()", "torch.enable_grad()")
+    found = findings(tmp_path, CACHED.format(outside=contexts[0], inside=contexts[1]))
+    (lines,) = [one[3] for one in found if one[0] == "gradient-stale"]
+    assert {8, 20, 23} <= set(lines)
+    found = findings(tmp_path, CACHED.format(outside=contexts[1], inside=contexts[0]))
+    assert not [one for one in found if one[0] == "gradient-stale"]

@@ -8,7 +8,14 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Site
 from tether.finding import Step, say
-from tether.source.reading import answering, callers_of, deciders, function_at, mentions
+from tether.source.reading import (
+    answering,
+    blocks_around,
+    callers_of,
+    deciders,
+    function_at,
+    mentions,
+)
 from tether.source.syntax import Source, source_of
 
 MOST = 3
@@ -68,6 +75,23 @@ class Surroundings:
         """Yield the conditions in the text that decide whether a line is reached."""
         for line in deciders(self.source(site.file), site.line)[:MOST]:
             yield Step("mode", at_line(site, line), say("this decides whether it is reached"))
+
+    def around_both(self, first: Site, second: Site) -> Iterator[Step]:
+        """Yield the `with` statements that are around both of two lines, or lines they came from.
+
+        A context may keep what was computed within it.
+        """
+        others = self._contexts(second)
+        for place in self._contexts(first):
+            if place in others:
+                yield Step("mode", place, say("this block is around the pass and the step"))
+
+    def _contexts(self, site: Site) -> list[Site]:
+        return [
+            Site(one.file, line, end_line=line, user=one.user)
+            for one in (site, *self._callers.get(site.position, ()))
+            for line in blocks_around(self.source(one.file), one.line)
+        ]
 
     def leading(self, site: Site) -> Iterator[Step]:
         """Yield the conditions that lead to a line, or to the lines that call its function.

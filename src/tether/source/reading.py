@@ -85,6 +85,16 @@ def outcomes_of(source: Source, kind: str, method: str) -> list[int]:
     return []
 
 
+def blocks_around(source: Source, line: int) -> list[int]:
+    """Return the lines of the `with` statements around a line of a function, the outer first."""
+    return sorted(
+        node.lineno
+        for node in source.nodes
+        if isinstance(node, (ast.With, ast.AsyncWith))
+        and node.body[0].lineno <= line <= (node.end_lineno or 0)
+    )
+
+
 def answering(source: Source, line: int) -> list[int]:
     """Return the lines that give a condition its answer.
 

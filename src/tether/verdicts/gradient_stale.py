@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
+from tether.analysis.surroundings import Surroundings
 from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -102,6 +103,7 @@ def _claim(history: History, leaf: Operand, at: int, step: int, backward: int) -
             Step("used", read, say("{call} reads {x}", call=CallOf(at), x=Tensor(leaf.tensor))),
             Step("step", stepped, say("this step changes {x}", x=Tensor(leaf.tensor))),
             Step("loss", loss, say("this pass goes through what was made before the step")),
+            *history.get(Surroundings).around_both(history.site(loss), history.site(stepped)),
         ),
         repair=Repair(
             say(
