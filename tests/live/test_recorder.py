@@ -1,5 +1,6 @@
 """The recorder hears what the user wrote: one test for each way of making or tying a tensor."""
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+import tether
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
+from tether.operations.table import operation as row_of
 from tether.record.session import Session
 from tether.store.check import check
 
@@ -459,3 +462,25 @@ def test_a_call_that_python_specialises_stays_one_place():
     events = [event for event in r.trace.events if event.operation == "__float__"]
     assert len(events) == 100
     assert len({event.site for event in events}) == 1
+
+
+def test_only_the_programs_own_questions_how_elements_lie_are_events():
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    session = Session()
+    session.start()
+    x = torch.from_numpy(np.ones((4, 4), np.float32))
+    net(x[torch.arange(4)]).sum().backward()
+    optimizer.step()
+    torch.tensor(x.tolist()), torch.tensor(x.numpy())
+    x[torch.tensor([0, 0])] = x[:2].clone()
+    x.data = x.t().contiguous()
+    tether.copy(net.state_dict())
+    copy.deepcopy(net)
+    asked = x.stride(), x.is_contiguous()
+    trace = session.stop()
+    questions = [one for one in trace.events if row_of(one.operation).strides]
+    own = [one for one in questions if trace.sites[one.inner].file == __file__]
+    assert asked == ((4, 1), True)
+    assert [one.operation for one in own] == ["stride", "is_contiguous"]
+    assert not [one for one in questions if "/tether/" in trace.sites[one.inner].file]
