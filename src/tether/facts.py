@@ -280,6 +280,19 @@ class Holder(NamedTuple):
     depth: int  # functions between it and the write; 0: the one that wrote
 
 
+class Hooked(NamedTuple):
+    """Hooks that one line has put on one module or tensor and not removed.
+
+    As it was when the line last registered one there.
+    """
+
+    site: SiteId
+    on: str  # class of what they are on: "Linear", "Parameter"
+    tensor: TensorId  # that they are on, if it was met; UNKNOWN: none
+    at: tuple[Moment, ...]  # when each was registered
+    variable: str = ""  # that hooks of this line read, and that changed between registrations
+
+
 class OptimizerFact(NamedTuple):
     """An optimizer and the tensors it was given."""
 
@@ -559,6 +572,7 @@ class Trace:
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
+    hooks: list[Hooked] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)

@@ -63,6 +63,7 @@ def example() -> Trace:
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
         holders=[facts.Holder(8, 0, "kept[0]", "slot", "train", 0, 1)],
+        hooks=[facts.Hooked(1, "Linear", -1, (2, 7), "scale")],
         optimizers=[facts.OptimizerFact("SGD", 0, 7, (0, 1), (1, 1))],
         rates=[facts.Rate(9, 0, 1, 0.5)],
         schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1)],

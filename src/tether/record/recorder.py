@@ -20,6 +20,7 @@ from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
 from tether.record.holders import HolderLog
+from tether.record.hooks import HookLog
 from tether.record.listener import Functions
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
@@ -71,6 +72,7 @@ class Recorder:
         self.movement = MovementLog(self.tape)
         self.followed: list[Followed] = []
         self.naming = Naming(self.tape)
+        self.hooks = HookLog(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
         self.tape.log.on_forget = self._forget
@@ -137,6 +139,7 @@ class Recorder:
             "altered": list(self.altered.facts),
             "names": list(self.naming.facts.values()),
             "holders": list(self.holders.facts),
+            "hooks": list(self.hooks.facts()),
             "optimizers": list(tape.optimizers),
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),

@@ -16,6 +16,7 @@ from tether.record.patches import (
     collectives,
     debuggers,
     engine,
+    hooks,
     modes,
     processes,
     rebinding,
@@ -55,6 +56,7 @@ class Patches:
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder.naming)
+        hooks.install(self._replacements, self._recorder.hooks)
         modes.install(self._replacements, self._listen)
         processes.install(self._replacements, self._children)
         collectives.install(self._replacements)

@@ -1,0 +1,54 @@
+"""Hooks on modules and tensors: each registration makes a handle, which is heard."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from tether.record.hooks import HookLog
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.sites import here, is_ours
+
+_REGISTERING = frozenset(
+    {torch._tensor.__file__, torch.overrides.__file__, torch.nn.modules.module.__file__}
+)
+
+
+def install(replacements: Replacements, log: HookLog) -> None:
+    """Put the replacement in place."""
+    tape = replacements.tape
+
+    def make(original: Original) -> Original:
+        @functools.wraps(original)
+        def made(handle: Any, table: Any, *args: Any, **kwargs: Any) -> None:
+            original(handle, table, *args, **kwargs)
+            frame = here(2)  # of the method that registers: its object gets the hook
+            try:
+                if tape.active and frame is not None and _asked_for(frame):
+                    owner = frame.f_locals.get(frame.f_code.co_varnames[0])
+                    with torch._C.DisableTorchFunction():
+                        log.registered(tape.places.user_place(frame)[0], owner, table, handle.id)
+            except Exception as error:  # noqa: BLE001
+                tape.failed("a hook", error)
+            finally:
+                del frame
+
+        return made
+
+    replacements.replace(RemovableHandle, "__init__", make)
+
+
+def _asked_for(frame: types.FrameType | None) -> bool:
+    """Whether a line of the program registers, and neither a library nor the recorder."""
+    registers = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file not in _REGISTERING and not is_ours(frame.f_code):
+            return registers and "site-packages" not in file
+        registers = file in _REGISTERING
+        frame = frame.f_back
+    return False
