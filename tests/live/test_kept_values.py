@@ -575,7 +575,7 @@ net = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1))
 class Watch:
     def __init__(self, layer):
         self.seen = []
-        layer.register_forward_hook(lambda layer, given, out: self.keep(out))
+        layer.register_forward_hook(lambda layer, given, out: self.keep(out))  #! hook-repeated Tanh
 
     def keep(self, out):
         self.seen.append(out.detach())  #! storage-pinned net.1._forward_hooks (note)

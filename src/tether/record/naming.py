@@ -78,10 +78,19 @@ class Naming:
         self._next = self._asked * 2
         self.search_now(frame)
 
-    def search_now(self, frame: types.FrameType | None) -> None:
-        """Search the variables of the functions that run, unless that took its share of the run."""
+    def search_now(self, frame: types.FrameType | None, *, from_outside: bool = False) -> None:
+        """Search the variables of the functions that run, unless that took its share of the run.
+
+        With `from_outside` the innermost function's own names do not count, if another called it.
+        """
         if self._spent < SHARE * (time.perf_counter() - self._began) + 0.3:
-            self.search(variables_of_frames(frame))
+            self.search(variables_of_frames(frame, from_outside=from_outside))
+
+    def knows(self, value: Any) -> bool:
+        """Whether a tensor, or a parameter of a module, has a name."""
+        tensors = value.parameters() if isinstance(value, torch.nn.Module) else [value]
+        found = (self._tape.who.find(one) for one in tensors)
+        return any(ref is not None and ref.serial in self._count for ref in found)
 
     def search(self, roots: Iterable[tuple[str, Any]], *, deep: bool = False) -> None:
         """Name every known tensor that can be reached from the variables in `roots`.
@@ -176,7 +185,9 @@ def variables_of(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
+def variables_of_frames(
+    frame: types.FrameType | None, *, from_outside: bool = False
+) -> list[tuple[str, Any]]:
     """Return the variables of all user frames from `frame` outwards, the outermost first."""
     frames = []
     while frame is not None:
@@ -184,6 +195,8 @@ def variables_of_frames(frame: types.FrameType | None) -> list[tuple[str, Any]]:
             frames.append(frame)
         frame = frame.f_back
     found: list[tuple[str, Any]] = []
+    if from_outside and frames and frames[0].f_code.co_name != "<module>":
+        frames = frames[1:] or frames
     for one in reversed(frames):
         found += locals_of(one)
     return of_the_user(found)

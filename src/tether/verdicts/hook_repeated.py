@@ -58,6 +58,7 @@ def _claim(history: History, fact: Hooked) -> Claim:
     on = Tensor(fact.tensor) if fact.tensor != UNKNOWN else f"one {fact.on}"
     return Claim(
         tensors=(fact.tensor,) if fact.tensor != UNKNOWN else (),
+        subject="" if fact.tensor != UNKNOWN else fact.on,
         cause=fact.site,
         site=fact.site,
         operation="register_hook",

@@ -46,7 +46,10 @@ def _hear(
             site = replacements.tape.places.user_place(here(2))[0]
             if site not in seen:
                 seen.add(site)
-                naming.search_now(here(2))
+                # A function that is at work on a model calls it by passing names of its own.
+                naming.search_now(here(2), from_outside=True)
+                if not naming.knows(old):
+                    naming.search_now(here(2))
 
     def apply() -> Callable[[], None]:
         remove: Callable[[], None] = register(registered).remove
