@@ -1,8 +1,8 @@
 """Passes of one line of which each step uses the last alone, since the others were cleared.
 
-A pass is lost when what it gave a parameter was cleared before the next pass of its line, and
-nobody read the gradient until then. Where the same line's last pass before each step is used, the
-others were to count as well.
+A pass is lost when what it gave a parameter was cleared before the next pass of its line, no
+optimizer stepped between them and nobody read the gradient. Where the same line's last pass before
+each step is used, the others were to count as well.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def _between(passes: Sequence[int], steps: Sequence[int]) -> list[list[int]]:
 class _Passes:
     def __init__(self, history: History) -> None:
         self._history = history
+        self._steps = sorted(history.position(one.at) for one in history.steps)
         self._ends: dict[int, dict[int, bool]] = defaultdict(dict)  # tensor -> call -> clears
         for at, event in history.events.where({"zero_grad", "grad.__get__"}.__contains__):
             for one in event.reads:
@@ -90,7 +91,8 @@ class _Passes:
         for first, last in pairwise(passes):
             place = bisect_right(times, first)
             after = times[place] if place < len(times) else last
-            if after >= last or not ends[after]:
+            stepped = bisect_right(self._steps, first) < bisect_right(self._steps, last)
+            if after >= last or not ends[after] or stepped:
                 return []
             found.append((first, after))
         return found
