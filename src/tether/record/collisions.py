@@ -32,13 +32,11 @@ class CollisionLog:
         site: int,
     ) -> None:  # fmt: skip
         """Look at a call that wrote values through an index, which has returned."""
-        given = _given(name, args) if not kwargs else None
-        if given is None or given[1].numel() < 2:
-            return
         self._runs[site] += 1
         runs = self._runs[site]
+        given = None if kwargs or runs & (runs - 1) else _given(name, args)
         written = result if isinstance(result, torch.Tensor) else args[0]
-        if runs & (runs - 1) or written.dtype != given[1].dtype:
+        if given is None or given[1].numel() < 2 or written.dtype != given[1].dtype:
             return
         there, values = _elements(written), _elements(given[1])
         if there is None or values is None or np.may_share_memory(there, values):

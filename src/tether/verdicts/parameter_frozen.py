@@ -50,13 +50,32 @@ def check(history: History) -> Iterator[Claim]:
     """Give a warning for what an optimizer holds, and a note for each line that froze the rest."""
     frozen_at = _frozen_at(history)
     by_site: dict[int, list[int]] = defaultdict(list)
-    for tensor in history.get(Missing).frozen:
+    frozen = [int(one) for one in history.get(Missing).frozen]
+    for tensor in [*frozen, *_frozen_later(history, frozen_at)]:
         if tensor in history.held:
             position = frozen_at.get(tensor, UNKNOWN)
             by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
         yield _held(history, site, tensors)
     yield from _notes(history, frozen_at)
+
+
+def _frozen_later(history: History, frozen_at: dict[int, int]) -> Iterator[int]:
+    """Yield tensors that trained, were frozen, and were then given to another optimizer.
+
+    None of that optimizer's steps found a gradient of theirs.
+    """
+    found: dict[tuple[int, int], set[str]] = defaultdict(set)
+    first: dict[int, int] = {}
+    for fact in history.steps:
+        first.setdefault(fact.optimizer, history.position(fact.at))
+        for tensor, status in fact.status.items():
+            if tensor in frozen_at:
+                found[tensor, fact.optimizer].add(str(status))
+    trained = {tensor for (tensor, _), seen in found.items() if seen != {"none"}}
+    for (one, optimizer), seen in found.items():
+        if one in trained and seen == {"none"} and frozen_at[one] < first[optimizer]:
+            yield one
 
 
 def _frozen_at(history: History) -> dict[int, int]:
@@ -74,7 +93,7 @@ def _frozen_at(history: History) -> dict[int, int]:
 
 def _held(history: History, site: int, tensors: list[int]) -> Claim:
     """Tell of frozen tensors that an optimizer holds; `site` froze them, or none did."""
-    holder = next(one for one in history.trace.optimizers if tensors[0] in one.tensors)
+    holder = [one for one in history.trace.optimizers if tensors[0] in one.tensors][-1]
     meant = site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
     parts = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
     since = " since {frozen}" if site != UNKNOWN else " and never did"
@@ -172,6 +191,26 @@ VERDICT = Verdict(
     check=check,
     damage="lost training",
     examples=(
+        Example(
+            "Layers that a second model shares, frozen with the first",
+            """import torch
+
+body = torch.nn.Linear(3, 3)
+teacher = torch.nn.Sequential(body, torch.nn.Linear(3, 2))
+student = torch.nn.Sequential(body, torch.nn.Linear(3, 2))
+x = torch.ones(4, 3)
+def fit(model):
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        opt.zero_grad()
+        model(x).sum().backward()
+        opt.step()
+fit(teacher)
+teacher.requires_grad_(False)
+fit(student)
+""",
+            (Expected("parameter-frozen", "body.weight", 14),),
+        ),
         Example(
             "Frozen, then given to the optimizer",
             """import torch
