@@ -125,7 +125,8 @@ def _parted(history: History, *pair: _Place) -> int:
     new = max(moved, key=history.made_at)
     since = history.made_at(new)
     used = (_lives_on(history, one) and read_after(history, one, since) for one in (a, b))
-    return new if since >= history.position(tied) >= 0 and all(used) else UNKNOWN
+    # Names are looked for as the new one takes its place, which is after the call that made it.
+    return new if since + 1 >= history.position(tied) >= 0 and all(used) else UNKNOWN
 
 
 def _lives_on(history: History, operand: Operand) -> bool:
