@@ -106,6 +106,8 @@ def _differing(there: Array, key: Any, values: Array) -> tuple[int, int]:
 
 def _elements(tensor: torch.Tensor) -> Array | None:
     """Return the elements of a tensor, in its shape; None where not each has its own place."""
-    if 0 in tensor.stride() or tensor.is_complex() or tensor.nbytes > LIMIT:
+    if tensor.layout is not torch.strided or tensor.is_complex():
+        return None
+    if 0 in tensor.stride() or tensor.nbytes > LIMIT:
         return None
     return words_of(tensor)
