@@ -66,21 +66,34 @@ def _given(name: str, args: tuple[Any, ...]) -> tuple[Any, torch.Tensor] | None:
 
 
 def _numbers(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return an index with arrays for tensors; None where none of them could name a place twice."""
-    found: list[Any] = []
-    several = False
-    for one in key:
-        if isinstance(one, torch.Tensor):
-            words = _elements(one)
-            if words is None or one.is_floating_point():
-                return None
-            truths = one.dtype is torch.bool
-            found.append(words.astype(bool) if truths else words.view(f"i{one.element_size()}"))
-            several = several or (not truths and words.size > 1)
-        else:
-            found.append(one)
-            several = several or (isinstance(one, (list, np.ndarray)) and len(one) > 1)
-    return tuple(found) if several else None
+    """Return an index with arrays for tensors; None where none of them could name a place twice.
+
+    And where NumPy puts the dimensions elsewhere than PyTorch: beside a number, around an ellipsis.
+    """
+    if any(map(_is_number, key)) or any(one is Ellipsis for one in key[1:-1]):
+        return None
+    found = [_array(one) if isinstance(one, torch.Tensor) else one for one in key]
+    if any(one is None and given is not None for given, one in zip(key, found, strict=True)):
+        return None
+    return tuple(found) if any(map(_repeats, found)) else None
+
+
+def _is_number(one: Any) -> bool:
+    return isinstance(one, int) or (isinstance(one, torch.Tensor) and not one.dim())
+
+
+def _repeats(one: Any) -> bool:
+    """Whether a part of an index could name a place twice: an array of truths does not."""
+    listed = isinstance(one, (list, np.ndarray))
+    return listed and np.asarray(one).dtype != np.bool_ and np.size(one) > 1
+
+
+def _array(index: torch.Tensor) -> Array | None:
+    """Return a tensor of numbers or truths as an array; None where it cannot be read."""
+    words = None if index.is_floating_point() else _elements(index)
+    if words is None or index.dtype is torch.bool:
+        return words if words is None else words.astype(bool)
+    return words.view(f"i{index.element_size()}")
 
 
 def _along(dim: int, index: torch.Tensor) -> tuple[Any, ...] | None:

@@ -95,11 +95,20 @@ def _updates(history: History, at: int) -> int:
         seen.add(maker)
         made = history.events[maker]
         if operation(made.operation).picks:
-            if _index(made) == _index(event) and made.reads[0].storage == event.reads[0].storage:
+            if made.reads[0].storage == event.reads[0].storage and _same_index(
+                history, made, event
+            ):
                 return maker
         elif operation(made.operation).pointwise:
             waiting += [edge.source for edge in history.flow.edges[maker]]
     return -1
+
+
+def _same_index(history: History, read: Event, written: Event) -> bool:
+    """Whether a read and a write have the same tensors as index, or are one `x[...] += y`."""
+    index = _index(read)
+    one = history.site_of(read).position == history.site_of(written).position
+    return index == _index(written) and (bool(index) or one)
 
 
 def _index(event: Event) -> tuple[int, ...]:
@@ -141,6 +150,17 @@ print(total)
             (Expected("values-lost", "total", 6),),
         ),
         Example(
+            "A list as index: an update, and values from other elements",
+            """import torch
+
+total, other = torch.zeros(3), torch.arange(3.0)
+total[[0, 0, 2]] += torch.tensor([1.0, 2.0, 3.0])
+other[[0, 0]] = other[[1, 2]] * 2
+print(total, other)
+""",
+            (Expected("values-lost", "total", 4), Expected("values-lost", "other", 5)),
+        ),
+        Example(
             "The last of several values",
             """import torch
 
@@ -163,6 +183,8 @@ seen[torch.tensor([0, 0, 2])] = torch.ones(3)
 total.index_add_(0, torch.tensor([0, 0, 2]), values)
 total.index_put_((torch.tensor([0, 0, 2]),), values, accumulate=True)
 total.scatter_(0, torch.tensor([[2, 1, 0]])[0], values)
+grid = torch.zeros(2, 3, 3)
+grid[0, :, torch.tensor([1, 0, 2])] = torch.arange(9.0).view(3, 3)
 """,
         ),
     ),
