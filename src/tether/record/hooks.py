@@ -87,8 +87,9 @@ class HookLog:
         *before, last = [dict(_cells(one.function())) for one in line.lasts] or [{}]
         earlier = {id(cell) for one in before for cell in one.values()}
         for name, cell in last.items():
-            if id(cell) in earlier and line.held.get(id(cell)) != _content(cell):
-                line.variable = line.variable or name
+            changed = id(cell) in earlier and line.held.get(id(cell)) != _content(cell)
+            if changed and not line.variable and not _sets(line.lasts[-1].function(), name):
+                line.variable = name
         line.held = {id(cell): _content(cell) for cell in last.values()}
 
     def facts(self) -> list[Hooked]:
@@ -101,14 +102,15 @@ class HookLog:
 
 
 def _cells(function: types.FunctionType | None) -> Iterator[tuple[str, Any]]:
-    """Yield the variables around a function that it reads and does not itself set."""
-    if function is None or not function.__closure__:
-        return
-    code = function.__code__
-    own = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_DEREF"}
-    for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
-        if name not in own:
-            yield name, cell
+    """Yield the variables around a function."""
+    if function is not None and function.__closure__:
+        yield from zip(function.__code__.co_freevars, function.__closure__, strict=True)
+
+
+def _sets(function: types.FunctionType | None, name: str) -> bool:
+    """Whether a function itself gives a variable around it another value."""
+    steps = dis.get_instructions(function.__code__) if function is not None else ()
+    return any(one.opname == "STORE_DEREF" and one.argval == name for one in steps)
 
 
 def _content(cell: Any) -> Any:

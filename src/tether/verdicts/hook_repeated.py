@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Hooked
@@ -47,7 +48,7 @@ It changes what runs: never applied by itself.
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line whose hooks pile up."""
     for fact in history.trace.hooks:
-        apart = all(one < other for one, other in zip(fact.at, fact.at[1:], strict=False))
+        apart = all(one < other for one, other in pairwise(fact.at))
         if len(fact.at) > 1 and apart:
             yield _claim(history, fact)
 
