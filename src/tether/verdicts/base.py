@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.finding import Claim, Finding, Severity
+from tether.finding import Claim, Severity
 
 Damage = Literal["wrong result", "lost training", "leak", "cost"]
 DAMAGES: tuple[Damage, ...] = ("wrong result", "lost training", "leak", "cost")  # worst first
@@ -39,7 +39,7 @@ class Verdict:
     severity: Severity  # the gravest it gives
     summary: str  # what it says, in one line
     page: str  # Markdown with fixed headings
-    check: Callable[[History], Iterator[Claim | Finding]]
+    check: Callable[[History], Iterator[Claim]]
     examples: tuple[Example, ...] = ()
     damage: Damage = "wrong result"
     past: Literal["", "some", "all"] = ""  # how much it needs of calls that may be forgotten

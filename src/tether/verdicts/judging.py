@@ -93,16 +93,12 @@ def _rank(finding: Finding, verdict: Verdict) -> tuple[int, int, str, int]:
 def _of_verdict(history: History, verdict: Verdict, told: dict[str, set[int]]) -> list[Finding]:
     """Return the findings of one verdict, without tensors that graver ones speak of."""
     taken = {tensor for slug in verdict.after for tensor in told.get(slug, ())}
-    findings: list[Finding] = []
     groups: dict[Hashable, list[Claim]] = {}
     for one in verdict.check(history):
-        if isinstance(one, Finding):
-            findings.append(one)
-            continue
         tensors = tuple(tensor for tensor in one.tensors if tensor not in taken)
         if tensors or not one.tensors:
             groups.setdefault(one.cause, []).append(replace(one, tensors=tensors))
-    return [*findings, *(_joined(history, verdict, some) for some in groups.values())]
+    return [_joined(history, verdict, some) for some in groups.values()]
 
 
 def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Finding:
