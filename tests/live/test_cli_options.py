@@ -45,8 +45,11 @@ def folder(tmp_path_factory):
     return made
 
 
-def in_terminal(*arguments, folder, columns=80, **environment):
-    """Run the command in a terminal of so many columns; return its exit code and what it shows."""
+def in_terminal(*arguments, folder, columns=80, typed=(), **environment):
+    """Run the command in a terminal of so many columns; return its exit code and what it shows.
+
+    `typed` are pairs: when the first has been shown, the second is typed.
+    """
     pty = pytest.importorskip("pty")
     own, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -56,9 +59,12 @@ def in_terminal(*arguments, folder, columns=80, **environment):
     shown = []
 
     def read():
+        waiting = list(typed)
         with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
             while piece := os.read(own, 65536):
                 shown.append(piece)
+                if waiting and waiting[0][0] in plain(b"".join(shown).decode("utf-8", "ignore")):
+                    os.write(own, waiting.pop(0)[1])
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -129,6 +135,9 @@ def test_without_a_command_there_is_help_and_exit_2(folder):
         (("bench", "x.nosuch()", "--sizes", "4K"), "has no attribute 'nosuch'"),
         (("rulebook", "--only", "nothing at all"), "no rule fits"),
         (("why", "nothing", "train.tether"), "nothing"),
+        (("view", "train.tether"), "tether view needs a terminal; `tether report` prints"),
+        (("view", "nothing.tether"), "cannot open nothing.tether"),
+        (("view", "train.py"), "train.py is not a tether recording"),
         (("diff", "train.tether", "nothing"), "nothing"),
     ],
 )

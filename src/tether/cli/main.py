@@ -19,7 +19,9 @@ import tether
 from tether.cli.exits import EXIT_USAGE
 from tether.cli.settings import configured
 
-COMMANDS = ("run", "report", "why", "diff", "memory", "bench", "rulebook", "explain", "completion")
+COMMANDS = (
+    "run", "report", "view", "why", "diff", "memory", "bench", "rulebook", "explain", "completion",
+)  # fmt: skip
 
 
 class _Commands(click.Group):

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.speaking import bytes_text
 from tether.facts import Event, Operand, Site
 from tether.finding import SEVERITIES, Severity
 from tether.operations.table import operation, shown
@@ -391,6 +392,13 @@ def _gradient(event: Event) -> bool:
 
 def _differentiable(operand: Operand) -> bool:
     return operand.dtype.startswith(("float", "bfloat", "complex")) and math.prod(operand.shape) > 0
+
+
+def mark_label(mark: Mark) -> str:
+    """Return what a mark says after its line: kind, times, bytes."""
+    times = f"\u00d7{mark.count:,}" if mark.count > 1 else ""
+    size = f" {bytes_text(mark.bytes)}" if mark.bytes else ""
+    return f"{mark.kind}{times}{size}"
 
 
 def mark_text(mark: Mark) -> str:

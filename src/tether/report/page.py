@@ -24,7 +24,16 @@ from tether.facts import Site
 from tether.finding import SEVERITIES, Severity
 from tether.report import html
 from tether.report.addresses import page_of
-from tether.report.annotated import KINDS, File, LineMarks, Mark, NameSpan, annotated, mark_text
+from tether.report.annotated import (
+    KINDS,
+    File,
+    LineMarks,
+    Mark,
+    NameSpan,
+    annotated,
+    mark_label,
+    mark_text,
+)
 from tether.report.compose import Findings, counted, details, group_block, summary
 from tether.report.document import Block, Document, Excerpt, FindingBlock
 from tether.report.filters import shown_line, shown_path
@@ -297,9 +306,7 @@ class _Page:
 
 def _mark(mark: Mark, told: Severity | None) -> str:
     tone = f" {_TONES[told]}" if told else ""
-    times = f"\u00d7{mark.count:,}" if mark.count > 1 else ""
-    size = f" {bytes_text(mark.bytes)}" if mark.bytes else ""
-    return f'<span class="g{tone}">{mark.kind}{times}{size}</span>'
+    return f'<span class="g{tone}">{mark_label(mark)}</span>'
 
 
 def _explained(slugs: Iterable[str]) -> Iterator[tuple[str, Markup]]:

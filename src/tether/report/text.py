@@ -45,6 +45,7 @@ _STYLES = {
     "warning": "bold yellow",
     "note": "bold cyan",
 }
+SEVERITY_STYLES = {one: _STYLES[one] for one in ("error", "warning", "note")}
 _LABEL = 9  # columns of the words before the lines of a finding: "assumes  "
 _GAP = 2  # columns between the columns of a table; 1 below _TIGHT columns in all
 _TIGHT = 72
@@ -95,14 +96,14 @@ def render(document: Document, width: int = 80, *, colour: bool = False) -> str:
         legacy_windows=False,
         _environ={},
     )
-    for line in _lines(document, width):
-        line.rstrip()
+    for line in lines(document, width):
         line.rstrip()
         console.print(line, soft_wrap=True)
     return out.getvalue()
 
 
-def _lines(document: Document, width: int) -> Iterator[Text]:
+def lines(document: Document, width: int) -> Iterator[Text]:
+    """Yield the lines of a document, of at most `width` columns where no word is longer."""
     before: Block | None = None
     for block in document.blocks:
         if before is not None and not _together(before, block):
@@ -250,9 +251,9 @@ def _excerpt(one: Excerpt, width: int) -> Iterator[Text]:
         return
     number = f"  {one.line:>5} | "
     before, meant, after = _window(one, width - len(number))
-    yield Text(number, "dim").append(before).append(meant, "bold").append(after)
+    yield Text().append(number, "dim").append(before).append(meant, "bold").append(after)
     if meant:
-        caret = Text(" " * 8 + "| ", "dim")
+        caret = Text().append(" " * 8 + "| ", "dim")
         yield caret.append(" " * cell_len(before)).append("^" * cell_len(meant), "bold red")
 
 
