@@ -209,6 +209,11 @@ def forward():
 def forward():
     return ((torch.sign(w * 2) + b) ** 2 + b).sum()  #! gradient-zero w
 """,
+    "an argument whose derivative is zero everywhere": TWO
+    + """
+def forward():
+    return (torch.copysign(b, w) + b).sum()  #! gradient-zero w
+""",
     "a hook that zeroes the gradient": TWO
     + """
 w.register_hook(lambda g: torch.zeros_like(g))  #! gradient-zero w

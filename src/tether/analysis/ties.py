@@ -87,7 +87,8 @@ class Ties:
             name = history.name_of(act.place.tensor)
             if act.place.array != UNKNOWN:
                 taken = events[act.place.array]
-                what = "what was sent of" if taken.operation == "put" else "an array of"
+                sent = operation(taken.operation).leaves == "process"
+                what = "what was sent of" if sent else "an array of"
                 name = history.site_of(taken).target or f"{what} {name.strip('`')}"
             cause = (since[:1], act.place.array != UNKNOWN, act.through == UNKNOWN)
             yield (

@@ -342,7 +342,7 @@ class Training:
             "zero by values",
             say("{call} gives no gradient back to it", call=CallOf(at))
             if nothing
-            else say("its gradient was zero at {call}, because of the values there",
+            else say("its gradient was zero at {call}, with the values of this run",
                      call=CallOf(at)),
             tuple(step for one, stop in stops for step in self._zeroed(one, stop)),
             self._history.events[at].site,

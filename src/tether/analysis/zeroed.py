@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.facts import Followed, Operand, SiteId, Stop, TensorId
+from tether.operations.table import flat_inputs
 
 MOST_USES = 32
 """Calls that use a tensor and are told apart; later ones count as the last of them."""
@@ -61,6 +62,19 @@ class Zeroed:
             if found:
                 yield from found
                 return
+
+    def by_formula(self, at: int, stop: Stop | None) -> bool:
+        """Whether a stop is an edge whose gradient is zero whatever the values are.
+
+        As PyTorch's own derivatives have it: the second argument of `copysign`, for one.
+        """
+        kind = self._graph.kind(at)
+        if stop is None or kind is None:
+            return False
+        return any(
+            place == stop.input and place in flat_inputs(kind.nodes[node])
+            for node, place, _ in kind.edges
+        )
 
     def users(self, at: int) -> list[SiteId]:
         """Return the lines of the graph that use the result of a call, in order."""

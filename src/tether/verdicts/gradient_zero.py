@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.ungraded import Missing
+from tether.analysis.zeroed import Zeroed
 from tether.facts import Operand
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -16,7 +17,8 @@ PAGE = """
 
 ## What it says
 The gradient of this parameter was there and was exactly zero at every step that was looked into,
-because its only paths to the loss go through a step function: round, sign, floor, ceil.
+because its only paths to the loss go through a step function: round, sign, floor, ceil; or through
+an argument whose derivative is zero whatever its values are, as the second one of `copysign`.
 
 ## Why it matters
 A step function is flat wherever it has a derivative, so PyTorch gives zero and no error. The
@@ -48,7 +50,11 @@ def check(history: History) -> Iterator[Claim]:
     for tensor in found.zero:
         reaching = found.reaching(tensor)
         if any(paths.smooth & paths.bit(tensor) for paths in reaching):
-            yield from _hooked(history, tensor)
+            stops = list(history.get(Zeroed).stops(tensor))
+            if stops and all(history.get(Zeroed).by_formula(*one) for one in stops):
+                yield _by_formula(history, tensor, min(at for at, _ in stops))
+            else:
+                yield from _hooked(history, tensor)
             continue
         steps = [at for paths in reaching for at in paths.of(paths.steps, tensor)]
         if steps:
@@ -71,6 +77,29 @@ def _flat(history: History, tensor: int, step: int) -> Claim:
             Step("step", event.site, say("{call} has a derivative of zero", call=CallOf(step))),
         ),
         repair=Repair(say("Pass the gradient straight through: x + (f(x) - x).detach().")),
+        count=0,
+    )
+
+
+def _by_formula(history: History, tensor: int, call: int) -> Claim:
+    site = history.events[call].site
+    return Claim(
+        tensors=(tensor,),
+        cause=site,
+        site=site,
+        operation=history.events[call].operation,
+        message=say(
+            "{subject} got a gradient of exactly zero at every step: the derivative of {code} with"
+            " respect to it is zero, whatever the values are.",
+            code=Code(site),
+        ),
+        story=(Step("step", site, say("{call} gives zeros back to it", call=CallOf(call))),),
+        repair=Repair(
+            say(
+                "Let {x} reach the loss by a call that has a derivative in it, too.",
+                x=Tensor(tensor),
+            )
+        ),
         count=0,
     )
 

@@ -48,7 +48,7 @@ def _sent(listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_:
     """Note tensors that went to another process, which is given their memory and no copy."""
     tensors = listener.tensors_in(*args[1:2])
     if tensors:
-        listener.note("put", place, tensors)
+        listener.note("Queue.put", place, tensors)
 
 
 def _popen(replacements: Replacements, children: Children | None, original: Original) -> Original:

@@ -38,7 +38,7 @@ def _sent(history: History) -> Iterator[Claim]:
             tensors=(act.place.tensor,),
             cause=("sent", sent.site, write.site),
             site=sent.site,
-            operation="put",
+            operation=sent.operation,
             severity="note",
             message=say(
                 "{x} is sent to another process at {since}, which is given the memory itself."
