@@ -87,7 +87,8 @@ class Column:
 class Table:
     """Rows of cells. `omitted` says how many more there are, and `rest` where to see them.
 
-    `groups` are headings of the rows: (number of the first row under it, its words).
+    `groups` are headings of the rows: (number of the first row under it, its words). `anchors` are
+    the addresses of the rows on a page.
     """
 
     columns: tuple[Column, ...]
@@ -95,6 +96,7 @@ class Table:
     omitted: int = 0
     rest: str = ""
     groups: tuple[tuple[int, str], ...] = ()
+    anchors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

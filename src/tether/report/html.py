@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from html import escape
 
 from tether.facts import Site
 from tether.report.document import (
     Chain,
+    Column,
     Document,
     Excerpt,
-    FindingBlock,
     Heading,
     Paragraph,
     Phrase,
@@ -24,7 +25,13 @@ def safe(text: str) -> str:
     return escape(visible(text))
 
 
-def _nowhere(_: Site | int) -> str:
+def part_id(title: str) -> str:
+    """Return the id of a part by its title."""
+    return "part-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def nowhere(_: Site | int) -> str:
+    """Return the id of a line on a page that has none."""
     return ""
 
 
@@ -32,53 +39,26 @@ Link = Callable[[Site | int], str]
 """Gives the id of a line, or of a finding by its number; "" where there is none."""
 
 
-def _phrase(one: Phrase, link: Link = _nowhere) -> str:
+def _phrase(one: Phrase, link: Link = nowhere) -> str:
     target = link(one.to) if one.to is not None else ""
     if target:
         return f'<a class="{one.kind}" href="#{target}">{safe(one.text)}</a>'
     return f'<span class="{one.kind}">{safe(one.text)}</span>'
 
 
-def blocks(document: Document, link: Link = _nowhere) -> Iterator[str]:
-    """Yield each block of a document as HTML."""
+def blocks(document: Document, link: Link = nowhere) -> Iterator[str]:
+    """Yield each block of a document as HTML; findings are drawn by the page (`shell`)."""
     for block in document.blocks:
         match block:
             case Heading(text=text, level=level):
-                yield f"<h{level}>{safe(text)}</h{level}>"
+                yield f'<h{level} id="{part_id(text)}">{safe(text)}</h{level}>'
             case Paragraph(phrases=phrases):
                 yield f"<p>{''.join(map(_phrase, phrases))}</p>"
-            case FindingBlock():
-                yield _finding(block)
             case Table():
                 yield from _table(block, link)
             case Chain(links=links):
                 items = "".join(f"<li>{_excerpt(link)}</li>" for link in links)
                 yield f"<ol>{items}</ol>"
-
-
-def _finding(block: FindingBlock) -> str:
-    facts = f' <span class="dim">({safe(block.facts)})</span>' if block.facts else ""
-    head = (
-        f'<article id="finding-{block.number}"><h3>#{block.number} '
-        f'<span class="{block.severity}">{block.severity} {safe(block.slug)}</span> '
-        f"{safe(block.subject)}{facts}</h3><p>{safe(block.message)}</p>"
-    )
-    parts = [
-        head,
-        *map(_excerpt, block.ends),
-        "<dl>",
-        *(_item("also", f"{one.role} ({one.place})") for one in block.evidence),
-        *(_item("same", name) for name in block.also),
-        *(_item("assumes", text) for text in block.assumes),
-        *(_item("fix", text) for text in (block.fix,) if text),
-        *(_item("edit", text) for text in block.edits),
-        "</dl></article>",
-    ]
-    return "".join(parts)
-
-
-def _item(label: str, text: str) -> str:
-    return f"<dt>{label}</dt><dd>{safe(text)}</dd>"
 
 
 def _excerpt(one: Excerpt) -> str:
@@ -98,8 +78,9 @@ def _excerpt(one: Excerpt) -> str:
     return f"{head}<pre>{one.line:>5} | {before}{marked}{after}</pre>"
 
 
-def _table(table: Table, link: Link = _nowhere) -> Iterator[str]:
-    classes = [f' class="{one.align}"' if one.align == "right" else "" for one in table.columns]
+def _table(table: Table, link: Link = nowhere) -> Iterator[str]:
+    wordy = any(one.wrap for one in table.columns)
+    classes = [_attributes(one, named=wordy) for one in table.columns]
     titles = "".join(
         f'<th scope="col"{kind}>{safe(one.title)}</th>'
         for kind, one in zip(classes, table.columns, strict=True)
@@ -110,14 +91,24 @@ def _table(table: Table, link: Link = _nowhere) -> Iterator[str]:
         if number in groups:
             head = f'<th colspan="{len(classes)}" scope="rowgroup" class="place">'
             lines.append(f"<tr>{head}{safe(groups[number])}</th></tr>")
-        lines.append(_row(row, classes, link))
+        lines.append(_row(row, classes, link, table.anchors[number] if table.anchors else ""))
     rows = "\n".join(lines)
-    yield f'<div class="t"><table><thead><tr>{titles}</tr></thead>'
+    prose = ' class="prose"' if wordy else ""
+    yield f'<div class="t"><table{prose}><thead><tr>{titles}</tr></thead>'
     yield f"<tbody>\n{rows}\n</tbody></table></div>"
     if table.omitted:
         yield f'<p class="dim">... and {table.omitted:,} {safe(table.rest)}</p>'
 
 
-def _row(cells: tuple[Phrase, ...], classes: list[str], link: Link) -> str:
+def _attributes(column: Column, *, named: bool) -> str:
+    """Return the attributes of a column's cells; `named`: a narrow screen says what each is."""
+    right = ' class="right"' if column.align == "right" else ""
+    return right + (f' data-h="{safe(column.title)}"' if named and column.title else "")
+
+
+def _row(cells: tuple[Phrase, ...], classes: list[str], link: Link, anchor: str) -> str:
+    name = f' id="{safe(anchor)}"' if anchor else ""
     pairs = zip(classes, cells, strict=True)
-    return f"<tr>{''.join(f'<td{kind}>{_phrase(cell, link)}</td>' for kind, cell in pairs)}</tr>"
+    return (
+        f"<tr{name}>{''.join(f'<td{kind}>{_phrase(cell, link)}</td>' for kind, cell in pairs)}</tr>"
+    )

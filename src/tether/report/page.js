@@ -21,26 +21,31 @@ addEventListener("resize", measure); measure();
 
 // Filters: findings, lines of source, rows of tables, nodes.
 const verdicts = all("details.v"), search = one("#search"), slug = one("#slug"), file = one("#file"), graph = one("#graph");
-const rows = all("#tables tbody tr, .parts tbody tr"), source = all(".l"), texts = new Map();
+const rows = all("main tbody tr"), parts = all("section.part"), source = all(".l"), texts = new Map();
 const text = (e) => { if (!texts.has(e)) texts.set(e, e.textContent.toLowerCase()); return texts.get(e); };
 let hits = [], hit = -1;
 const filter = () => {
+  const kind = slug ? slug.value : "", of = file ? file.value : "";
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean), fits = (s) => words.every((w) => s.includes(w));
   let shown = 0;
   for (const v of verdicts) {
-    v.hidden = !(fits(v.dataset.t) && (!slug.value || v.dataset.s === slug.value) && (!file.value || v.dataset.f.split(" ").includes(file.value)));
+    v.hidden = !(fits(v.dataset.t) && (!kind || v.dataset.s === kind) && (!of || v.dataset.f.split(" ").includes(of)));
     shown += !v.hidden;
   }
-  for (const f of all("details.file")) f.hidden = !!file.value && f.dataset.f !== file.value;
+  for (const f of all("details.file")) f.hidden = !!of && f.dataset.f !== of;
   for (const l of hits) l.classList.remove("hit");
   hits = words.length ? source.filter((l) => fits(text(l.querySelector("code")))) : []; hit = -1;
   for (const l of hits) l.classList.add("hit");
   let found = 0;
   for (const r of rows) { r.hidden = !fits(text(r)); found += !r.hidden; }
-  one("#shown").textContent = !words.length && !slug.value && !file.value ? "" : shown + " of " + verdicts.length + " findings" + (words.length ? ", " + hits.length + " lines, " + found + " rows" : "");
+  for (const p of parts) p.hidden = !!words.length && !p.querySelector("tbody tr:not([hidden]),details.v:not([hidden])") && !fits(text(p));
+  const said = [];
+  if (verdicts.length || slug) said.push(shown + " of " + verdicts.length + " findings");
+  if (words.length) { if (source.length) said.push(hits.length + " lines"); said.push(found + " rows"); }
+  one("#shown").textContent = words.length || kind || of ? said.join(", ") : "";
   measure();
 };
-for (const box of [search, slug, file]) box.addEventListener("input", filter);
+for (const box of [search, slug, file]) if (box) box.addEventListener("input", filter);
 const next = () => { if (hits.length) { hit = (hit + 1) % hits.length; show(hits[hit]); } };
 
 // Tables: a click on a heading sorts, numbers and sizes by value.
@@ -97,7 +102,7 @@ const ask = (name) => {
   for (const h of told) { const a = document.createElement("a"); a.href = h; a.textContent = "finding " + h.replace("#finding-", "#") + " "; box.append(a); }
   why.show();
 };
-document.addEventListener("click", (e) => { const n = near(e, "i[data-g]"); if (n) ask(n); else if (near(e, "#why a") || !near(e, "#why")) why.close(); });
+document.addEventListener("click", (e) => { const n = near(e, "i[data-g]"); if (n) ask(n); else if (why && (near(e, "#why a") || !near(e, "#why"))) why.close(); });
 
 // The ends of a finding, joined in the source; its part of the drawing stands out.
 let joined = null, asked = false; // nothing fades before a finding was chosen
@@ -162,7 +167,7 @@ if (location.protocol === "about:") document.addEventListener("click", (e) => {
   if (a) { e.preventDefault(); location.hash = a.getAttribute("href"); }
 });
 const fold = () => { const every = verdicts.some((v) => !v.hidden && !v.open); for (const v of verdicts) if (!v.hidden) v.open = every; };
-one("#unfold").addEventListener("click", fold);
+if (one("#unfold")) one("#unfold").addEventListener("click", fold);
 let folded = [];
 addEventListener("beforeprint", () => { folded = verdicts.filter((v) => !v.open && !v.hidden); for (const v of folded) v.open = true; });
 addEventListener("afterprint", () => { for (const v of folded) v.open = false; });
@@ -241,7 +246,7 @@ if (data) {
 // Keys.
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
-  if (e.key === "Escape") { search.value = ""; slug.value = ""; file.value = ""; filter(); dim(); why.close(); e.target.blur && e.target.blur(); return; }
+  if (e.key === "Escape") { for (const box of [search, slug, file]) if (box) box.value = ""; filter(); dim(); if (why) why.close(); e.target.blur && e.target.blur(); return; }
   if (e.key === "Enter" && e.target === search) { next(); return; }
   if (/INPUT|SELECT|TEXTAREA/.test(e.target.tagName)) return;
   if (e.key === "/") { e.preventDefault(); search.focus(); }

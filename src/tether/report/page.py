@@ -1,28 +1,20 @@
 """The report as one HTML page with the source beside what happened on it.
 
-Everything is computed here or before; the page's script folds, filters and highlights. Every word
-from a program is escaped by the template or by `_safe`, with controls and direction marks spelt
-out, and the page forbids itself to fetch anything or to run any script but its own.
+Everything is computed here or before; the page's script folds, filters and highlights. What it has
+in common with other pages, its safety among it, is `shell`.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib import resources
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import tether
-from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.finding import SEVERITIES, Severity
-from tether.report import html
 from tether.report.addresses import page_of
 from tether.report.annotated import (
     KINDS,
@@ -35,12 +27,25 @@ from tether.report.annotated import (
     mark_text,
 )
 from tether.report.compose import Findings, counted, details, group_block, summary
-from tether.report.document import Block, Document, Excerpt, FindingBlock
+from tether.report.document import Block
 from tether.report.filters import shown_line, shown_path
 from tether.report.grouping import Alike, ends, folded, grouped
+from tether.report.html import safe
 from tether.report.memory_drawing import drawings
 from tether.report.moments import moments
 from tether.report.redact import without_source
+from tether.report.shell import (
+    TONES,
+    FindingView,
+    Page,
+    asset,
+    environment,
+    lowered,
+    macros,
+    markup,
+    prose,
+    whole,
+)
 from tether.report.text import visible
 from tether.report.tie_drawing import tie_picture
 from tether.report.tie_graph import tie_graph
@@ -48,7 +53,6 @@ from tether.source.syntax import source_of
 from tether.verdicts import VERDICTS
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
     from markupsafe import Markup
 
 LONGEST_LINE = 2_000
@@ -64,9 +68,17 @@ OPEN_FILES = 3
 OPEN_LINES = 2_000  # a longer file starts folded unless it has findings
 
 
-_TONES = {"error": "e", "warning": "w", "note": "o"}
 _PAGES = {one.slug: one.page for one in VERDICTS}
 
+
+_PARTS = (
+    ("findings", "verdicts", "findings"),
+    ("picture", "ties", "ties"),
+    ("files", "source", "source"),
+    ("drawings", "memory", "memory"),
+    ("tables", "tables", "tables"),
+)
+"""What is on the page, the id of its heading and its name."""
 
 _COUNTED = "Counted: every tensor that a call returned, gradients and optimizer state."
 _NOT_COUNTED = (
@@ -75,71 +87,23 @@ _NOT_COUNTED = (
 )
 
 
-def render(about: Findings, more: Iterable[Block] = (), *, source: bool = True) -> str:
+def render(
+    about: Findings,
+    more: Iterable[Block] = (),
+    *,
+    source: bool = True,
+    version: int | None = None,
+) -> str:
     """Return the page. `more` are further blocks of the report; `source` off leaves out its text.
+
+    `version` is the page's number where it is served and there may be a later one.
 
     Without the text a verdict still says in its own words what it is about, and so may quote a
     name or a call.
     """
     if not source:
         about = without_source(about)
-    return _Page(about, more, source=source).render()
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    from jinja2 import Environment
-
-    made = Environment(autoescape=True, trim_blocks=False)
-    made.filters["v"] = visible_text
-    made.filters["prose"] = _prose
-    return made
-
-
-def _asset(name: str) -> str:
-    return resources.files("tether.report").joinpath(name).read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-
-def visible_text(value: object) -> str:
-    """Return a value as text in which nothing acts on a reader."""
-    return visible(str(value))
-
-
-def _safe(text: str) -> str:
-    return html.safe(text)
-
-
-def _prose(text: object) -> Markup:
-    """Return a sentence with what stands between backticks set as code."""
-    return _markup(re.sub(r"`+([^`]{1,500})`+", r"<code>\1</code>", _safe(str(text))))
-
-
-def _markup(text: str) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(text)  # noqa: S704 -- every word in it went through `_safe`
-
-
-@dataclass
-class _Verdict:
-    """One finding as the template takes it."""
-
-    block: FindingBlock
-    mark: str  # its class: e, w or o
-    files: str  # numbers of the files it speaks of
-    ends: str  # ids of the lines of its ends
-    text: str  # what the search looks in
-    places: list[tuple[Excerpt, str]]
-    evidence: list[tuple[Excerpt, str]]
-    alike: list[tuple[int, str, str, str]]  # of the same cause: number, place, id of it, subject
-    also: str  # how many other names it has
-    names: list[str]
-    explained: str  # the slug, where the page says what it means
-    open: bool
+    return _Page(about, more, source=source).render(version)
 
 
 class _Page:
@@ -155,40 +119,39 @@ class _Page:
             one.path: len(source_of(one.path, one.text).lines) for one in self.files
         }  # fmt: skip
 
-    def render(self) -> str:
-        about, environment = self.about, _environment()
-        style, script = _asset("page.css"), _asset("page.js")
-        policy = (
-            f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
-            "base-uri 'none'; form-action 'none'"
-        )
+    def render(self, version: int | None = None) -> str:
+        about = self.about
         shown = replace(about, show_all=True, index=about.history)
         name = " ".join(about.trace.program) or "recording"
-        link = self._leads
-        macros: Any = environment.from_string(_MACROS).make_module({})
-        return environment.from_string(_asset("page.html")).render(
-            title=f"tether: {name}",
-            policy=policy,
-            style=_markup(style),
-            script=_markup(script),
-            summary=_markup("".join(html.blocks(Document("", summary(about))))),
-            tables=_markup("".join(html.blocks(Document("", [*details(shown), *self.more]), link))),
-            findings=[self._verdict(n, one) for n, one in enumerate(self.groups)],
+        parts = {
+            "findings": [self._finding(n, one) for n, one in enumerate(self.groups)],
+            "picture": self._picture(),
+            "files": list(self._sources()),
+            "drawings": drawings(about.history),
+            "tables": lowered([*details(shown), *self.more], self._leads),
+        }
+        body = environment().from_string(asset("page.html")).render(
+            **parts,
             explained=list(_explained({one.slug for one in about.findings})),
-            picture=self._picture(),
             moments=self._moments(),
-            slugs=sorted({one.slug for one in about.findings}),
-            places=[(n, shown_path(file, about.trace.folder)) for file, n in self.numbers.items()],
-            files=list(self._sources()),
-            drawings=drawings(about.history),
-            excerpt=macros.excerpt,
-            at=macros.at,
+            macros=macros(),
             where=self._target,
             short=self._short,
-            bytes=bytes_text,
             counted=_COUNTED if about.trace.attached else _NOT_COUNTED,
-            version=tether.__version__,
-            torch=about.trace.torch,
+        )  # fmt: skip
+        places = [(n, shown_path(file, about.trace.folder)) for file, n in self.numbers.items()]
+        return whole(
+            Page(
+                f"tether: {name}",
+                lowered(summary(about)),
+                markup(body),
+                [(where, word) for key, where, word in _PARTS if key == "findings" or parts[key]],
+                "findings, source and tables",
+                macros().filters(sorted({one.slug for one in about.findings}), places),
+                macros().keys(),
+                about.trace.torch,
+            ),
+            version,
         )
 
     # -- places ------------------------------------------------------------------------------
@@ -207,7 +170,7 @@ class _Page:
 
     def _picture(self) -> dict[str, Any] | None:
         picture = tie_picture(tie_graph(self.about), self._target)
-        return None if picture is None else {**picture._asdict(), "svg": _markup(picture.svg)}
+        return None if picture is None else {**picture._asdict(), "svg": markup(picture.svg)}
 
     def _moments(self) -> tuple[int, Markup] | None:
         """Return how many moments the slider has, and all of them as JSON."""
@@ -216,9 +179,9 @@ class _Page:
             return None
         count = sum(len(found["patterns"][pattern]) for _, pattern in found["steps"])
         text = json.dumps(found, separators=(",", ":"))
-        return count, _markup(visible(text).replace("<", "\\u003c"))
+        return count, markup(visible(text).replace("<", "\\u003c"))
 
-    def _verdict(self, place: int, group: Alike) -> _Verdict:
+    def _finding(self, place: int, group: Alike) -> FindingView:
         number, *others = group.numbers
         finding = self.about.findings[number - 1]
         block = group_block(group, self.about)
@@ -228,22 +191,21 @@ class _Page:
         sites = [*(one.site for one in (*story, *rest)), *(one.site for one in alike)]
         words = [finding.slug, finding.severity, finding.subject, *finding.also, finding.message]
         words += [one.subject for one in alike]
-        return _Verdict(
+        return FindingView(
             block,
-            _TONES[finding.severity],
-            " ".join(dict.fromkeys(str(self.numbers[site.file]) for site in sites)),
-            " ".join(dict.fromkeys(filter(None, targets))),
-            " ".join((*words, *dict.fromkeys(map(self._short, sites)))).lower(),
             list(zip(block.ends, targets, strict=True)),
             list(zip(block.evidence, [self._target(one.site) for one in rest], strict=True)),
-            [
+            " ".join((*words, *dict.fromkeys(map(self._short, sites)))).lower(),
+            open=place < OPEN_FINDINGS,
+            names=folded(finding.also),
+            also=counted(len(finding.also), "other name"),
+            files=" ".join(dict.fromkeys(str(self.numbers[site.file]) for site in sites)),
+            ends=" ".join(dict.fromkeys(filter(None, targets))),
+            alike=[
                 (n, self._short(one.site), self._target(one.site), one.subject)
                 for n, one in zip(others, alike, strict=True)
             ],
-            counted(len(finding.also), "other name"),
-            folded(finding.also),
-            finding.slug if finding.slug in _PAGES else "",
-            place < OPEN_FINDINGS,
+            explained=finding.slug if finding.slug in _PAGES else "",
         )
 
     # -- source ------------------------------------------------------------------------------
@@ -252,7 +214,7 @@ class _Page:
         for number, file in enumerate(self.files):
             found = any(line.findings for line in file.lines.values())
             few = number < OPEN_FILES and self.lengths[file.path] <= OPEN_LINES
-            body = _markup("".join(self._body(number, file)))
+            body = markup("".join(self._body(number, file)))
             yield {"shown": file.shown, "body": body, "open": found or few}
 
     def _body(self, number: int, file: File) -> Iterator[str]:
@@ -274,7 +236,7 @@ class _Page:
         if line is not None and line.groups:
             groups = f' data-g="{" ".join(map(str, line.groups))}"'
         if line is not None and line.severity:
-            kind = f" x {_TONES[line.severity]}"
+            kind = f" x {TONES[line.severity]}"
         marks = self._marks(line, file) if line is not None and line.marks else ""
         return (
             f'<div class="l{kind}" id="{name}"{groups}><a href="#{name}">{at}</a>'
@@ -286,26 +248,26 @@ class _Page:
         shown = "".join(_mark(mark, line.told.get(mark.kind)) for mark in marks)
         title = "; ".join(mark_text(mark) for mark in marks)
         steps = "".join(
-            f"<li>{_safe(step.role)}, "
+            f"<li>{safe(step.role)}, "
             f"{'this line' if step.here else self._link(step.site, file.path)}</li>"
             for step in line.steps
         )
         more = f"<li>and {line.more} more</li>" if line.more else ""
         found = "".join(f' <a href="#finding-{n}">finding #{n}</a>' for n in line.findings)
         return (
-            f'<details class="m"><summary title="{_safe(title)}">{shown}</summary>'
+            f'<details class="m"><summary title="{safe(title)}">{shown}</summary>'
             f"<ol>{steps}{more}</ol>{found}</details>"
         )
 
     def _link(self, site: Site, inside: str) -> str:
         """Return a link to a line; within the file `inside` it needs no file name."""
         shown = f"line {site.line}" if site.file == inside else self._short(site)
-        target, text = self._target(site), _safe(shown)
+        target, text = self._target(site), safe(shown)
         return f'<a href="#{target}">{text}</a>' if target else text
 
 
 def _mark(mark: Mark, told: Severity | None) -> str:
-    tone = f" {_TONES[told]}" if told else ""
+    tone = f" {TONES[told]}" if told else ""
     return f'<span class="g{tone}">{mark_label(mark)}</span>'
 
 
@@ -313,21 +275,21 @@ def _explained(slugs: Iterable[str]) -> Iterator[tuple[str, Markup]]:
     """Yield the page of each verdict, its headings and examples set as such."""
     for slug in sorted(slugs):
         if slug in _PAGES:
-            address = html.safe(page_of(slug))
+            address = safe(page_of(slug))
             link = f'<p><a href="{address}">{address}</a></p>' if address else ""
-            yield slug, _markup("".join(_parts(_PAGES[slug])) + link)
+            yield slug, markup("".join(_parts(_PAGES[slug])) + link)
 
 
 def _parts(page: str) -> Iterator[str]:
     for part in re.split(r"\n\n+|(?=```)|\n(?=#)|(?<=\w)\n(?=```)", page.strip()):
         text = part.strip()
         if text.startswith("```"):
-            yield f"<pre>{_safe(text.strip('`').removeprefix('python').strip())}</pre>"
+            yield f"<pre>{safe(text.strip('`').removeprefix('python').strip())}</pre>"
         elif text.startswith("## "):
             head, _, rest = text[3:].partition("\n")
-            yield f"<h4>{_safe(head)}</h4>" + (f"<p>{_prose(rest)}</p>" if rest else "")
+            yield f"<h4>{safe(head)}</h4>" + (f"<p>{prose(rest)}</p>" if rest else "")
         elif text and not text.startswith("# "):
-            yield f"<p>{_prose(text)}</p>"
+            yield f"<p>{prose(text)}</p>"
 
 
 Token = tuple[int, int, str]  # first and last character of a stretch, and its class
@@ -382,7 +344,7 @@ def _pieces(
         for start, end in itertools.pairwise(sorted({0, len(shown), *edges})):
             yield _piece(shown, start, end, tokens, names, meant)
     else:
-        yield _safe(shown)
+        yield safe(shown)
     if len(text) > LONGEST_LINE:
         yield f'<i class="c"> ... {len(text) - LONGEST_LINE:,} more characters</i>'
 
@@ -398,21 +360,10 @@ def _piece(
     kinds = [kind for a, b, kind in tokens if a <= start and end <= b][:1]
     told = [severity for a, b, severity in meant if a <= start and end <= b]
     if told:
-        kinds += ["u", _TONES[min(told, key=SEVERITIES.index)]]
+        kinds += ["u", TONES[min(told, key=SEVERITIES.index)]]
     name = next((one for one in names if one.start <= start and end <= one.end), None)
-    inner = _safe(text[start:end])
+    inner = safe(text[start:end])
     attributes = f' class="{" ".join(kinds)}"' if kinds else ""
     if name is not None:
         attributes += f' data-g="{" ".join(map(str, name.groups))}"'
     return f"<i{attributes}>{inner}</i>" if attributes else inner
-
-
-_MACROS = """\
-{% macro at(text, target) %}{% if target %}<a href="#{{ target }}">{{ text|v }}</a>{% else %}\
-{{ text|v }}{% endif %}{% endmacro %}
-{% macro excerpt(one, target) %}<p><span class="place">{{ at(one.place, target) }}</span> \
-<strong>{{ one.role|prose }}</strong></p>{% if one.source.strip() %}<pre>{{ one.line }} | \
-{{ one.source[:one.start].lstrip()[-1000:]|v }}{% if one.end > one.start %}\
-<mark>{{ one.source[one.start:one.end][:1000]|v }}</mark>{% endif %}\
-{{ one.source[one.end:one.end + 500]|v }}</pre>{% endif %}{% endmacro %}
-"""
