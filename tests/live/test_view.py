@@ -172,6 +172,6 @@ def test_without_textual_there_is_a_line_that_says_what_to_install(folder):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "tether: the terminal view needs textual, the extra 'view': pip install 'tether[view]'; "
-        "--web shows the page in a browser\n"
+        "--web shows the report in a browser\n"
     )
     assert sys.modules["textual"] is not None

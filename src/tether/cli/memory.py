@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command(
     "memory", cls=ProgramCommand, short_help="Run a program and report which lines hold memory."
 )
-@program_options
+@program_options()
 @click.option(
     "--rows", default=20, show_default=True, type=click.IntRange(min=1), help="Per table."
 )

@@ -58,15 +58,22 @@ class ProgramCommand(click.Command):
         return (one for one in self.params if isinstance(one, click.Option))
 
 
-def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says which program is run."""
-    for option in (
-        click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]..."),
+def program_options(
+    usage: str = "SCRIPT [ARGS]...",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds the options and arguments that say which program is run."""
+    options = (
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar=usage),
         click.option("-c", "code", metavar="CODE", help="Run a string of code, as python -c does."),
         click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does."),
-    ):
-        command = option(command)
-    return command
+    )
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
 
 
 def program_of(module: str | None, code: str | None, arguments: tuple[str, ...]) -> Program:

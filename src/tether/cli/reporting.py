@@ -74,6 +74,12 @@ def _of_verdicts(name: str, text: str) -> Callable[..., Any]:
     )
 
 
+_SELECTION = (
+    _of_verdicts("--select", "Only these verdicts."),
+    _of_verdicts("--ignore", "Not these verdicts."),
+    click.option("--include", multiple=True, metavar="GLOB", help="Report these files."),
+    click.option("--omit", multiple=True, metavar="GLOB", help="Do not report these."),
+)
 _OPTIONS = (
     click.option(
         "--output-format",
@@ -89,10 +95,7 @@ _OPTIONS = (
     click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF; - is stdout."),
     click.option("--github", is_flag=True, help="Add annotations of GitHub Actions."),
     click.option("--no-source", is_flag=True, help="Leave source text out of HTML, JSON, SARIF."),
-    _of_verdicts("--select", "Only these verdicts."),
-    _of_verdicts("--ignore", "Not these verdicts."),
-    click.option("--include", multiple=True, metavar="GLOB", help="Report these files."),
-    click.option("--omit", multiple=True, metavar="GLOB", help="Do not report these."),
+    *_SELECTION,
     click.option(
         "--fail-on",
         type=click.Choice(["error", "warning", "note"]),
@@ -106,6 +109,13 @@ _OPTIONS = (
 def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that `run` and `report` have in common."""
     for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which files and verdicts are reported."""
+    for option in reversed(_SELECTION):
         command = option(command)
     return command
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run", cls=ProgramCommand, short_help="Run a program and report its findings.")
-@program_options
+@program_options()
 @click.option(
     "-o",
     "--output",

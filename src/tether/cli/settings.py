@@ -1,6 +1,6 @@
 """``[tool.tether]`` of the nearest pyproject.toml: what the command line takes, as defaults.
 
-The table itself is for `run` and `report`; each command has a table of its own as well, such as
+The table itself is for `run`, `report` and `view`; each command has its own table as well, such as
 ``[tool.tether.bench]``.
 """
 
@@ -19,7 +19,8 @@ from tether.cli.exits import fail
 Lookup = Callable[[str], click.Command | None]
 """Returns the command of a name, if there is one."""
 
-_SHARED = ("run", "report")  # to which [tool.tether] itself applies; the first has all its settings
+_SHARED = ("run", "report", "view")
+"""To these [tool.tether] itself applies; the first has all its settings."""
 
 
 def configured(name: str, lookup: Lookup) -> dict[str, Any]:

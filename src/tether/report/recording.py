@@ -287,10 +287,10 @@ class Recording:
         """Return the report as JSON, schema version 1."""
         return as_json.dumps(self._shared(source=source)).rstrip("\n")
 
-    def html(self, *, source: bool = True) -> str:
-        """Return the report as one HTML page."""
+    def html(self, *, source: bool = True, version: int | None = None) -> str:
+        """Return the report as one HTML page; one that is served has a `version`."""
         about = self._shared(source=source)
-        return as_page.render(about, self._memory(about), source=source)
+        return as_page.render(about, self._memory(about), source=source, version=version)
 
     def sarif(self, *, source: bool = True) -> str:
         """Return the findings as SARIF 2.1.0."""
