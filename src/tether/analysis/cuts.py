@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.cut_words import described
@@ -38,9 +39,11 @@ class ActedCut(NamedTuple):
     meant: bool  # the program's own line asks for it: detach(), no_grad()
 
 
-class _Met(NamedTuple):
+class Met(NamedTuple):
+    """One call that cuts, and the loss that used what it gave: positions."""
+
     cut: int
-    entered: int  # positions
+    entered: int  # the call by which its values joined the graph of the loss
     loss: int
 
 
@@ -61,14 +64,18 @@ class Cuts:
         self.found = sorted(self._all(), key=lambda one: one.meant) if found is None else [*found]
 
     def _all(self) -> Iterator[ActedCut]:
-        groups: dict[SiteId | Site, list[_Met]] = defaultdict(list)
-        for backward in self._passes():
-            for met in self._behind(backward):
-                groups[self._history.events[met.cut].site].append(met)
+        groups: dict[SiteId | Site, list[Met]] = defaultdict(list)
+        for met in self.met:
+            groups[self._history.events[met.cut].site].append(met)
         for some in sorted(groups.values(), key=lambda one: one[0].cut):
             found = self._told(some)
             if found is not None:
                 yield found
+
+    @cached_property
+    def met(self) -> list[Met]:
+        """The single calls that cut, by the backward pass whose loss used what they gave."""
+        return [met for backward in self._passes() for met in self._behind(backward)]
 
     def _passes(self) -> Iterator[int]:
         """Yield the first and the last backward pass of each line."""
@@ -79,7 +86,7 @@ class Cuts:
         for passes in lines.values():
             yield from dict.fromkeys((passes[0], passes[-1]))
 
-    def _behind(self, backward: int) -> Iterator[_Met]:
+    def _behind(self, backward: int) -> Iterator[Met]:
         """Follow the values of a loss back to where they left the graph."""
         events, flow = self._history.events, self._history.flow
         losses = losses_of(events[backward])
@@ -94,7 +101,7 @@ class Cuts:
             seen.add(at)
             leaves = self._leaves(way)
             if leaves:
-                yield _Met(at, way.entered, backward)
+                yield Met(at, way.entered, backward)
             if not leaves or events[at].grad_mode != GRAD_ON:  # there each layer leaves by itself
                 waiting += self._before(way)
 
@@ -129,11 +136,12 @@ class Cuts:
             outside = edge.operand is None or not edge.operand.requires_grad
             yield _Way(edge.source, way.at if tracked and outside else way.entered, way.at)
 
-    def _told(self, some: list[_Met]) -> ActedCut | None:
+    def _told(self, some: list[Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""
         history = self._history
         calls = list(dict.fromkeys(met.cut for met in some))[:MOST_NAMES]
-        tensors = sorted(set().union(*map(self._trained, calls)), key=self._order)
+        behind = set[int]().union(*map(history.get(Graph).leaves_behind, calls))
+        tensors = sorted(behind & history.held, key=self._order)
         if not tensors:
             return None
         first = some[0]
@@ -150,14 +158,6 @@ class Cuts:
 
     def _order(self, tensor: int) -> int:
         return self._history.order.get(tensor, len(self._history.order) + tensor)
-
-    def _trained(self, at: int) -> set[int]:
-        """Return the tensors of optimizers that are behind what a call read of the graph."""
-        graph, events = self._history.get(Graph), self._history.events
-        makers = {one for read in events[at].reads for one in graph.makers_of(read, at)}
-        calls = makers.union(*(graph.behind(one) for one in makers), [at])
-        leaves = {int(one.tensor) for call in calls for one in events[call].reads if one.leaf}
-        return leaves & self._history.held
 
 
 def _asked_for(event: Event) -> bool:

@@ -24,6 +24,7 @@ class Graph:
         self._events = history.events
         self._kinds = history.trace.kinds
         self._behind: dict[int, frozenset[int]] = {}
+        self._leaves: dict[int, frozenset[int]] = {}
         self._makers: dict[int, list[int]] = defaultdict(list)  # tensor -> calls, in order
         self._tracked: dict[int, list[int]] = defaultdict(list)  # memory -> tracked writes
         self._ends: dict[int, list[int]] = defaultdict(list)  # thread -> nodes made by then
@@ -129,6 +130,17 @@ class Graph:
             walk = self._walks.get(position)
             found = self._of_walk(walk) if walk is not None and walk.whole else None
             known = self._behind[position] = self._followed(position) if found is None else found
+        return known
+
+    def leaves_behind(self, position: int) -> frozenset[int]:
+        """Return the leaves that the operands of a call were computed from, whatever it gave."""
+        known = self._leaves.get(position)
+        if known is None:
+            reads = self._events[position].reads
+            makers = {at for one in reads for at in self.makers_of(one, position)}
+            calls = makers.union(*map(self.behind, makers), [position])
+            found = (one.tensor for at in calls for one in self._events[at].reads if one.leaf)
+            known = self._leaves[position] = frozenset(found)
         return known
 
     def _followed(self, position: int) -> frozenset[int]:

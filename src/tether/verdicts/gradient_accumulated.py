@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tether.analysis.foreign_gradients import ForeignGradients, foreign_gradients
 from tether.analysis.history import History, latest
 from tether.facts import Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
@@ -15,7 +16,8 @@ PAGE = """
 
 ## What it says
 A step used the gradient of this parameter, nothing cleared it, a later backward pass added to it,
-and a later step used the sum.
+and a later step used the sum. Or the loss that another optimizer steps on goes through this
+parameter, too, and its gradient was still there when the parameter's own loss added to it.
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls
@@ -24,7 +26,9 @@ slowly, swings or grows, and nothing raises.
 ## Known problems
 Followed are the gradients of the 1st, 2nd, 4th, 8th... step of each optimizer, until it was seen at
 three. Where the second step does not use those of the first, it is a note. A gradient that the
-program itself overwrites in place is not spoken of.
+program itself overwrites in place is not spoken of. What another optimizer's loss left is a
+warning where the parameter's own loss is cut off from what that optimizer trains, and a note
+elsewhere: both losses may be meant.
 
 ## Example
 ```python
@@ -59,6 +63,9 @@ def check(history: History) -> Iterator[Claim]:
         if tensor not in overwritten:
             second = history.steps_of(tensor)[1:2] == [history.position(fact.at)]
             yield _claim(history, tensor, fact, always=second and times[tensor] > 1)
+    for other in foreign_gradients(history):
+        if other.tensors[0] not in first:
+            yield _of_another(history, other)
 
 
 def _overwritten(history: History) -> set[TensorId]:
@@ -116,6 +123,38 @@ def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool)
     )  # fmt: skip
 
 
+def _of_another(history: History, found: ForeignGradients) -> Claim:
+    events = history.events
+    other, stepped, own, step = (
+        events[at].site for at in (found.other, found.stepped, found.own, found.step)
+    )
+    cleared = [events[found.cleared].site] if found.cleared >= 0 else []
+    return Claim(
+        tensors=found.tensors,
+        cause=("another", own),
+        site=other,
+        operation="step",
+        severity="warning" if found.parted else "note",
+        message=say(
+            "Backward at {other}, for the step at {stepped}, adds to the gradient of {subject} as"
+            " well. Nothing clears it before backward at {own} adds the gradient of another loss,"
+            " and each step at {step} uses the sum.",
+            other=At(other), stepped=At(stepped), own=At(own), step=At(step),
+        ),
+        story=(
+            *(Step("cleared", one, say("the gradients are cleared here")) for one in cleared),
+            Step("loss", other, say("backward fills the gradient of {x}",
+                 x=Tensor(found.tensors[0]))),
+            Step("step", stepped, say("another optimizer steps, without it")),
+            Step("loss", own, say("backward adds the gradient of another loss")),
+            Step("step", step, say("this step uses the sum")),
+        ),
+        repair=Repair(say("Clear the gradient of {subject} right before backward at {own}.",
+                          own=At(own))),
+        count=0,
+    )  # fmt: skip
+
+
 def _clearing(history: History, tensor: TensorId, until: int) -> tuple[list[SiteId], list[SiteId]]:
     """Return the lines that clear gradients before a step: with that of a tensor, and without."""
     since = latest(history.steps_of(tensor), until)
@@ -156,6 +195,42 @@ for _ in range(4):
         (w.pow(2).sum() / 2).backward()
     opt.step()
     opt.zero_grad()
+""",
+        ),
+        Example(
+            "Gradients of another loss are still there when its own adds to them",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+v = torch.ones(3, requires_grad=True)
+first, second = torch.optim.SGD([w], lr=0.1), torch.optim.SGD([v], lr=0.1)
+for _ in range(4):
+    first.zero_grad()
+    second.zero_grad()
+    made = w * 2
+    (made * v).sum().backward()
+    first.step()
+    (made.detach() * v).pow(2).sum().backward()
+    second.step()
+""",
+            (Expected("gradient-accumulated", "v", 10),),
+        ),
+        Example(
+            "Two losses of what two heads share, each head with an optimizer",
+            """import torch
+
+base, w, v = (torch.ones(3, requires_grad=True) for _ in range(3))
+body = torch.optim.SGD([base], lr=0.1)
+first, second = torch.optim.SGD([w], lr=0.1), torch.optim.SGD([v], lr=0.1)
+for _ in range(4):
+    body.zero_grad()
+    first.zero_grad()
+    second.zero_grad()
+    (base * w).sum().backward()
+    first.step()
+    (base * v).pow(2).sum().backward()
+    second.step()
+    body.step()
 """,
         ),
         Example(

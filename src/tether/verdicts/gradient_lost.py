@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.cut_runs import CutRuns, cut_runs
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
@@ -19,13 +20,16 @@ PAGE = """
 ## What it says
 The parameters get gradients, and yet a part of the loss gives none back: a term that was added to
 it has no graph, though it was computed from parameters; or a value's every way to the loss leads
-through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`.
+through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`; or of a
+line that runs several times for one loss the last run alone gets a gradient, since what each run
+gives to the next is cut off.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
 
 ## Known problems
-A term is meant sometimes, to print a loss that is whole. So it is a note.
+A term is meant sometimes, to print a loss that is whole; and of many steps the gradient of the last
+may be all that is wanted. So it is a note.
 
 ## Example
 ```python
@@ -49,6 +53,8 @@ def check(history: History) -> Iterator[Claim]:
         if graph.leaves(backward) and not history.events[backward].raised:
             yield from _terms(history, backward)
             yield from _flat(history, backward)
+    for runs in cut_runs(history):
+        yield _cut_off(history, runs)
 
 
 def _terms(history: History, backward: int) -> Iterator[Claim]:
@@ -89,13 +95,7 @@ def _is_real(operand: Operand) -> bool:
 
 def _reads_trained(history: History, at: int) -> bool:
     """Whether a leaf that is trained is behind a call."""
-    return not _leaves(history, at).isdisjoint(history.held)
-
-
-def _leaves(history: History, at: int) -> set[int]:
-    """Return the leaves that a call was computed from."""
-    calls = history.get(Graph).behind(at) | {at}
-    return {one.tensor for call in calls for one in history.events[call].reads if one.leaf}
+    return not history.get(Graph).leaves_behind(at).isdisjoint(history.held)
 
 
 def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> Claim:
@@ -142,7 +142,7 @@ def _flat(history: History, backward: int) -> Iterator[Claim]:
 
 def _all_zero(history: History, made: int) -> bool:
     """Whether leaves behind a value got nothing but zeros: then they are what is told."""
-    trained = _leaves(history, made) & history.trained.keys()
+    trained = history.get(Graph).leaves_behind(made) & history.trained.keys()
     return any("some" not in history.trained[one] for one in trained)
 
 
@@ -167,6 +167,32 @@ def _lost(history: History, tensor: int, at: int, backward: int) -> Claim:
         repair=Repair(say("Use a call whose derivative is not zero (for a sample of a normal"
                           " distribution: mean + std * torch.randn_like(std)), or detach what is"
                           " not to learn.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _cut_off(history: History, found: CutRuns) -> Claim:
+    cut, entered, loss = (history.events[at].site for at in (found.cut, found.entered, found.loss))
+    return Claim(
+        tensors=found.tensors,
+        cause=("runs", cut),
+        site=cut,
+        operation=history.events[found.cut].operation,
+        message=say(
+            "Of {n} runs of {call} at {line} backward at {loss} goes through the last {k} alone:"
+            " {cut} cuts off what {subject} gave in the runs before.",
+            n=found.runs, k=found.reached, call=CallOf(found.entered), line=At(entered),
+            loss=At(loss), cut=CallOf(found.cut),
+        ),
+        story=(
+            Step("made", entered, say("each run makes a graph")),
+            Step("cut", cut, say("{call} gives the values of a run without its graph",
+                 call=CallOf(found.cut))),
+            Step("used", entered, say("the next run uses them")),
+            Step("loss", loss, say("backward goes through what was made after the last cut")),
+        ),
+        repair=Repair(say("Detach where a backward pass has gone through what came before, not"
+                          " between runs that one loss is to train.")),
         count=0,
     )  # fmt: skip
 
@@ -207,6 +233,36 @@ loss.backward()
 opt.step()
 """,
             (Expected("gradient-lost", "penalty", 6),),
+        ),
+        Example(
+            "A state that is cut off at each step of a sequence",
+            """import torch
+
+cell = torch.nn.RNNCell(2, 3)
+opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+state = torch.zeros(1, 3)
+for _ in range(4):
+    state = cell(torch.ones(1, 2), state.detach())
+state.sum().backward()
+opt.step()
+""",
+            (Expected("gradient-lost", "cell.weight_ih", 7),),
+        ),
+        Example(
+            "A state that is cut off where a backward pass has gone",
+            """import torch
+
+cell = torch.nn.RNNCell(2, 3)
+opt = torch.optim.SGD(cell.parameters(), lr=0.1)
+state = torch.zeros(1, 3)
+for _ in range(4):
+    opt.zero_grad()
+    state = state.detach()
+    for _ in range(3):
+        state = cell(torch.ones(1, 2), state)
+    state.sum().backward()
+    opt.step()
+""",
         ),
         Example(
             "A term with its graph, a factor without, a sign beside the value",

@@ -1,0 +1,116 @@
+"""Steps that use what the pass of another optimizer's loss had left in the gradients.
+
+Two optimizers train two parts by two losses, in turn. The loss of the first part goes through all
+of the second one and adds to its gradients; the first optimizer steps; then the second part's own
+loss, which does not go through the first part, adds to the same gradients, and its optimizer steps
+on the sum. Nothing cleared them in between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.cuts import Cuts
+from tether.analysis.graph import Graph
+from tether.analysis.history import History, latest
+from tether.facts import OptimizerId
+
+LEAST_STEPS = 2
+"""Steps that must each use another's gradients: one may be the first after a start."""
+
+
+class ForeignGradients(NamedTuple):
+    """A step that used the gradients of another optimizer's loss: positions."""
+
+    other: int  # the pass of the other's loss
+    stepped: int  # the other's step
+    own: int  # the pass of its own loss
+    step: int
+    cleared: int  # the last call before that cleared the gradients, or looked at them; -1: none
+    tensors: tuple[int, ...]
+    parted: bool  # its own loss was computed from the other's values, cut off from them
+
+
+def foreign_gradients(history: History) -> Iterator[ForeignGradients]:
+    """Yield the last case of each optimizer that at every step uses gradients of another's."""
+    steps = _Steps(history)
+    for number in steps.at if len(steps.at) > 1 else ():
+        cases = [steps.case(number, passes) for passes in steps.passes(number) if passes]
+        found = [one for one in cases if one is not None]
+        if len(found) >= LEAST_STEPS and None not in cases[1:]:
+            yield found[-1]
+
+
+class _Steps:
+    def __init__(self, history: History) -> None:
+        self._history, self._graph = history, history.get(Graph)
+        self.at: dict[OptimizerId, list[int]] = {}  # the steps of each optimizer
+        for one in history.steps:
+            self.at.setdefault(one.optimizer, []).append(history.position(one.at))
+        self._passes = [
+            at
+            for at in history.backwards
+            if history.events[at].operation == "backward" and not history.events[at].raised
+        ]
+        self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> looks at its gradient
+        for at, event in history.events.where(_meets_gradients):
+            for read in event.reads:
+                self._met[read.tensor].append(at)
+
+    def passes(self, number: OptimizerId) -> Iterator[list[int]]:
+        """Yield for each step the passes that its gradients are of, where all were walked."""
+        held, before = self._history.trace.optimizers[number].tensors[0], -1
+        for step in self.at[number]:
+            own = latest(self._passes, step)
+            since = max(before, latest(self._met[held], own))
+            first = bisect_right(self._passes, since)
+            found = self._passes[first : bisect_right(self._passes, own)]
+            if all(self._graph.leaves(at) is not None for at in found):
+                yield found
+            before = step
+
+    def case(self, number: OptimizerId, passes: list[int]) -> ForeignGradients | None:
+        """Return what a step uses of another's loss; None where it uses nothing of it."""
+        own, tensors = passes[-1], self._history.trace.optimizers[number].tensors
+        reached = [one for one in tensors if one in self._reach(own)]
+        if self._reach(own) & self._history.held != {*reached}:
+            return None  # its loss trains more than the optimizer does
+        for other in passes[:-1] if reached else ():
+            stepped, parts = self._between(number, other, own)
+            if stepped >= 0 and self._reach(other).issuperset(reached):
+                step = self.at[number][bisect_right(self.at[number], own)]
+                cleared = latest(self._met[reached[0]], other)
+                parted = self._parted(own, parts)
+                return ForeignGradients(other, stepped, own, step, cleared, tuple(reached), parted)
+        return None
+
+    def _between(self, number: OptimizerId, other: int, own: int) -> tuple[int, set[int]]:
+        """Return the step of another optimizer on the first of two passes alone, and its tensors.
+
+        -1 where there is none.
+        """
+        for theirs, steps in self.at.items():
+            after = bisect_right(steps, other)
+            if theirs != number and after < len(steps) and steps[after] < own:
+                parts = set(map(int, self._history.trace.optimizers[theirs].tensors))
+                if parts & self._reach(other) and not parts & self._reach(own):
+                    return steps[after], parts
+        return -1, set()
+
+    def _reach(self, at: int) -> frozenset[int]:
+        return self._graph.asked(at) or self._graph.leaves(at) or frozenset()
+
+    def _parted(self, own: int, parts: set[int]) -> bool:
+        """Whether a loss was computed from some tensors and cut off from them."""
+        events = self._history.events
+        return any(
+            events[met.loss].site == events[own].site and parts & self._graph.leaves_behind(met.cut)
+            for met in self._history.get(Cuts).met
+        )
+
+
+def _meets_gradients(name: str) -> bool:
+    return name == "zero_grad" or name.startswith("grad.")
