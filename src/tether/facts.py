@@ -440,6 +440,18 @@ class Taken(NamedTuple):
     released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
 
 
+class Entered(NamedTuple):
+    """A call made a tensor of data of Python in a way that a later look asks about.
+
+    The data was a list of NumPy arrays, or a call had been given that very data before and had
+    made the same elements of it.
+    """
+
+    event: EventId
+    arrays: int  # in the list, each of several elements; 0: it was no such list
+    since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
+
+
 class ArrayFact(NamedTuple):
     """The life of a NumPy array that a call handed out on a tensor's memory.
 
@@ -583,6 +595,7 @@ class Trace:
     same: list[Same] = field(default_factory=list)
     collisions: list[Collision] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
+    entered: list[Entered] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)

@@ -16,6 +16,34 @@ SLOW = {
         rows = np.stack([row.numpy() for row in x])  #! slow-copy x (note)
         print(rows.sum())
     """,
+    "lists of arrays that torch.tensor takes apart": """
+        import numpy as np, torch
+        signals = [np.random.rand(4000).astype(np.float32) for _ in range(200)]
+        for n in range(0, 200, 50):
+            batch = torch.tensor(tuple(signals[n : n + 50]))  #! slow-copy batch (note)
+            print(batch.mean())
+    """,
+    "the list of edges converted in each epoch": """
+        import torch
+        edges = [(n, n + 1) for n in range(20_000)]
+        for epoch in range(8):
+            graph = torch.tensor(edges).t()  #! slow-copy edges (note)
+            print(graph.sum())
+    """,
+    "the same elements laid out in each epoch": """
+        import torch
+        adjacency, x = torch.rand(300, 300), torch.randn(300, 8)
+        for epoch in range(6):
+            turned = adjacency.t().contiguous()  #! slow-copy turned (note)
+            print((turned @ x).sum())
+    """,
+    "the same array converted in each epoch": """
+        import numpy as np, torch
+        table = np.random.rand(400, 300)
+        for epoch in range(6):
+            features = torch.from_numpy(table).float()  #! slow-copy features (note)
+            print(features.sum())
+    """,
     "a tensor that grows by each part, and is read at the end": """
         import torch
         whole = torch.empty(0, 1000)
@@ -113,8 +141,37 @@ QUIET = {
         import torch
         pictures = torch.zeros(400, 1000, dtype=torch.uint8)
         for n in range(10):
+            pictures[n] = n
             whole = pictures.float()
             print(whole[n].sum() / whole.norm())
+    """,
+    "an array that is filled anew, and converted each time": """
+        import numpy as np, torch
+        frame = np.zeros((400, 300))
+        for n in range(6):
+            np.copyto(frame, n)
+            print(torch.from_numpy(frame).float().sum())
+            print(torch.tensor(frame, dtype=torch.float16).sum())
+    """,
+    "a list whose numbers change, and the pictures of a set one by one": """
+        import torch
+        edges = [[n, n + 1] for n in range(20_000)]
+        pictures = [torch.randint(0, 9, (300, 300), dtype=torch.uint8) for _ in range(4)]
+        for n in range(6):
+            edges[n][0] += 1
+            print(torch.tensor(edges).sum())
+            print([one.float().mean() for one in pictures])
+    """,
+    "what is made of the same again, and kept or written": """
+        import torch
+        x = torch.randn(400, 300)
+        kept = []
+        for n in range(6):
+            kept.append(x.double())
+            y = x.t().contiguous()
+            y += n
+            print(y.sum())
+        print(torch.stack(kept).sum())
     """,
     "detach().clone() of small tensors": """
         import torch

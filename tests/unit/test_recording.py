@@ -75,6 +75,7 @@ def example() -> Trace:
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
         collisions=[facts.Collision(8, 2, 6)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
+        entered=[facts.Entered(8, 3, 7)],
         arrays=[facts.ArrayFact(7, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],
         raised=[facts.Raised(9, "ValueError", "bad\nvalue", 0, True)],

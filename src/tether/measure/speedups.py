@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from tether.analysis.history import History
@@ -112,6 +113,7 @@ def names_of(spec: Spec) -> dict[str, Any]:
     makers: dict[str, Callable[[], Any]] = {
         "torch": lambda: torch,
         "copy": lambda: copy,
+        "numpy": lambda: np,
         "x": lambda: x,
         "base": lambda: first,
         "out": lambda: torch.ones_like(x.detach()),

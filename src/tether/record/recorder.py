@@ -150,6 +150,7 @@ class Recorder:
             "same": list(self.same.facts),
             "collisions": list(self.collisions.facts),
             "taken": list(self.same.taken.facts()),
+            "entered": list(self.same.entered.facts),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),
             "raised": list(tape.raised),

@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.contents import Array, words_of
+from tether.record.entered import EnteredLog
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 
@@ -52,6 +53,7 @@ class SameLog:
         self._spent = 0.0
         self._began = time.perf_counter()
         self.taken = TakenLog(tape, self._late)
+        self.entered = EnteredLog()
 
     # -- a choice --------------------------------------------------------------------------------
 
@@ -73,11 +75,12 @@ class SameLog:
 
     def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
-        shares = isinstance(data, torch.Tensor) or not self._wanted(result)
-        if shares or (root is not None and _shares(data, result)):
+        if isinstance(data, torch.Tensor) or not self._wanted(result):
             return
         began = time.perf_counter()
-        found = self.origin(data, result, root)
+        self.entered.look(event, data, result)
+        within = root is not None and _shares(data, result)
+        found = None if within else self.origin(data, result, root)
         if found is not None:
             self._found(event, result, *found)
         elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):

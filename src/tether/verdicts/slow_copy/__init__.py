@@ -13,6 +13,7 @@ from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.slow_copy.again import repeated
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
@@ -32,6 +33,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | `torch.tensor(t)`, `x.new_tensor(t)` of many small tensors | `t.detach().clone()` |
 | `t.clone().detach()` of many small tensors | `t.detach().clone()`: no node is made |
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
+| `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
+| the same bytes converted or laid out again, run after run | once, and kept |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | a whole tensor converted or copied, of which a part is used | the part first |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
@@ -79,7 +82,7 @@ def check(history: History) -> Iterator[Claim]:
     """Give each of the user's lines that copies, moves or reads in a slow way."""
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
-    for one in (*ways(lines), *transfers(lines), *vain(lines)):
+    for one in (*ways(lines), *transfers(lines), *vain(lines), *repeated(lines)):
         event = history.events[one.at]
         if one.spec is not None:
             specs[history.site_of(event)[:5], event.operation] = one.spec

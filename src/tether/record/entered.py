@@ -1,0 +1,65 @@
+"""Tensors made of lists and arrays: lists of arrays, and data that is given to PyTorch again.
+
+Data is known again by where it lies in memory, and counts as the same only if the elements that a
+call made of it are the same bits as before: a new list in the place of an old one that holds the
+same numbers is the same data to whoever converts it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tether.facts import UNKNOWN, Entered, EventId
+from tether.record.contents import fingerprint
+
+LEAST = 4 << 10
+"""Bytes of a tensor from which to make it of a list takes far longer than to sum it up."""
+_KNOWN = 64  # data that may come again
+
+
+class EnteredLog:
+    """Looks at data that becomes tensors with memory of their own."""
+
+    def __init__(self) -> None:
+        self.facts: list[Entered] = []
+        self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
+
+    def look(self, event: int, data: Any, result: torch.Tensor) -> None:
+        """Note a list of arrays, and data that was given before."""
+        if result.numel() * result.element_size() < LEAST:
+            return
+        place, total = (*_place(data), result.dtype), fingerprint(result)
+        since, before = self._known.pop(place, (UNKNOWN, None))
+        again = since if total is not None and total == before else UNKNOWN
+        arrays = _arrays_in(data)
+        if len(place) > 1:
+            self._known[place] = event, total
+        if len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]
+        if arrays or again != UNKNOWN:
+            self.facts.append(Entered(EventId(event), arrays, EventId(again)))
+
+
+def _place(data: Any) -> tuple[Any, ...]:
+    """Return where data lies; () where it is of a kind that is not known."""
+    if isinstance(data, np.ndarray):
+        start = data.__array_interface__["data"][0]
+        return start, data.shape, data.strides, data.dtype.str
+    found: list[int] = []
+    first, last = data, data
+    while isinstance(first, (list, tuple)) and isinstance(last, (list, tuple)):
+        found += (id(first), id(last), len(first), len(last))
+        if not first or not last:
+            break
+        first, last = first[0], last[-1]
+    return (*found, id(first), id(last)) if found else ()
+
+
+def _arrays_in(data: Any) -> int:
+    """Return how many arrays of several elements a list holds; 0 where it holds anything else."""
+    if not isinstance(data, (list, tuple)):
+        return 0
+    return len(data) if all(type(one) is np.ndarray and one.size > 1 for one in data) else 0

@@ -1,0 +1,169 @@
+"""The lines that make the same of the same bytes run after run: part of `slow-copy`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+from tether.analysis.already_there import nbytes
+from tether.analysis.history import History
+from tether.analysis.memory_lives import MemoryLives
+from tether.facts import UNKNOWN, Entered, Operand
+from tether.operations.table import operation
+from tether.regions import may_overlap
+from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
+
+
+def repeated(lines: Lines) -> Iterator[Slow]:
+    """Give each of the user's lines that converts the same bytes again, or an array at a time."""
+    again = _Repeats(lines)
+    for (_, name), places in lines.by_line.items():
+        if operation(name).enters:
+            found = _of_arrays(lines, places, again.entered) or _from_data(again, places)
+        elif converts(name) or operation(name).copies == "clone":
+            found = _from_tensor(again, places)
+        else:
+            continue
+        if found is not None and not lines.needless(found.at):
+            yield found
+
+
+class _Repeats:
+    """What the questions about one line need of the whole recording."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.history: History = lines.history
+
+    @cached_property
+    def entered(self) -> dict[int, Entered]:
+        """What is known of the data that tensors were made of, by position."""
+        return {self.history.position(one.event): one for one in self.history.trace.entered}
+
+    @cached_property
+    def lives(self) -> MemoryLives:
+        """The writes to all memory that a conversion read or made."""
+        history = self.history
+        memories = {
+            history.flow.memory(one)
+            for (_, name), places in self.lines.by_line.items()
+            if operation(name).copies or operation(name).enters
+            for at in places
+            for one in (*self.lines.events[at].reads, *self.lines.events[at].results)
+        }
+        return MemoryLives(history, memories)
+
+    def kept(self, at: int, gone: float) -> Operand | None:
+        """Return what a call made, if what it made the time before would have done as well.
+
+        It is not written, and gone by a certain time: what is kept is a record of its own.
+        """
+        event = self.lines.events[at]
+        if len(event.results) != 1 or event.results[0].requires_grad or event.writes:
+            return None
+        made = event.results[0]
+        written = any(True for _ in self.lives.written(made, at, math.inf))
+        record = gone < math.inf and self.lives.until(made) > gone
+        return None if written or record or made.tensor in self.history.held else made
+
+    @cached_property
+    def entries(self) -> dict[int, int]:
+        """Where each storage on the memory of data came about, by position."""
+        return {self.lines.events[at].results[0].storage: at for at in self.entered
+                if at >= 0 and self.lines.events[at].results}  # fmt: skip
+
+    def unchanged(self, first: Operand, since: int, source: Operand, at: int) -> bool:
+        """Whether nothing wrote the elements of a tensor between two calls, heard or unheard.
+
+        While no tensor shows an array, its bytes say whether it is as it was.
+        """
+        if first.storage != source.storage:
+            entered = self.entered.get(self.entries.get(source.storage, UNKNOWN))
+            before = self.entries.get(first.storage, UNKNOWN)
+            if entered is None or self.history.position(entered.since) != before:
+                return False
+        elif (
+            self.history.arrays_unchecked
+            and self.history.flow.memory(source) in self.lives.exported
+        ):
+            return False
+        return not any(
+            one.written is None
+            or one.written.storage != source.storage
+            or may_overlap(one.written, source)
+            for one in self.lives.written(source, since, at + 1)
+        )
+
+
+def _told(again: _Repeats, places: Sequence[int], repeats: list[int], what: str) -> Slow | None:
+    """Give a line whose runs did the same again, where what was made so is worth a word."""
+    if len(repeats) < STEPS:
+        return None
+    after = dict(zip(places, (*places[2:], math.inf, math.inf), strict=True))
+    made = [one for at in repeats if (one := again.kept(at, after[at])) is not None]
+    total = sum(map(nbytes, made))
+    if len(made) < len(repeats) or total < LARGE:
+        return None
+    at = repeats[0]
+    name = again.lines.events[at].operation
+    runs = f"in {len(repeats):,} of its {len(places):,} runs, {total:,} bytes"
+    text = f"{name} makes the same again of {what} {runs}"
+    fix = "Convert it once, before the loop, and use what was made of it each time."
+    operand = (again.lines.events[at].reads or made)[0]
+    return Slow(at, operand, len(repeats), total, None, "copied", text, fix)
+
+
+def _from_data(again: _Repeats, places: Sequence[int]) -> Slow | None:
+    """Find data of Python that became the same tensor as the time before."""
+    position, entered = again.history.position, again.entered
+    repeats = [
+        at
+        for before, at in pairwise(places)
+        if at in entered and position(entered[at].since) == before
+    ]
+    return _told(again, places, repeats, "data that has not changed,")
+
+
+def _from_tensor(again: _Repeats, places: Sequence[int]) -> Slow | None:
+    """Find elements that nothing wrote since the line last converted them."""
+    repeats = [at for before, at in pairwise(places) if _same_elements(again, before, at)]
+    return _told(again, places, repeats, "elements that nothing wrote,")
+
+
+def _same_elements(again: _Repeats, before: int, at: int) -> bool:
+    """Whether two runs of a line were given the same elements, and made other memory of them."""
+    first, then = again.lines.events[before], again.lines.events[at]
+    if len(first.reads) != 1 or len(then.reads) != 1 or not then.results or not first.results:
+        return False
+    one, other, made = first.reads[0], then.reads[0], then.results[0]
+    memory = again.history.flow.memory
+    if _view(again, one) != _view(again, other) or memory(made) == memory(other):
+        return False
+    alike = first.results[0][4:7] == made[4:7]
+    here = again.lines.device(other) == again.lines.device(made)
+    return alike and here and again.unchanged(one, before, other, at)
+
+
+def _view(again: _Repeats, operand: Operand) -> tuple[object, ...]:
+    """Return which bytes an operand shows, and how."""
+    fact = again.history.trace.storages[operand.storage]
+    start = fact.start if fact.memory != UNKNOWN else 0
+    return again.history.flow.memory(operand), start, *operand[3:7]
+
+
+def _of_arrays(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) -> Slow | None:
+    """Find lists of arrays, of which each element is taken out by itself."""
+    found = [at for at in places if at in entered and entered[at].arrays]
+    made = [lines.events[at].results[0] for at in found if lines.events[at].results]
+    if len(made) < len(places) or sum(map(nbytes, made)) < LARGE:
+        return None
+    largest = max(made, key=nbytes)
+    at = found[made.index(largest)]
+    name, count = lines.events[at].operation, entered[at].arrays
+    fast = "torch.from_numpy(numpy.stack(list(x.numpy())))"
+    spec = Spec("torch.tensor(list(x.numpy()))", fast, (largest,), lines.device(largest))
+    what = f"{name} takes {math.prod(largest.shape):,} elements out of {count:,} arrays one by one"
+    fix = "Join the arrays first: torch.from_numpy(numpy.stack(...))."
+    return Slow(at, largest, len(found), sum(map(nbytes, made)), spec, "copied", what, fix)
