@@ -91,6 +91,7 @@ CREATE_GRAPH = 8  # of backward, autograd.grad
 RETAIN_GRAPH = 16  # of backward, autograd.grad: what was saved is kept
 ON = 32  # set_grad_enabled, requires_grad_ and its assignment: on; without it, off
 INFERENCE = 64  # set_grad_enabled: inference mode from here on
+KEEPS = 256  # of the first step of an optimizer: it keeps tensors of its own for later ones
 NONE = 128  # grad: None was read or assigned; zero_grad: gradients became None, not zeros
 
 
@@ -143,6 +144,11 @@ class Event(NamedTuple):
     def none(self) -> bool:
         """The gradient read or assigned was None, or became so."""
         return bool(self.flags & NONE)
+
+    @property
+    def keeps(self) -> bool:
+        """The optimizer, at its first step, had begun to keep tensors for later ones."""
+        return bool(self.flags & KEEPS)
 
     @property
     def non_blocking(self) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.history import History
+from tether.analysis.begun_anew import BegunAnew, begun_anew
+from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
 from tether.analysis.lost_passes import LostPasses, lost_passes
+from tether.analysis.vain_clips import VainClip, vain_clips
 from tether.facts import UNKNOWN, Event, Gradients, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.operations.table import operation
@@ -21,11 +23,14 @@ After backward this parameter had a gradient; when the optimizer stepped it was 
 the line named cleared or overwrote it in between. So it was at every step. Or several passes of
 one line come before each step, and the line named clears all but the last. Or the line changed the
 gradient in place (a clipping, a scaling), and each time it was cleared and made anew before a step
-used it.
+used it. Or the line clips gradients and never found any: there were none yet, or it was given an
+iterator that had been gone through. Or the line makes a new optimizer for each step, of a kind that
+goes by the gradients of earlier steps.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
-change is lost, the steps use gradients that were never clipped.
+change is lost, the steps use gradients that were never clipped. An Adam of one step moves each
+element by the learning rate, however small its gradient is.
 
 ## Known problems
 Only what happens at every recorded step is reported; clearing once is taken as meant (a skipped
@@ -68,6 +73,10 @@ def check(history: History) -> Iterator[Claim]:
     for change in lost_changes(history):
         if not groups.keys() & {history.events[change.cleared].site}:
             yield _lost(history, change)
+    for clip in vain_clips(history):
+        yield _nothing_clipped(history, clip)
+    for anew in begun_anew(history):
+        yield _forgotten(history, anew)
 
 
 def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients] | None:
@@ -211,6 +220,56 @@ def _lost(history: History, change: LostChange) -> Claim:
     )  # fmt: skip
 
 
+def _nothing_clipped(history: History, clip: VainClip) -> Claim:
+    site = history.events[clip.first].site
+    why = (
+        "what it was given, {subject} among it, had none then."
+        if clip.tensors
+        else "it was given no parameters, or an iterator that had been gone through before."
+    )
+    return Claim(
+        tensors=clip.tensors,
+        cause=("clip", site),
+        site=site,
+        operation=history.site(history.events[clip.first].inner).function,
+        message=say(
+            "The clipping at {line} found no gradient, each of {n} times: " + why,
+            line=At(site), n=clip.runs,
+        ),
+        subject=shortened(history.site(site).expression),
+        story=(Step("written", site, say("nothing is clipped here")),),
+        repair=Repair(
+            say("Clip between the backward pass and the step.")
+            if clip.tensors
+            else say("Give it a list, or ask for the parameters anew: an iterator gives what it has"
+                     " once.")
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+def _forgotten(history: History, found: BegunAnew) -> Claim:
+    fact = history.trace.optimizers[found.optimizer]
+    step = history.events[found.step].site
+    return Claim(
+        tensors=tuple(fact.tensors),
+        cause=("anew", fact.site),
+        site=fact.site,
+        operation=fact.kind,
+        message=say(
+            "The {n} optimizers of {subject} that {line} made took one step each: what {kind} keeps"
+            " of the gradients of earlier steps is lost each time.",
+            line=At(fact.site), n=found.times, kind=fact.kind,
+        ),
+        story=(
+            Step("made", fact.site, say("a new {kind} is made here", kind=fact.kind)),
+            Step("step", step, say("it takes its only step")),
+        ),
+        repair=Repair(say("Make the optimizer once, before the loop.")),
+        count=found.times,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="gradient-discarded",
     severity="warning",
@@ -265,6 +324,69 @@ for _ in range(3):
     opt.step()
 """,
             (Expected("gradient-discarded", "w", 7),),
+        ),
+        Example(
+            "A clipping that is given an iterator which the optimizer has gone through",
+            """import itertools
+import torch
+
+w = torch.ones(3, requires_grad=True)
+held = itertools.chain([w])
+opt = torch.optim.SGD(held, lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    torch.nn.utils.clip_grad_norm_(held, 0.1)
+    opt.step()
+""",
+            (Expected("gradient-discarded", "torch.nn.utils.clip_grad_norm_(held, 0.1)", 10),),
+        ),
+        Example(
+            "A clipping before there are gradients",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    torch.nn.utils.clip_grad_norm_([w], 0.1)
+    w.pow(2).sum().backward()
+    opt.step()
+""",
+            (Expected("gradient-discarded", "torch.nn.utils.clip_grad_norm_([w], 0.1)", 7),),
+        ),
+        Example(
+            "A new optimizer with momentum for each step",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+for _ in range(4):
+    opt = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+""",
+            (Expected("gradient-discarded", "w", 5),),
+        ),
+        Example(
+            "New optimizers that keep nothing, and one for each start from the same values",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+for _ in range(4):
+    w.grad = None
+    w.pow(2).sum().backward()
+    torch.optim.SGD([w], lr=0.1).step()
+start = w.detach().clone()
+for _ in range(4):
+    with torch.no_grad():
+        w.copy_(start)
+    opt = torch.optim.Adam([w], lr=0.1)
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+    print(w.detach().sum())
+""",
         ),
         Example(
             "A clipping that the closure computes anew",

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tether.facts import (
+    KEEPS,
     NONE,
     UNKNOWN,
     GradientStatus,
@@ -229,7 +230,8 @@ class Optimizers:
             step.finished(place[0])
             kind = type(optimizer).__name__
             written = [*step.written(), *_state_written(tape, optimizer)]
-            event = listener.note("step", place, writes=written, detail=kind)
+            flags = KEEPS if step.first and any(True for _ in _state(optimizer)) else 0
+            event = listener.note("step", place, writes=written, flags=flags, detail=kind)
             tape.close_span(span, event)
             recorder.holders.stepped(written, event, place[0])
             recorder.arrays.wrote_any()
@@ -260,6 +262,7 @@ class _Step:
         self.listener = listener
         self.optimizer = known.fact
         self.tensors = tensors
+        self.first = known.steps == 1
         self._looks = known.steps & (known.steps - 1) == 0
         self._versions = {id(one): version_of(one) for one in tensors}
         self._status: dict[TensorId, GradientStatus] = {}
