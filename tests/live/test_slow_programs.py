@@ -16,6 +16,20 @@ SLOW = {
         rows = np.stack([row.numpy() for row in x])  #! slow-copy x (note)
         print(rows.sum())
     """,
+    "rows standardised one by one, and stacked": """
+        import torch
+        def standardised(v):
+            return (v - v.mean()) / (v.std() + 1e-5)
+        x = torch.randn(300, 64)
+        print(torch.stack([standardised(v) for v in x]).sum())  #! slow-copy x (note)
+    """,
+    "rows of two tensors put into their places": """
+        import torch
+        x, scale, out = torch.randn(400, 64), torch.randn(400), torch.zeros(400)
+        for i in range(400):
+            out[i] = (x[i] * scale[i]).exp().sum()  #! slow-copy x (note)
+        print(out.sum())
+    """,
     "lists of arrays that torch.tensor takes apart": """
         import numpy as np, torch
         signals = [np.random.rand(4000).astype(np.float32) for _ in range(200)]
@@ -131,6 +145,35 @@ QUIET = {
         for n in range(40):
             whole = torch.cat([whole, torch.full((1, 1000), n)])
             print(whole.sum())
+    """,
+    "rows that differ by a number of their own": """
+        import torch
+        x, shifts, k = torch.randn(400, 64), list(range(400)), 1.0
+        print(torch.stack([x[i].roll(i).abs() + 1 for i in range(400)]).sum())
+        print(torch.stack([x[i].roll(shifts[i]).abs() + 1 for i in range(400)]).sum())
+        decayed = []
+        for v in x:
+            k *= 0.99
+            decayed.append((v * k).abs() + 1)
+        print(torch.stack(decayed).sum())
+    """,
+    "rows of which each needs the one before": """
+        import torch
+        x, h, states, out = torch.randn(400, 64), torch.zeros(64), [], torch.zeros(400, 64)
+        for v in x:
+            h = (v + h).tanh() * 0.5
+            states.append(h)
+        for i in range(1, 400):
+            out[i] = (out[i - 1] * 0.9 + x[i]).tanh()
+        print(torch.stack(states).sum() + out.sum())
+    """,
+    "rows drawn by chance, counted, decided one by one, or too large at once": """
+        import torch
+        x = torch.randn(400, 64)
+        print(torch.stack([torch.dropout(v.abs(), 0.5, True) * 2 for v in x]).sum())
+        print(torch.stack([torch.histc(v.abs(), 10) / 64 for v in x]).sum())
+        print(torch.stack([v.abs().max() if v.sum() > 0 else v.abs().min() for v in x]).sum())
+        print(torch.stack([(x - v).square().sum(1) for v in x]).sum())
     """,
     "converted at once, and a row of each used after": """
         import torch

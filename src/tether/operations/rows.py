@@ -127,6 +127,11 @@ ROWS: dict[str, Row] = _joined(
     _each("cat concat concatenate hstack", joins="along"),
     _each("stack vstack row_stack dstack column_stack", joins="new"),
     _each("repeat tile repeat_interleave", repeats=True),
+    _each(
+        "bincount histc histogram histogramdd unique unique_consecutive cov corrcoef nonzero"
+        " cartesian_prod combinations argwhere masked_select repeat_interleave",
+        single=True,
+    ),
     _each("empty empty_like new_empty empty_strided new_empty_strided empty_permuted", empty=True),
     _each(
         "zeros empty ones full zeros_like empty_like ones_like full_like new_zeros new_empty"

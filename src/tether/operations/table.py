@@ -57,6 +57,7 @@ class Operation:
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places
     random: bool = False
+    single: bool = False  # takes one sample at a time: no call of it takes many
     pointwise: bool = False  # each element of the result is made of the elements in its place
 
     # the memory

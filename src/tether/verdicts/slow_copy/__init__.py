@@ -15,6 +15,7 @@ from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import repeated
 from tether.verdicts.slow_copy.between_devices import transfers
+from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 
@@ -35,6 +36,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
 | the same bytes converted or laid out again, run after run | once, and kept |
+| the same calls for each row, and the results joined | one call along a dimension |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | a whole tensor converted or copied, of which a part is used | the part first |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
@@ -53,7 +55,8 @@ does.
 A factor is that of the copy alone, with its operands at hand; how much of the whole run that is
 depends on the program. A report made later from a saved recording runs nothing: its findings say
 that they were not timed. What reads a copy of an expanded tensor may be slower, or round in another
-way, without it. Memory counts as pinned wherever it was not heard to be made.
+way, without it; what is computed of all rows at once may be rounded in another way than row by row.
+Memory counts as pinned wherever it was not heard to be made.
 
 ## Example
 ```python
@@ -82,7 +85,8 @@ def check(history: History) -> Iterator[Claim]:
     """Give each of the user's lines that copies, moves or reads in a slow way."""
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
-    for one in (*ways(lines), *transfers(lines), *vain(lines), *repeated(lines)):
+    found = (ways, transfers, vain, repeated, by_rows)
+    for one in (slow for way in found for slow in way(lines)):
         event = history.events[one.at]
         if one.spec is not None:
             specs[history.site_of(event)[:5], event.operation] = one.spec

@@ -1,0 +1,81 @@
+"""What a loop in the text gives at each turn, beside the parts of tensors that were recorded."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from tether.facts import Site
+from tether.source.syntax import Source
+
+_UNSEEN = (ast.AugAssign, ast.NamedExpr, ast.While, ast.Yield, ast.Await, ast.Break, ast.Continue)
+"""What may bring numbers into a turn, or end it, and leaves no call that is recorded."""
+
+
+def takes_only(source: Source, site: Site, parts: int) -> bool:
+    """Whether the loop around a call differs from turn to turn in so many parts alone.
+
+    A counter chooses elements and does nothing else; each other value that the loop gives, and
+    each choice by the counter, is one of the parts that were recorded.
+    """
+    node = source.node_at(site)
+    loop = _around(source, node) if node is not None else None
+    if loop is None:
+        return False
+    given, counter, body = loop
+    inside = [one for part in body for one in ast.walk(part)]
+    if any(isinstance(one, _UNSEEN) for one in inside):
+        return False
+    choices = [_choice(source, one) for one in inside if _is_read(one, counter)]
+    known = [one for one in choices if one is not None]
+    chosen = {source.text_of(one) for one in known if isinstance(one.ctx, ast.Load)}
+    return len(known) == len(choices) and 0 < given + len(chosen) <= parts
+
+
+def _is_read(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _around(source: Source, node: ast.AST) -> tuple[int, str, Sequence[ast.AST]] | None:
+    """Return how many values the nearest loop gives, its counter and its body."""
+    within: ast.AST | None = node
+    while within is not None and not isinstance(within, (ast.FunctionDef, ast.Lambda)):
+        if isinstance(within, (ast.ListComp, ast.GeneratorExp)):
+            (first, *more) = within.generators
+            plain = not more and not first.ifs and not first.is_async
+            return (*_given(first), [within.elt]) if plain else None
+        if isinstance(within, ast.For):
+            return (*_given(within), within.body)
+        within = source.parent(within)
+    return None
+
+
+def _given(loop: ast.For | ast.comprehension) -> tuple[int, str]:
+    """Return how many values a loop gives at each turn beside its counter, and the counter."""
+    over, target = loop.iter, loop.target
+    called = over.func.id if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) else ""
+    if called == "range":
+        return 0, next(_names(target), "")
+    if called == "enumerate" and isinstance(target, ast.Tuple):
+        return 1, next(_names(target), "")
+    if called == "zip" and isinstance(over, ast.Call):
+        return len(over.args), ""
+    return 1, ""
+
+
+def _names(target: ast.expr) -> Iterator[str]:
+    for one in ast.walk(target):
+        if isinstance(one, ast.Name):
+            yield one.id
+
+
+def _choice(source: Source, name: ast.AST) -> ast.Subscript | None:
+    """Return what a name is an index of; None where it is used as a number."""
+    node = name
+    while (above := source.parent(node)) is not None:
+        if isinstance(above, ast.Subscript):
+            return above if above.slice is node else None
+        if not isinstance(above, (ast.Tuple, ast.Slice, ast.BinOp)):
+            return None
+        node = above
+    return None

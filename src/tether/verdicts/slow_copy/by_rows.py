@@ -1,0 +1,203 @@
+"""The loops that compute row by row what one call gives for all rows: part of `slow-copy`.
+
+Seen from the memory: at every turn the same calls are given the next part of the same tensors, and
+nothing of an earlier turn; what comes of each is put beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tether.analysis.already_there import nbytes
+from tether.facts import UNKNOWN, Event, Operand
+from tether.operations.table import operation
+from tether.source.loops import takes_only
+from tether.source.syntax import source_of
+from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow
+
+CALLS = 1_000
+"""Calls, of some microseconds each, from which a loop takes milliseconds longer than one call."""
+
+
+class _Turns(NamedTuple):
+    """The same calls made once for each row."""
+
+    first: int  # position of the first call of the first turn
+    calls: int  # of one turn
+    turns: int
+    written: bool  # the last call of a turn writes its result into a place
+
+
+class _Rows(NamedTuple):
+    """A tensor of which each turn was given the next part."""
+
+    at: int  # the event that took the first part
+    source: Operand
+    part: Operand
+
+
+def by_rows(lines: Lines) -> Iterator[Slow]:
+    """Give each of the user's loops that joins what one call could have given."""
+    for (_, name), places in lines.by_line.items():
+        row = operation(name)
+        if row.joins:
+            loops = [found for at in places if (found := _joined(lines, at)) is not None]
+        elif row.places and row.writes:
+            loops = list(_filled(lines, places))
+        else:
+            continue
+        if sum(one.turns * one.calls for one in loops) >= CALLS:
+            slow = _slow(lines, name, loops)
+            if slow is not None:
+                yield slow
+
+
+def _joined(lines: Lines, at: int) -> _Turns | None:
+    """Return the turns whose results a call joined."""
+    history, event = lines.history, lines.events[at]
+    if len(event.reads) < COUNT:
+        return None
+    return _turns([history.made_at(one.tensor) for one in event.reads], written=False)
+
+
+def _filled(lines: Lines, places: Sequence[int]) -> Iterator[_Turns]:
+    """Yield the turns at whose end a line wrote to one tensor."""
+    ends: list[int] = []
+    tensor = UNKNOWN
+    for at in (*places, UNKNOWN):
+        target = lines.events[at].reads[0].tensor if at >= 0 and lines.events[at].reads else UNKNOWN
+        if target != tensor or (len(ends) > 1 and at - ends[-1] != ends[1] - ends[0]):
+            found = _turns(ends, written=True) if len(ends) >= COUNT else None
+            if found is not None:
+                yield found
+            ends, tensor = [], target
+        ends.append(at)
+
+
+def _turns(ends: Sequence[int], *, written: bool) -> _Turns | None:
+    """Return the turns that end at some events, where all have as many calls."""
+    steps = np.diff(ends)
+    calls = int(steps[0]) if len(steps) else 0
+    first = ends[0] - calls + 1 if ends else UNKNOWN
+    if calls < 1 or first < 0 or bool((steps != calls).any()):
+        return None
+    return _Turns(first, calls, len(ends), written)
+
+
+def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
+    """Say what all the loops of a line do, where each could be one call."""
+    taken = [_rows(lines, one) for one in loops]
+    if not all(taken):
+        return None
+    loop, rows = max(zip(loops, taken, strict=True), key=lambda one: one[0].turns)
+    row = rows[0]
+    site = lines.history.site_of(lines.events[row.at])
+    source = source_of(site.file, lines.history.trace.sources.get(site.file, ""))
+    if not takes_only(source, site, len(rows)):
+        return None
+    computed = loop.calls - sum(_is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
+    what = f"{computed - loop.written} calls are made for each of its {loop.turns:,} parts"
+    joined = "an assignment puts" if loop.written else f"{name} puts"
+    what += f", and {joined} together what comes of them"
+    fix = "Make each call once for the whole tensor, along a dimension (keepdim=True keeps it)."
+    total = sum(one.turns for one in loops)
+    return Slow(row.at, row.source, total, 0, None, "read", what, fix)
+
+
+def _is_choice(event: Event) -> bool:
+    """Whether a call only shows a part of what it was given."""
+    return bool(event.reads and event.results) and (
+        event.results[0].storage == event.reads[0].storage
+    )
+
+
+def _rows(lines: Lines, loop: _Turns) -> list[_Rows]:
+    """Return the tensors of which each turn was given the next part; none where turns differ."""
+    columns = [lines.events.column(one) for one in ("site", "operation", "inner", "thread")]
+    last = loop.first + loop.turns * loop.calls
+    for column in columns:
+        turns = column[loop.first : last].reshape(loop.turns, loop.calls)
+        if bool((turns != turns[0]).any()):
+            return []
+    found: list[_Rows] = []
+    for n in range(loop.calls):
+        at = range(loop.first + n, last, loop.calls)
+        events = [lines.events[one] for one in at]
+        ends = loop.written and n == loop.calls - 1
+        if not all(_is_plain(event, writes=ends) for event in events):
+            return []
+        rows = _of_call(lines, loop, at, events)
+        if rows is None:
+            return []
+        found += rows
+    small = bool(found) and _needs_no_more(lines, loop, found)
+    return list({(one.part.storage, one.part.offset): one for one in found}.values()) * small
+
+
+def _is_plain(event: Event, *, writes: bool) -> bool:
+    """Whether a call does the same for many at once, and nothing beside."""
+    row = operation(event.operation)
+    if event.raised or not row.known or row.random or row.leaves or row.single:
+        return False
+    return bool(event.writes) == writes
+
+
+def _of_call(
+    lines: Lines, loop: _Turns, at: Sequence[int], events: Sequence[Event]
+) -> list[_Rows] | None:
+    """Return the parts that one call is given turn by turn; None where turns are not alike."""
+    first = events[0]
+    shapes = [(*(one[4:7] for one in event.reads), *(one[4:7] for one in event.results))
+              for event in events]  # fmt: skip
+    if any(one != shapes[0] for one in shapes):
+        return None
+    found: list[_Rows] = []
+    for place in range(bool(first.writes), len(first.reads)):
+        operands = [event.reads[place] for event in events]
+        step = _given(lines, loop, operands)
+        if step is None:
+            return None
+        if step:
+            made = lines.history.made_at(operands[0].tensor)
+            found.append(_Rows(max(made, 0), operands[0], operands[0]))
+    if _is_choice(first) and lines.history.made_at(first.reads[0].tensor) < loop.first:
+        step = _step([event.results[0] for event in events])
+        if step is None:
+            return None
+        if step:
+            found.append(_Rows(at[0], first.reads[0], first.results[0]))
+    return found
+
+
+def _given(lines: Lines, loop: _Turns, operands: Sequence[Operand]) -> int | None:
+    """Return by how much what each turn is given lies behind what the one before was given.
+
+    0 for what the turn made itself, or is the same at each; None where turns differ otherwise.
+    """
+    makers = [lines.history.made_at(one.tensor) for one in operands]
+    if all(made >= loop.first + turn * loop.calls for turn, made in enumerate(makers)):
+        return 0
+    return _step(operands) if all(made < loop.first for made in makers) else None
+
+
+def _step(operands: Sequence[Operand]) -> int | None:
+    """Return by how much each operand lies behind the one before, in one memory as it was.
+
+    None where they lie in no such order.
+    """
+    if len({(one.storage, one.version) for one in operands}) > 1:
+        return None
+    steps = np.diff([one.offset for one in operands])
+    return int(steps[0]) if bool((steps == steps[0]).all()) else None
+
+
+def _needs_no_more(lines: Lines, loop: _Turns, rows: Sequence[_Rows]) -> bool:
+    """Whether all rows at once take no more memory than what is there, and calls are what costs."""
+    turn = [lines.events[loop.first + n] for n in range(loop.calls)]
+    most = max((nbytes(one) for event in turn for one in event.results), default=0)
+    kept = turn[-1].results or turn[-1].reads[1:]
+    room = [nbytes(one) for one in (*kept, *(one.part for one in rows))]
+    return most <= max(room) <= SMALL
