@@ -18,7 +18,7 @@ from tether.cli.bench import bench_command
         (["--shape", "3,4"], "exactly one n"),
         (["--device", "cuda:77"], "cannot be used"),
         (["--compare", "nowhere.json"], "cannot read nowhere.json"),
-        (["--plot", "x.gif"], ".png, .svg, .html"),
+        (["--plot", "x.gif"], ".png, .svg; --html writes a page"),
         (["--save", "nowhere/x.json"], "no such folder"),
         (["--seconds", "0"], "more than 0"),
         (["x.nosuch()", "--sizes", "4K"], "x.nosuch(): AttributeError"),

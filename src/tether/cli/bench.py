@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,8 @@ def _progress(title: str) -> Iterator[Callable[[float], None]]:
 @click.option("--save", metavar="FILE", help="Keep the figures, for --compare.")
 @click.option("--compare", metavar="FILE", help="Hold the figures against a kept run.")
 @click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout.")
-@click.option("--plot", metavar="FILE", help="Draw them: .png, .svg or .html (extra 'plot').")
+@click.option("--html", "html_file", metavar="FILE", help="Write one HTML page.")
+@click.option("--plot", metavar="FILE", help="Draw them: .png or .svg (extra 'plot').")
 def bench_command(
     expressions: tuple[str, ...],
     sizes: str,
@@ -87,6 +89,7 @@ def bench_command(
     save: str | None,
     compare: str | None,
     json_file: str | None,
+    html_file: str | None,
     plot: str | None,
     *,
     grad: bool,
@@ -99,7 +102,7 @@ def bench_command(
     only the machine itself is.
     """
     old = _read(compare) if compare else None
-    _check_outputs(save, json_file, plot)
+    _check_outputs((save, json_file, html_file), plot)
     if seconds <= 0:
         fail("--seconds must be more than 0")
     try:
@@ -116,7 +119,9 @@ def bench_command(
     ways = _ways(expressions, grad=grad)
     measured = _measured(ways, wanted, setting, seconds, limit=limit, only_limit=only_limit)
     wrong = _never_measured(measured, expressions)
-    _write(measured, save, json_file, plot)
+    made = partial(render.to_json, measured)
+    page = (html_file, partial(render.to_html, measured, old))
+    _write(measured, [(save, made), (json_file, made), page], plot)
     if json_file != "-":
         _print(measured, old)
     if wrong:
@@ -196,8 +201,8 @@ def _read(file: str) -> Bench:
         fail(f"cannot compare with {file}: {error}")
 
 
-def _check_outputs(save: str | None, json_file: str | None, plot: str | None) -> None:
-    for file in (save, json_file):
+def _check_outputs(files: Sequence[str | None], plot: str | None) -> None:
+    for file in files:
         if file and file != "-" and not Path(file).absolute().parent.is_dir():
             fail(f"cannot write {file}: there is no such folder")
     if plot:
@@ -207,13 +212,16 @@ def _check_outputs(save: str | None, json_file: str | None, plot: str | None) ->
             fail(str(error))
 
 
-def _write(bench: Bench, save: str | None, json_file: str | None, plot: str | None) -> None:
+def _write(
+    bench: Bench, wanted: Sequence[tuple[str | None, Callable[[], str]]], plot: str | None
+) -> None:
+    """Write each report asked for to its file."""
     try:
-        for file in (save, json_file):
+        for file, make in wanted:
             if file == "-":
-                click.echo(render.to_json(bench), nl=False)
+                click.echo(make(), nl=False)
             elif file:
-                Path(file).write_text(render.to_json(bench), encoding="utf-8")
+                Path(file).write_text(make(), encoding="utf-8")
         if plot:
             plots.write(bench, plot)
     except OSError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -25,21 +27,16 @@ if TYPE_CHECKING:
     "--rows", default=20, show_default=True, type=click.IntRange(min=1), help="Per table."
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout.")
+@click.option("--html", "html_file", metavar="FILE", help="Write one HTML page.")
 @click.option(
     "--map",
     "moment",
     metavar="MOMENT",
     help="Also every block and the tensors on it: at the peak, the end, or after FILE:LINE.",
 )
-@click.option("--plot", metavar="FILE", help="Draw it: .png, .svg or .html (extra 'plot').")
+@click.option("--plot", metavar="FILE", help="Draw it: .png or .svg (extra 'plot').")
 def memory_command(
-    module: str | None,
-    code: str | None,
-    rows: int,
-    json_file: str | None,
-    moment: str | None,
-    plot: str | None,
-    arguments: tuple[str, ...],
+    module: str | None, code: str | None, arguments: tuple[str, ...], **options: Any
 ) -> None:
     """Run SCRIPT and report which lines allocate and hold the memory of its tensors.
 
@@ -48,11 +45,12 @@ def memory_command(
     """
     from tether.report import plots
 
-    if json_file and json_file != "-" and not Path(json_file).absolute().parent.is_dir():
-        fail(f"cannot write {json_file}: there is no such folder")
-    if plot:
+    for file in (options["json_file"], options["html_file"]):
+        if file and file != "-" and not Path(file).absolute().parent.is_dir():
+            fail(f"cannot write {file}: there is no such folder")
+    if options["plot"]:
         try:
-            plots.check(plot)
+            plots.check(options["plot"])
         except plots.CannotPlot as error:
             fail(str(error))
     program = program_of(module, code, arguments)
@@ -63,7 +61,7 @@ def memory_command(
 
     def finish(ending: Ending) -> int:
         try:
-            text = report(ending.trace, rows, json_file, moment or "", plot, folder, stderr)
+            text = report(ending.trace, options, folder, stderr)
         except (OSError, LookupError, plots.CannotPlot) as error:
             click.echo(f"tether: {error}", file=stderr)
             return ending.exit_code or 2
@@ -79,29 +77,26 @@ def memory_command(
     sys.exit(status)
 
 
-def report(
-    trace: Trace,
-    rows: int,
-    json_file: str | None,
-    moment: str,
-    plot: str | None,
-    folder: str,
-    stream: TextIO,
-) -> str:
-    """Write everything asked for; return the JSON that belongs on stdout, if any."""
+def report(trace: Trace, options: Mapping[str, Any], folder: str, stream: TextIO) -> str:
+    """Write everything asked for; return what belongs on stdout, if anything."""
     from tether.analysis.history import History
     from tether.report import memory, text
     from tether.report.recording import prepare
 
     prepare(trace)
-    history = History(trace)
+    history, rows, moment = History(trace), options["rows"], options["moment"] or ""
     text.write(memory.document(history, rows), stream)
     if moment:
         text.write(memory.map_document(history, moment, rows), stream)
-    if plot:
-        memory.write_plot(history, os.path.join(folder, plot))
-    if json_file == "-":
-        return memory.to_json(history, moment)
-    if json_file:
-        Path(folder, json_file).write_text(memory.to_json(history, moment), encoding="utf-8")
-    return ""
+    if options["plot"]:
+        memory.write_plot(history, os.path.join(folder, options["plot"]))
+    out = ""
+    for kind, make in (
+        ("json_file", partial(memory.to_json, history, moment)),
+        ("html_file", partial(memory.page, history, rows)),
+    ):
+        if options[kind] == "-":
+            out += make()
+        elif options[kind]:
+            Path(folder, options[kind]).write_text(make(), encoding="utf-8")
+    return out

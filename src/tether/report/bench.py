@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from rich import box
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
 from tether.measure.cost import Bench, Cost, from_dict
+from tether.report.cost_drawing import amount, drawing, duration
+from tether.report.document import Block, Column, Document, Heading, Kind, Paragraph, Phrase, Table
+from tether.report.shell import document_page
+from tether.report.text import render
 
 CLOSE = 1.05
 """Medians within a twentieth of each other are called equal: repeated runs differ by as much."""
+
+MANY_REASONS = 3  # that the machine was not quiet, which are told
 
 MATTERS = 1.25
 """The choice of a way matters from here on: the slowest takes so many times the fastest."""
@@ -47,19 +49,33 @@ def to_text(
     bench: Bench, *, width: int = 120, color: bool = False, old: Bench | None = None
 ) -> str:
     """Return the tables and the answers in words; beside `old` when there is one."""
-    console = Console(
-        width=width, color_system="auto" if color else None, force_terminal=color, highlight=False
-    )
-    parts: list[Any] = []
+    return render(document(bench, old, narrow=width < NARROW), width, colour=color)
+
+
+def to_html(bench: Bench, old: Bench | None = None) -> str:
+    """Return the same as one page, with the times drawn over the sizes."""
+    drawn = ""
     for family in families(bench):
-        table, below = _table(bench, family, old, narrow=width < NARROW)
-        parts += [table, *map(Text, below), Text()]
-    if bench.limits:
-        parts.append(_limits(bench))
-    parts += [Text(line) for line in words(bench, old)]
-    with console.capture() as capture:
-        console.print(Group(*parts))
-    return capture.get()
+        costs = [one for one in bench.costs if one.family == family]
+        drawn += drawing(_TITLES.get(family, _TITLE), costs, bench.floor)
+    return document_page(document(bench, old), drawn)
+
+
+def document(bench: Bench, old: Bench | None = None, *, narrow: bool = False) -> Document:
+    """Return the report; it ends with what follows from it, in two lines."""
+    made = Document("What a copy costs", [Heading("What a copy costs", 1)])
+    about = ", ".join(f"{key} {value}" for key, value in bench.machine.items())
+    made.blocks += [_said(about, "dim")] if about else []
+    for family in families(bench):
+        made.blocks += _family(bench, family, old, narrow=narrow)
+    made.blocks += _limits(bench) if bench.limits else []
+    lines = words(bench, old)
+    made.blocks += [Heading("conclusion"), *(_said(line) for line in lines)] if lines else []
+    return made
+
+
+def _said(text: str, kind: Kind = "plain") -> Paragraph:
+    return Paragraph((Phrase(text, kind),))
 
 
 def families(bench: Bench) -> list[str]:
@@ -76,55 +92,44 @@ _TIES = {"waits": "waits for the device", "memory": "memory shared with x", "gra
 """Columns that mostly say the same in every row, and are then said once, below the table."""
 
 
-def _table(
-    bench: Bench, family: str, old: Bench | None, *, narrow: bool
-) -> tuple[Table, list[str]]:
-    """Return the table of one family, and the lines that belong below it."""
+def _family(bench: Bench, family: str, old: Bench | None, *, narrow: bool) -> Iterator[Block]:
+    """Yield the table of one family, and what belongs below it."""
     costs = sorted((c for c in bench.costs if c.family == family), key=lambda c: c.nbytes)
     measured = [cost for cost in costs if cost.seconds is not None]
-    ties = {name: list(dict.fromkeys(_ties(cost)[name] for cost in measured)) for name in _TIES}
-    varying = [name for name, found in ties.items() if len(found) > 1]
-    said = ", ".join(
-        f"{_TIES[name]}: {found[0]}" for name, found in ties.items() if len(found) == 1
-    )
+    varying, said = _ties_of(measured)
     shown = [name for name in _FIGURES if not (narrow and name in _LEFT_OUT)]
-    columns = [*shown, *varying, *(["against old"] if old else [])]
-    table = _empty_table(family, columns)
-    _fill(table, columns, bench, measured, old)
-    below = [f"In every row: {said}."] if said else []
+    names = [*shown, *varying, *(["against old"] if old else [])]
+    columns = (
+        Column("bytes", "right"),
+        Column("way", give=True, wrap=True),
+        *(Column(name, "left" if name in _TIES else "right") for name in names),
+    )
+    yield Heading(_TITLES.get(family, _TITLE))
+    yield Table(columns, tuple(_row(cost, names, bench, old) for cost in measured))
+    if said:
+        yield _said(f"In every row: {said}.", "dim")
     if narrow:
-        below.append(f"Left out for want of room: {', '.join(_LEFT_OUT)}; --json has them.")
-    return table, below + _refused(costs)
+        text = f"Left out for want of room: {', '.join(_LEFT_OUT)}; --json has them."
+        yield _said(text, "dim")
+    yield from map(_said, _refused(costs))
 
 
-def _empty_table(family: str, columns: Sequence[str]) -> Table:
-    title = _TITLES.get(family, "Cost of one call")
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.title_justify = "left"
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("way", overflow="fold", min_width=14)
-    for name in columns:
-        tie = name in _TIES
-        table.add_column(name, justify="left" if tie else "right", no_wrap=name in _FIGURES)
-    return table
+def _ties_of(costs: Sequence[Cost]) -> tuple[list[str], str]:
+    """Return the ties that differ among ways, and what is the same of all, in words."""
+    ties = {name: list(dict.fromkeys(_ties(cost)[name] for cost in costs)) for name in _TIES}
+    same = (f"{_TIES[name]}: {found[0]}" for name, found in ties.items() if len(found) == 1)
+    return [name for name, found in ties.items() if len(found) > 1], ", ".join(same)
 
 
-def _fill(
-    table: Table, columns: Sequence[str], bench: Bench, measured: list[Cost], old: Bench | None
-) -> None:
-    """Add a row for each cost; those of one size are a section, which names the size once."""
-    last = -1
-    for cost in measured:
-        if last not in {-1, cost.nbytes}:
-            table.add_section()
-        figures = dict(zip(_FIGURES, _figures(bench, cost), strict=True)) | _ties(cost)
-        if old:
-            figures["against old"] = against(cost, old)
-        size = amount(cost.nbytes) if cost.nbytes != last else ""
-        table.add_row(size, cost.way, *(figures[name] for name in columns))
-        last = cost.nbytes
+def _row(cost: Cost, names: Sequence[str], bench: Bench, old: Bench | None) -> tuple[Phrase, ...]:
+    figures = dict(zip(_FIGURES, _figures(bench, cost), strict=True)) | _ties(cost)
+    if old:
+        figures["against old"] = against(cost, old)
+    cells = (Phrase(figures[name], "strong" if name == "time" else "plain") for name in names)
+    return Phrase(amount(cost.nbytes)), Phrase(cost.way, "code"), *cells
 
 
+_TITLE = "Cost of one call"
 _TITLES = {"tensor": "Copies of a tensor", "numpy": "A tensor to an independent array"}
 
 
@@ -186,14 +191,13 @@ def _known(nbytes: int | None) -> str:
     return "?" if nbytes is None else amount(nbytes)
 
 
-def _limits(bench: Bench) -> Table:
-    table = Table(title="What the machine itself can do", box=box.SIMPLE_HEAD)
-    table.title_justify = "left"
-    table.add_column("copy of bytes")
-    for name in ("bytes", "time", "spread", "speed", "faults"):
-        table.add_column(name, justify="right")
-    for limit in bench.limits:
-        table.add_row(
+def _limits(bench: Bench) -> list[Block]:
+    columns = (
+        Column("copy of bytes"),
+        *(Column(name, "right") for name in ("bytes", "time", "spread", "speed", "faults")),
+    )
+    rows = (
+        (
             limit.name,
             amount(limit.nbytes),
             duration(limit.seconds),
@@ -201,24 +205,10 @@ def _limits(bench: Bench) -> Table:
             f"{amount(limit.speed)}/s",
             f"{limit.faults:,.0f}",
         )
-    return table
-
-
-def amount(nbytes: float) -> str:
-    """Return bytes in a unit that fits: 4 B, 1.5 KB, 256 MB; a KB has 1024 bytes."""
-    units = ["B", "KB", "MB", "GB", "TB"]
-    while nbytes >= 1023.5 and len(units) > 1:
-        nbytes /= 1024
-        units.pop(0)
-    return f"{nbytes:.3g} {units[0]}" if nbytes < 999.5 else f"{nbytes:.0f} {units[0]}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in a unit that fits."""
-    for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
-        if seconds < 999.5 * scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds:.3g} s"
+        for limit in bench.limits
+    )
+    cells = tuple(tuple(map(Phrase, row)) for row in rows)
+    return [Heading("What the machine itself can do"), Table(columns, cells)]
 
 
 def against(cost: Cost, old: Bench | None) -> str:
@@ -254,21 +244,39 @@ def _equal(cost: Cost, best: Cost) -> bool:
 
 
 def words(bench: Bench, old: Bench | None = None) -> list[str]:
-    """Return the answers: the fastest way at each size, when it matters, and what disturbed."""
+    """Return the answers: the fastest way at each size, what disturbed, and two lines of advice."""
     lines: list[str] = []
+    advice: list[tuple[str, str, str]] = []
     for family in families(bench):
-        sizes = ranked(bench, family)
+        sizes, title = ranked(bench, family), _TITLES.get(family, _TITLE)
         if not sizes:
             lines.append("No way could be measured; the reasons are above.")
-            continue
-        several = len({cost.way for cost in bench.costs if cost.family == family}) > 1
-        if several:
-            lines += ["Fastest:", *_fastest(sizes), _when(sizes)]
+        elif len({cost.way for cost in bench.costs if cost.family == family}) > 1:
+            lines += [f"{title}, fastest:", *_fastest(sizes)]
+            advice.append((title, _best(sizes), _when(sizes)))
     if old:
         lines.append(_changed(bench, old))
-    for reason in bench.noise:
-        lines.append(f"Not quiet: {reason}; repeat the run before relying on small differences.")
-    return lines
+    if bench.noise:
+        more = f"; and {len(bench.noise) - MANY_REASONS} more" if bench.noise[MANY_REASONS:] else ""
+        reasons = "; ".join(bench.noise[:MANY_REASONS]) + more
+        lines.append(f"Not quiet: {reasons}. Repeat the run before relying on small differences.")
+    if len(advice) == 1:
+        return [*lines, *advice[0][1:]]
+    return [*lines, *(f"{title}: {best} {when}" for title, best, when in advice)]
+
+
+def _best(sizes: Sequence[Size]) -> str:
+    """Return the way that is fastest most often, and those to take where it is not."""
+    ways = Counter(way for size in sizes for way in size.fastest)
+    best, times = ways.most_common(1)[0]
+    if times == len(sizes):
+        return f"Take {best}: no way is faster at any size."
+    other: dict[str, list[str]] = {}
+    for size in sizes:
+        if best not in size.fastest:
+            other.setdefault(size.best.way, []).append(amount(size.nbytes))
+    rest = "; ".join(f"{way} is faster at {', '.join(found)}" for way, found in other.items())
+    return f"Take {best}: no way is faster at {times} of {len(sizes)} sizes; {rest}."
 
 
 def _fastest(sizes: Sequence[Size]) -> list[str]:
@@ -289,27 +297,28 @@ def _fastest(sizes: Sequence[Size]) -> list[str]:
 
 
 def _when(sizes: Sequence[Size]) -> str:
-    """Return when the choice matters, by the largest loss and by the loss in one call."""
-
-    def loss(size: Size) -> float:
-        return (size.worst.seconds or 0) - (size.best.seconds or 0)
-
+    """Return whether the choice matters, and where it does most."""
     telling = [
-        s
-        for s in sizes
-        if s.worst.way not in s.fastest and (s.worst.seconds or 0) > MATTERS * (s.best.seconds or 0)
+        one
+        for one in sizes
+        if one.worst.way not in one.fastest
+        and (one.worst.seconds or 0) > MATTERS * (one.best.seconds or 0)
     ]
     if not telling:
-        return "When it matters: at no size measured; the ways lie within a quarter of each other."
-    first, most = telling[0], max(telling, key=loss)
+        return (
+            "It does not matter at any size measured: the ways lie within a quarter of each other."
+        )
+    most = max(telling, key=_loss)
     part = (most.worst.seconds or 0) / (most.best.seconds or 1)
-    often = max(1, round(1e-3 / loss(first)))
     return (
-        f"When it matters: at {amount(first.nbytes)} {first.worst.way} costs "
-        f"{duration(loss(first))} a call more than {first.best.way}, which is a millisecond after "
-        f"{often:,} calls; at {amount(most.nbytes)} {most.worst.way} takes {part:.1f} times as "
-        f"long as {most.best.way}, {duration(loss(most))} more in every call."
+        f"It matters from {amount(telling[0].nbytes)} on, most at {amount(most.nbytes)}: "
+        f"{most.worst.way} takes {part:.1f} times as long as {most.best.way}, "
+        f"{duration(_loss(most))} more in every call."
     )
+
+
+def _loss(size: Size) -> float:
+    return (size.worst.seconds or 0) - (size.best.seconds or 0)
 
 
 def _changed(bench: Bench, old: Bench) -> str:

@@ -297,7 +297,7 @@ def _changed_lines(text: str, edits: Sequence[Edit]) -> Iterator[tuple[int, str]
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for what, first, last, start, end in matcher.get_opcodes():
         if what == "delete":
-            yield skip + first + 1, "(nothing: the line goes)"
+            yield skip + first + 1, "(delete the line)"
         elif what != "equal":
             for number, line in enumerate(after[start:end]):
                 yield skip + min(first + number, max(last - 1, first)) + 1, line.strip()

@@ -40,6 +40,8 @@ Link = Callable[[Site | int], str]
 
 
 def _phrase(one: Phrase, link: Link = nowhere) -> str:
+    if not one.text:
+        return ""
     target = link(one.to) if one.to is not None else ""
     if target:
         return f'<a class="{one.kind}" href="#{target}">{safe(one.text)}</a>'
@@ -102,8 +104,10 @@ def _table(table: Table, link: Link = nowhere) -> Iterator[str]:
 
 def _attributes(column: Column, *, named: bool) -> str:
     """Return the attributes of a column's cells; `named`: a narrow screen says what each is."""
-    right = ' class="right"' if column.align == "right" else ""
-    return right + (f' data-h="{safe(column.title)}"' if named and column.title else "")
+    kind = "right" if column.align == "right" else "wide" if column.wrap else ""
+    return (f' class="{kind}"' if kind else "") + (
+        f' data-h="{safe(column.title)}"' if named and column.title else ""
+    )
 
 
 def _row(cells: tuple[Phrase, ...], classes: list[str], link: Link, anchor: str) -> str:

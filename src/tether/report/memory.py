@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,10 +15,14 @@ from tether.report.document import Block as Part
 from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
 from tether.report.filters import shown_line
 from tether.report.json import memory_lines
+from tether.report.memory_drawing import drawings
 from tether.report.plots import COLORS, CannotPlot, _figure_class, _metadata, check
+from tether.report.shell import document_page, macros
 
 ROWS = 20
 """Rows of each table in the text; JSON has all."""
+
+COUNTED = "Counted: every tensor that a call returned, gradients and optimizer state."
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # columns of the timeline in the text
@@ -33,11 +35,22 @@ WORDS = {
 }
 
 
-def document(history: History, rows: int = ROWS) -> Document:
-    """Return the report on memory alone."""
+def document(history: History, rows: int = ROWS, *, drawn: bool = False) -> Document:
+    """Return the report on memory alone; `drawn` leaves out what a page draws."""
     made = Document(f"Memory of tensors: {' '.join(history.trace.program) or 'recording'}")
-    made.blocks += blocks(history, rows)
+    made.blocks += blocks(history, rows, drawn=drawn)
     return made
+
+
+def page(history: History, rows: int = ROWS) -> str:
+    """Return the report as one page, with the memory drawn over time and the peak by line."""
+    made = document(history, rows, drawn=True)
+    folder = history.trace.folder
+    drawn = "".join(
+        macros().drawing(one, COUNTED, lambda site: _place(site, folder), lambda _: "")
+        for one in drawings(history)
+    )
+    return document_page(made, drawn)
 
 
 def map_document(history: History, moment: str, rows: int = ROWS) -> Document:
@@ -108,32 +121,35 @@ def map_json(history: History, moment: str) -> list[dict[str, Any]]:
     ]
 
 
-def blocks(history: History, rows: int = ROWS) -> list[Part]:
-    """Return what a report says of memory, for each device that was used."""
+def blocks(history: History, rows: int = ROWS, *, drawn: bool = False) -> list[Part]:
+    """Return what is said of memory, for each device; `drawn` leaves out what a page draws."""
     devices = Memory.of(history).devices
     if not devices:
         return [Heading("Memory"), _say("No tensor's memory was seen.")]
     found: list[Part] = []
     for device in devices:
-        found += _of_device(Memory.of(history, device), device, history.trace.folder, rows)
+        found += _of_device(Memory.of(history, device), device, history.trace.folder, rows, drawn)
     return found
 
 
-def _of_device(memory: Memory, device: str, folder: str, rows: int) -> Iterator[Part]:
+def _of_device(memory: Memory, device: str, folder: str, rows: int, drawn: bool) -> Iterator[Part]:
     yield Heading(f"Memory on {device}")
     yield _say(
         f"Peak {bytes_text(memory.peak)} at {_place(memory.peak_site, folder)}; "
         f"allocated {bytes_text(memory.allocated)} in {len(memory.blocks):,} blocks, "
         f"held at the end {bytes_text(memory.held_end)}."
     )
-    bars = sparkline(memory.timeline, WIDTH)
-    yield Paragraph((Phrase(bars, "good"), Phrase(f"  0 to {bytes_text(memory.peak)}, by calls")))
-    yield from _tables(memory, folder, rows)
+    if not drawn:
+        bars = sparkline(memory.timeline, WIDTH)
+        over = f"  0 to {bytes_text(memory.peak)}, by calls"
+        yield Paragraph((Phrase(bars, "good"), Phrase(over)))
+    yield from _by_line(memory, folder, rows)
+    yield from () if drawn else _at_peak(memory, rows, folder)
     yield from _growth(memory, folder)
     yield _say(_not_seen(memory, device), "dim")
 
 
-def _tables(memory: Memory, folder: str, rows: int) -> Iterator[Part]:
+def _by_line(memory: Memory, folder: str, rows: int) -> Iterator[Part]:
     lines = memory.lines
     names = ("line", "allocated", "freed", "at the end", "at the peak", "count", "code")
     yield Table(
@@ -145,6 +161,9 @@ def _tables(memory: Memory, folder: str, rows: int) -> Iterator[Part]:
         max(0, len(lines) - rows),
         "more lines; --json has all",
     )
+
+
+def _at_peak(memory: Memory, rows: int, folder: str) -> Iterator[Part]:
     kinds = memory.by_kind()
     told = ", ".join(f"{WORDS.get(kind, kind)} {bytes_text(n)}" for kind, n in kinds.items())
     yield _say(f"At the peak: {told}.")
@@ -248,19 +267,7 @@ def write_plot(history: History, file: str) -> None:
     check(file)
     path = Path(file)
     figure = draw(history)
-    if path.suffix.lower() != ".html":
-        figure.savefig(path, dpi=90, metadata=_metadata(path.suffix.lower()))
-        return
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata=_metadata(".svg"))
-    picture = buffer.getvalue()
-    title = html.escape(f"Memory of tensors: {' '.join(history.trace.program)}")
-    path.write_text(
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{title}</title>\n<style>svg{{max-width:100%;height:auto}}</style>\n</head>\n"
-        f"<body>\n<h1>{title}</h1>\n{picture[picture.index('<svg') :]}\n</body>\n</html>\n",
-        encoding="utf-8",
-    )
+    figure.savefig(path, dpi=90, metadata=_metadata(path.suffix.lower()))
 
 
 def draw(history: History) -> Any:

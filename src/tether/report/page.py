@@ -31,6 +31,7 @@ from tether.report.document import Block
 from tether.report.filters import shown_line, shown_path
 from tether.report.grouping import Alike, ends, folded, grouped
 from tether.report.html import safe
+from tether.report.memory import COUNTED
 from tether.report.memory_drawing import drawings
 from tether.report.moments import moments
 from tether.report.redact import without_source
@@ -80,7 +81,6 @@ _PARTS = (
 )
 """What is on the page, the id of its heading and its name."""
 
-_COUNTED = "Counted: every tensor that a call returned, gradients and optimizer state."
 _NOT_COUNTED = (
     "Counted: every tensor that a call returned. Gradients and optimizer state are not in this "
     "recording; tether run --memory records them."
@@ -137,7 +137,7 @@ class _Page:
             macros=macros(),
             where=self._target,
             short=self._short,
-            counted=_COUNTED if about.trace.attached else _NOT_COUNTED,
+            counted=COUNTED if about.trace.attached else _NOT_COUNTED,
         )  # fmt: skip
         places = [(n, shown_path(file, about.trace.folder)) for file, n in self.numbers.items()]
         return whole(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import io
 from pathlib import Path
 from typing import Any
 
 from tether.measure.cost import Bench, Cost
-from tether.report.bench import amount, duration, families
+from tether.report.bench import families
+from tether.report.cost_drawing import amount, duration
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D00")
 """Okabe and Ito's colours, told apart with every common colour blindness; the yellow is darkened
@@ -16,7 +15,7 @@ to be read on white. Markers and dashes tell the ways apart without any colour."
 
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":")
-KINDS = (".png", ".svg", ".html")
+KINDS = (".png", ".svg")
 
 
 class CannotPlot(Exception):  # noqa: N818 -- it is a refusal, as Refused is
@@ -26,7 +25,7 @@ class CannotPlot(Exception):  # noqa: N818 -- it is a refusal, as Refused is
 def check(file: str) -> None:
     """Raise `CannotPlot` when no picture can be written to `file`: before anything is measured."""
     if Path(file).suffix.lower() not in KINDS:
-        raise CannotPlot(f"{file}: a plot is written as {', '.join(KINDS)}")
+        raise CannotPlot(f"{file}: a plot is written as {', '.join(KINDS)}; --html writes a page")
     if not Path(file).absolute().parent.is_dir():
         raise CannotPlot(f"cannot write {file}: there is no such folder")
     _figure_class()
@@ -46,11 +45,7 @@ def write(bench: Bench, file: str) -> None:
     """Write the picture of `bench` to `file`, as its ending says. Raises `CannotPlot`."""
     check(file)
     path = Path(file)
-    figure = draw(bench)
-    if path.suffix.lower() == ".html":
-        path.write_text(_page(bench, figure), encoding="utf-8")
-    else:
-        figure.savefig(path, dpi=90, metadata=_metadata(path.suffix.lower()))
+    draw(bench).savefig(path, dpi=90, metadata=_metadata(path.suffix.lower()))
 
 
 def _metadata(kind: str) -> dict[str, Any]:
@@ -109,19 +104,3 @@ def _lines(axes: Any, costs: list[Cost], bench: Bench) -> None:
     floor = sorted(bench.floor.items())
     label = "limit: copy into mapped memory"
     axes.plot(*zip(*floor, strict=True), label=label, color="black", linewidth=2.2, zorder=1)
-
-
-def _page(bench: Bench, figure: Any) -> str:
-    """Return one page with the picture in it and nothing to load."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata=_metadata(".svg"))
-    picture = buffer.getvalue()
-    about = ", ".join(f"{key} {value}" for key, value in bench.machine.items())
-    noise = "".join(f"<p>Not quiet: {html.escape(reason)}.</p>\n" for reason in bench.noise)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        "<title>What a copy costs</title>\n"
-        "<style>body{font-family:sans-serif;margin:2em}svg{max-width:100%;height:auto}</style>\n"
-        f"</head>\n<body>\n<h1>What a copy costs</h1>\n<p>{html.escape(about)}</p>\n{noise}"
-        f"{picture[picture.index('<svg') :]}\n</body>\n</html>\n"
-    )

@@ -250,12 +250,12 @@ class Recording:
         document.blocks += self._memory()
         return document
 
-    def _memory(self, about: Findings | None = None) -> list[Block]:
+    def _memory(self, about: Findings | None = None, *, drawn: bool = False) -> list[Block]:
         """Return what the report says of memory, where that was asked for."""
         if not self.with_memory:
             return []
         found: list[Block] = import_module("tether.report.memory").blocks(
-            (about or self.about).history
+            (about or self.about).history, drawn=drawn
         )
         return found
 
@@ -290,7 +290,9 @@ class Recording:
     def html(self, *, source: bool = True, version: int | None = None) -> str:
         """Return the report as one HTML page; one that is served has a `version`."""
         about = self._shared(source=source)
-        return as_page.render(about, self._memory(about), source=source, version=version)
+        return as_page.render(
+            about, self._memory(about, drawn=True), source=source, version=version
+        )
 
     def sarif(self, *, source: bool = True) -> str:
         """Return the findings as SARIF 2.1.0."""

@@ -13,6 +13,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tether.operations import Rule, words
+from tether.report.document import Column, Document, Heading, Kind, Paragraph, Phrase, Table
+from tether.report.shell import document_page
 
 _COLUMNS = ("call", "memory", "gradient", "version", "cost", "also", "what to know")
 _MARK = {"verified": "✓", "different": "✗", "not tried": "-"}
@@ -120,20 +122,23 @@ def to_json(rows: Iterable[Row], *, torch: str = "", device: str = "") -> str:
 
 
 def to_html(rows: Sequence[Row]) -> str:
-    """Lower the table to one page of HTML that needs nothing else."""
-    from jinja2 import Environment
+    """Lower the table to one page that needs nothing else; the address of a rule is its slug."""
+    made = Document("The rulebook", [Paragraph((Phrase(summary(rows)),))])
+    columns = (Column(""), *(Column(one, wrap=one == _COLUMNS[-1]) for one in _COLUMNS))
+    for name, group in groupby(rows, key=lambda row: row.rule.family):
+        listed = list(group)
+        anchors = tuple(row.rule.slug for row in listed)
+        table = Table(columns, tuple(map(_cells, listed)), anchors=anchors)
+        made.blocks += [Heading(name), table]
+    return document_page(made)
 
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    families = [
-        (name, [(row, cells(row.rule)) for row in group])
-        for name, group in groupby(rows, key=lambda row: row.rule.family)
-    ]
-    return environment.from_string(_PAGE).render(
-        families=families,
-        columns=_COLUMNS,
-        marks=_MARK,
-        summary=summary(rows),
-    )
+
+def _cells(row: Row) -> tuple[Phrase, ...]:
+    call, *others, sentence = cells(row.rule)
+    seen = f" {_here(row)}." if row.status not in ("", "verified") else ""
+    kinds: dict[str, Kind] = {"verified": "good", "different": "bad"}
+    mark = Phrase(_MARK.get(row.status, ""), kinds.get(row.status, "dim"))
+    return mark, Phrase(call, "code"), *map(Phrase, others), Phrase(sentence + seen)
 
 
 def summary(rows: Iterable[Row]) -> str:
@@ -196,32 +201,6 @@ memory and gradient. `tether rulebook` tries every row on the PyTorch that is in
   that were overwritten.
 - **cost**: blocks of the source's size that torch allocates; *waits* when a GPU source makes the
   program wait.
-"""
-
-_PAGE = """\
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>The rulebook</title><style>
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #1d2733 }
-table { border-collapse: collapse; width: 100%; margin-bottom: 2rem }
-th, td { border-bottom: 1px solid #d5dbe2; padding: .3rem .5rem; text-align: left;
-  vertical-align: top }
-code { white-space: pre-wrap; overflow-wrap: anywhere } .different { background: #fde8e6 }
-</style></head><body><h1>The rulebook</h1><p>{{ summary }}</p>
-{% for name, rows in families %}
-<h2>{{ name }}</h2><table><tr><th></th>
-{%- for column in columns %}<th>{{ column }}</th>{% endfor %}</tr>
-{% for row, cells in rows %}
-<tr id="{{ row.rule.slug }}" class="{{ row.status }}"><td title="{{ row.status }}">
-{{- marks.get(row.status, "") }}</td><td><code>{{ cells[0] }}</code></td>
-{%- for cell in cells[1:] %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% if row.seen %}
-<tr class="{{ row.status }}"><td></td><td colspan="{{ columns|length }}">
-{%- for line in row.seen[:8] %}{{ line }}<br>{% endfor %}</td></tr>
-{% endif %}
-{% endfor %}
-</table>
-{% endfor %}
-</body></html>
 """
 
 

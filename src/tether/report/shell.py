@@ -20,7 +20,9 @@ import tether
 from tether.analysis.speaking import bytes_text
 from tether.finding import Severity
 from tether.report import html
+from tether.report.compose import counted
 from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading, Table
+from tether.report.grouping import folded
 from tether.report.text import visible
 
 if TYPE_CHECKING:
@@ -181,8 +183,8 @@ def _block(block: Block, link: html.Link) -> str:
         [(one, "") for one in block.evidence],
         " ".join(words).lower(),
         open=True,
-        names=block.also,
-        also=f"{len(block.also):,} other names",
+        names=folded(block.also),
+        also=counted(len(block.also), "other name"),
     )
     return str(macros().verdict(view))
 
