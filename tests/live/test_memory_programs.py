@@ -322,6 +322,18 @@ for i in range(2):
     scratch = Put.apply(scratch, y, i + 1)
 y.sum().backward()
 """,
+    "the sum of two losses, each gone through before its targets are filled anew": """
+w, target = torch.zeros(3, requires_grad=True), torch.ones(3)
+loss = nn.BCEWithLogitsLoss()
+real = loss(w * 2, target)
+real.backward()
+target.fill_(0.0)
+fake = loss(w * 3, target)
+fake.backward()
+target.fill_(1.0)
+both = real + fake
+print(both.item())
+""",
     "a loss of several tasks, each with a differentiated inner step": """
 w, x = torch.ones(3, requires_grad=True), torch.ones(3)
 for _ in range(3):

@@ -11,6 +11,7 @@ from tether.analysis.overwritten import Overwritten, blamed, overwritten
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.rows import SAME_AS
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -73,7 +74,8 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
 
     A loss is a single value alive at the end. What was saved has to be written by the program's
     own line; parameters that an optimizer stepped are left out: a loss of an evaluation is not
-    meant to be differentiated.
+    meant to be differentiated. So is a sum of losses that were each gone through: what their passes
+    needed has served, and is let go.
     """
     graph = history.get(Graph)
     through = {at for backward in history.backwards for at in graph.behind(backward)}
@@ -82,7 +84,7 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
             continue
         for found in overwritten(history, made, len(history.events)):
             stepped = history.events[found.write].operation == "step"
-            if not stepped and found.operand.tensor not in history.held:
+            if not stepped and found.at not in through and found.operand.tensor not in history.held:
                 yield made, found
                 break
 
@@ -219,6 +221,13 @@ def _repair(history: History, found: Overwritten, written: int) -> Repair:
         )  # fmt: skip
     if write.operation == "__setitem__":
         return Repair(_of_assignment(history, found, name, line), "out of place", write.site)
+    if operation(write.operation).overwrites:
+        return Repair(
+            say("Let {x} be a new tensor at {line} (torch.full_like(...), a clone of what is"
+                " copied) instead of writing over the one that was saved.", x=name, line=line),
+            "by hand",
+            write.site,
+        )  # fmt: skip
     plain = write.operation.strip("_")
     if write.operation.startswith("__i"):  # x += y
         plain = SAME_AS.get(write.operation, plain).strip("_")
