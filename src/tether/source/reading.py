@@ -26,6 +26,18 @@ def assigned(source: Source, name: str, line: int) -> int:
     return 0 if found is None else found.lineno
 
 
+def loop_of(source: Source, site: Site) -> int:
+    """Return the line of the loop whose variable is given the value at a site in it; 0 for none."""
+    node = source.node_at(site)
+    while node is not None and not isinstance(node, _Function):
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            names = (one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
+            if site.target in names:
+                return node.lineno
+        node = source.parent(node)
+    return 0
+
+
 def calls_of(source: Source, method: str) -> list[int]:
     """Return the lines that call a method of this name."""
     return sorted(

@@ -1,12 +1,14 @@
-"""`values-lost`: an index that names an element several times kept one of the values for it."""
+"""`values-lost`: values that were computed to be written somewhere, and are nowhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain
 from tether.analysis.history import History
+from tether.analysis.surroundings import at_line
 from tether.facts import Collision, Event
-from tether.finding import CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -20,12 +22,14 @@ them, and the others are nowhere: the index names some elements more than once.
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
 on one element the second sum replaces the first, so a part is missing from the result, and its
-gradient is zero. Nothing raises.
+gradient is zero. After `p = p - rate * p.grad` the parameter is what it was. Nothing raises.
 
 ## Known problems
 It is a warning where the values that were written are an update of those that the same index read:
 then each of them was to count. Elsewhere it is a note, since the last value may be the one that is
-meant. Looked at are the 1st, 2nd, 4th, 8th... write of a line, on the CPU.
+meant. Looked at are the 1st, 2nd, 4th, 8th... write of a line, on the CPU. A loop's variable is
+spoken of if no run of the line made values that anything read or kept; it is a warning where they
+were computed from what requires grad.
 
 ## Example
 ```python
@@ -48,6 +52,8 @@ def check(history: History) -> Iterator[Claim]:
         at = history.position(fact.event)
         if 0 <= at < len(history.events) and history.events[at].reads:
             yield _claim(history, at, fact)
+    for bound in bound_in_vain(history):
+        yield _bound(history, bound)
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -129,10 +135,36 @@ def _before(history: History, at: int, update: int) -> Iterator[Step]:
         yield Step("made", history.events[made].site, say("the values are computed here"))
 
 
+def _bound(history: History, found: BoundInVain) -> Claim:
+    event = history.events[found.at]
+    loop = at_line(history.site_of(event), found.loop)
+    return Claim(
+        tensors=(),
+        subject=found.variable,
+        cause=("bound", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="warning" if found.trained else "note",
+        message=say(
+            f"Nothing reads the values that {{line}} gives to `{found.variable}`, in any of {{n}}"
+            " runs: the name is bound to a new tensor, and the one that the loop gave keeps its"
+            " values.",
+            line=At(event.site), n=found.runs,
+        ),
+        story=(
+            Step("read", loop, say(f"the loop gives `{found.variable}` here")),
+            Step("made", event.site, say(f"`{found.variable}` is bound to a new tensor")),
+        ),
+        repair=Repair(say(f"Write into the tensor: `{found.variable}.copy_(...)` or another method"
+                          " whose name ends in `_`, under torch.no_grad().")),
+        count=found.runs,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="values-lost",
     severity="warning",
-    summary="an index that names an element several times kept one of the values for it",
+    summary="values that were computed to be written somewhere are nowhere",
     page=PAGE,
     check=check,
     damage="wrong result",
@@ -170,6 +202,37 @@ latest[index] = torch.tensor([1.0, 2.0, 3.0])
 print(latest)
 """,
             (Expected("values-lost", "latest", 5),),
+        ),
+        Example(
+            "A parameter's new values that are bound to the loop's variable",
+            """import torch
+
+w, b = torch.ones(3, requires_grad=True), torch.zeros(1, requires_grad=True)
+for _ in range(3):
+    ((w * 2 + b) ** 2).sum().backward()
+    with torch.no_grad():
+        for p in (w, b):
+            p = p - 0.1 * p.grad
+print(w)
+""",
+            (Expected("values-lost", "p", 8),),
+        ),
+        Example(
+            "A loop's variable that is read, kept or written in place",
+            """import torch
+
+kept, w = [], torch.ones(3, requires_grad=True)
+for x in (torch.ones(3), torch.zeros(3)):
+    x = x * 2
+    kept.append(x)
+for x in (torch.ones(3), torch.zeros(3)):
+    x = x + 1
+    print(x)
+with torch.no_grad():
+    for p in (w, torch.ones(3)):
+        p = p.mul_(0.5)
+        p = p.detach()
+""",
         ),
         Example(
             "Each element once, one value for all, and sums that are meant as such",

@@ -1,0 +1,96 @@
+"""Lines that give a loop's variable a new tensor which nothing reads.
+
+The variable is bound to the new one, and what the loop had given keeps its values: the line was to
+write them. Found by what is read and how long it lives; the text says only that the name is a
+loop's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tether.analysis.history import History
+from tether.analysis.surroundings import Surroundings
+from tether.facts import UNKNOWN, Event, SiteId
+from tether.source.reading import loop_of
+
+LEAST_RUNS = 2
+
+
+class BoundInVain(NamedTuple):
+    """A line whose new values nobody sees."""
+
+    at: int  # its first call
+    variable: str
+    loop: int  # the line of the loop
+    runs: int
+    trained: bool  # it read what requires grad
+
+
+def bound_in_vain(history: History) -> Iterator[BoundInVain]:
+    """Yield the lines none of whose results was read, each with its first call."""
+    read = _read(history)
+    lines: dict[SiteId, list[int]] = defaultdict(list)
+    targets = _loop_targets(history)
+    for at, event in history.events.having("results", without=["writes"]):
+        if event.site in targets and event.inner == event.site and _is_new(event):
+            lines[event.site].append(at)
+    for site, calls in lines.items():
+        made: list[int] = [history.events[at].results[0].tensor for at in calls]
+        if len(calls) >= LEAST_RUNS and read.isdisjoint(made) and _gone(history, made[:-1]):
+            variable, loop = targets[site]
+            line = history.site(site).line
+            trained = any(_trains(history, at, line) for at in calls)
+            yield BoundInVain(calls[0], variable, loop, len(calls), trained)
+
+
+def _read(history: History) -> set[int]:
+    """Return the tensors that calls read; to clear a gradient that is not there reads nothing."""
+    at_of, operands = history.events.touched("reads")
+    aside = [at for at, event in history.events.where("grad.__set__".__eq__) if event.none]
+    operands = operands[~np.isin(at_of, aside)]
+    return set(history.events.operands.table[operands, 1].tolist())
+
+
+def _loop_targets(history: History) -> dict[int, tuple[str, int]]:
+    """Return the sites whose value a loop's variable is given, with it and the loop's line."""
+    found: dict[int, tuple[str, int]] = {}
+    around = history.get(Surroundings)
+    for number, site in enumerate(history.trace.sites):
+        if site.user and site.target.isidentifier():
+            source = around.source(site.file)
+            loop = loop_of(source, site) if site.target in source.loop_variables else 0
+            if loop:
+                found[number] = site.target, loop
+    return found
+
+
+def _is_new(event: Event) -> bool:
+    """Whether a call gave one tensor on memory that it did not read."""
+    storages = {one.storage for one in event.reads}
+    return len(event.results) == 1 and event.results[0].storage not in storages
+
+
+def _gone(history: History, tensors: Sequence[int]) -> bool:
+    """Whether tensors died while the program ran: nothing kept them."""
+    lives = history.trace.tensors
+    return all(one in lives and lives[one].died != UNKNOWN for one in tensors)
+
+
+def _trains(history: History, at: int, line: int) -> bool:
+    """Whether a call, or one of its line that it took a value of, read what requires grad."""
+    waiting, seen = [at], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if one < 0 or one in seen or history.site_of(history.events[one]).line != line:
+            continue
+        seen.add(one)
+        if any(read.requires_grad and read.leaf for read in history.events[one].reads):
+            return True
+        waiting += history.flow.edges.sources(one)
+        waiting += [history.made_at(read.tensor) for read in history.events[one].reads]
+    return False
