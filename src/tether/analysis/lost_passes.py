@@ -60,6 +60,7 @@ class _Passes:
         self._history = history
         self._steps = sorted(history.position(one.at) for one in history.steps)
         self._ends: dict[int, dict[int, bool]] = defaultdict(dict)  # tensor -> call -> clears
+        self._times: dict[int, list[int]] = {}  # tensor -> those calls
         for at, event in history.events.where({"zero_grad", "grad.__get__"}.__contains__):
             for one in event.reads:
                 self._ends[one.tensor][at] = event.operation == "zero_grad"
@@ -87,7 +88,9 @@ class _Passes:
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""
         ends, found = self._ends[tensor], list[tuple[int, int]]()
-        times = list(ends)
+        times = self._times.get(tensor)
+        if times is None:
+            times = self._times[tensor] = list(ends)
         for first, last in pairwise(passes):
             place = bisect_right(times, first)
             after = times[place] if place < len(times) else last

@@ -43,7 +43,7 @@ from tether.source.annotate import annotate
 from tether.source.bridges import follow
 from tether.source.edits import mended
 from tether.source.syntax import source_of
-from tether.store.file import load_all
+from tether.store.file import load_all, without_collector
 from tether.store.file import save as save_trace
 from tether.store.merge import laid_out
 
@@ -157,7 +157,8 @@ class Recording:
             return self._kept.findings
         verdicts = import_module("tether.verdicts")
         with_slugs = ((f"judging: {one.slug}", one) for one in verdicts.VERDICTS)
-        judged = verdicts.judge(self.history, progress.each(with_slugs))
+        with without_collector():
+            judged = verdicts.judge(self.history, progress.each(with_slugs))
         return tuple(map(self._mended, judged))
 
     @cached_property
@@ -169,7 +170,8 @@ class Recording:
         needs = import_module("tether.analysis.copy_needs")
         ask = partial(needs.needed_by_site, self.history)
         nothing: dict[Any, Any] = {}
-        needed = attempt(self.trace, "the needs of copies", ask, nothing)
+        with without_collector():
+            needed = attempt(self.trace, "the needs of copies", ask, nothing)
         return tuple(NeededAt(*at, *said) for at, said in needed.items())
 
     @property
