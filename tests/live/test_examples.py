@@ -250,6 +250,14 @@ def test_operands_on_two_devices():
     assert f"offset.to('{device}" in finding.fix.text
 
 
+def test_three_problems_are_three_findings_the_wrong_result_first():
+    found = record("three_problems_in_a_training_loop").findings
+    told = [(one.slug, one.subject) for one in found]
+    assert told == [
+        ("alias-write", "best"), ("gradient-cut", "net.embed.weight"), ("graph-retained", "losses"),
+    ]  # fmt: skip
+
+
 def test_every_example_has_a_test():
     tests = "".join(file.read_text() for file in Path(__file__).parents[1].rglob("test_*.py"))
     assert [file.stem for file in EXAMPLES.glob("*.py") if file.stem not in tests] == []

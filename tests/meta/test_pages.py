@@ -35,6 +35,16 @@ def test_the_check_above_can_fail(tmp_path):
     assert stale(tmp_path, wanted) == ["a/changed.md", "a/gone.md", "a/new.md"]
 
 
+def test_the_gallery_shows_examples_and_their_reports(tmp_path):
+    gallery = runpy.run_path(str(ROOT / "docs" / "make_gallery.py"))
+    names = list(gallery["names"]())
+    assert len(names) > 5
+    assert [one for one in names if not (ROOT / "examples" / f"{one}.py").is_file()] == []
+    page = gallery["report"]("write_to_a_leaf", tmp_path)
+    assert "tie-error" in page
+    assert len(page) < 300_000
+
+
 def in_order(shown, printed):
     """Whether the lines shown, where they do not say "...", are printed in that order."""
     printed = iter(printed)

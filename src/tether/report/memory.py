@@ -22,8 +22,6 @@ from tether.report.shell import document_page, macros
 ROWS = 20
 """Rows of each table in the text; JSON has all."""
 
-COUNTED = "Counted: every tensor that a call returned, gradients and optimizer state."
-
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # columns of the timeline in the text
 
@@ -47,7 +45,7 @@ def page(history: History, rows: int = ROWS) -> str:
     made = document(history, rows, drawn=True)
     folder = history.trace.folder
     drawn = "".join(
-        macros().drawing(one, COUNTED, lambda site: _place(site, folder), lambda _: "")
+        macros().drawing(one, True, lambda site: _place(site, folder), lambda _: "")
         for one in drawings(history)
     )
     return document_page(made, drawn)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.memory import Kind, Memory
+from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.report.grouping import folded
 
@@ -53,6 +54,9 @@ class Drawing(NamedTuple):
     points: str  # of a polygon in a box of 1000 by 100, as SVG writes them
     ticks: list[Tick]
     rows: list[PeakRow]
+    growth: (
+        tuple[str, Site] | None
+    )  # what is held more after each step, and the line that made most
 
 
 def drawings(history: History) -> list[Drawing]:
@@ -79,7 +83,18 @@ def _drawing(memory: Memory, device: str, history: History) -> Drawing:
         _polygon([(percent(at), held) for at, held in memory.timeline], memory.peak),
         ticks,
         _rows(memory),
+        _growth(memory),
     )
+
+
+def _growth(memory: Memory) -> tuple[str, Site] | None:
+    """Say by how much the memory held grew a step, where it did and a line is known for it."""
+    growth = memory.growth
+    if growth is None or growth.per_step <= 0 or not growth.lines:
+        return None
+    size = bytes_text(round(growth.per_step))
+    text = f"From step 2 to {len(growth.held)} the memory held grew by {size} a step, most of it at"
+    return text, growth.lines[0][0]
 
 
 def _rows(memory: Memory) -> list[PeakRow]:

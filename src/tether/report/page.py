@@ -31,7 +31,6 @@ from tether.report.document import Block
 from tether.report.filters import shown_line, shown_path
 from tether.report.grouping import Alike, ends, folded, grouped
 from tether.report.html import safe
-from tether.report.memory import COUNTED
 from tether.report.memory_drawing import drawings
 from tether.report.moments import moments
 from tether.report.redact import without_source
@@ -80,11 +79,6 @@ _PARTS = (
     ("tables", "tables", "tables"),
 )
 """What is on the page, the id of its heading and its name."""
-
-_NOT_COUNTED = (
-    "Counted: every tensor that a call returned. Gradients and optimizer state are not in this "
-    "recording; tether run --memory records them."
-)
 
 
 def render(
@@ -137,7 +131,7 @@ class _Page:
             macros=macros(),
             where=self._target,
             short=self._short,
-            counted=COUNTED if about.trace.attached else _NOT_COUNTED,
+            whole=bool(about.trace.attached),
         )  # fmt: skip
         places = [(n, shown_path(file, about.trace.folder)) for file, n in self.numbers.items()]
         return whole(
