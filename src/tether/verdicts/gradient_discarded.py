@@ -10,7 +10,7 @@ from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
 from tether.analysis.lost_passes import LostPasses, lost_passes
 from tether.analysis.vain_clips import VainClip, vain_clips
-from tether.facts import UNKNOWN, Event, Gradients, TensorId
+from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
@@ -87,11 +87,12 @@ def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients]
         return None
     found: list[tuple[int, Gradients]] = []
     since = 0
+    filled = _filling(history, tensor)
     for step in steps:
         at = history.position(step.at)
         # What was not looked into says nothing; before the first pass there is nothing to clear.
         if step.status[tensor] != "unchecked" and history.backwards[0] < at:
-            found.append((_clearing(history, tensor, since, at), step))
+            found.append((_clearing(history, tensor, filled, (since, at)), step))
         since = at
     return found[0] if found and all(one != UNKNOWN for one, _ in found) else None
 
@@ -102,24 +103,42 @@ def _given_zeros(history: History, tensor: TensorId, used: set[str]) -> bool:
     return "zero" in filled and "some" not in filled and "none" not in used
 
 
-def _clearing(history: History, tensor: TensorId, since: int, until: int) -> int:
-    """Return the last call in a stretch that took away a gradient which a backward had given."""
-    if not any(
-        since <= history.position(fact.at) <= until and fact.status.get(tensor, "none") != "none"
-        for fact in history.after_backward
-    ):
+def _clearing(
+    history: History, tensor: TensorId, filled: set[SiteId], stretch: tuple[int, int]
+) -> int:
+    """Return the last call in a stretch that took away a gradient which a backward had given.
+
+    `filled` are the lines whose passes were seen to give something.
+    """
+    since, until = stretch
+    if not _was_there(history, tensor, since, until):
         return UNKNOWN
     gradients: set[int] = set()
-    found, after_backward = UNKNOWN, False
+    found, after_backward, nothing = UNKNOWN, False, True
     for position in range(max(0, since), min(until, len(history.events))):
         event = history.events[position]
         if event.operation == "backward":
-            found, after_backward = UNKNOWN, True
+            found, after_backward, nothing = UNKNOWN, True, event.site not in filled
         elif event.operation == "grad.__get__" and _is_of(event, tensor):
             gradients.update(one.tensor for one in event.results)
-        elif after_backward and _clears(event, tensor, gradients, known=found != UNKNOWN):
+        elif after_backward and _clears(
+            event, tensor, gradients, known=nothing or found != UNKNOWN
+        ):
             found = position
     return found
+
+
+def _filling(history: History, tensor: TensorId) -> set[SiteId]:
+    """Return the lines whose passes were seen to give a tensor something else than zeros."""
+    return {one.site for one in history.after_backward if one.status.get(tensor) == "some"}
+
+
+def _was_there(history: History, tensor: TensorId, since: int, until: int) -> bool:
+    """Whether a tensor had a gradient after some pass in a stretch."""
+    return any(
+        since <= history.position(fact.at) <= until and fact.status.get(tensor, "none") != "none"
+        for fact in history.after_backward
+    )
 
 
 def _is_of(event: Event, tensor: TensorId) -> bool:
@@ -129,7 +148,8 @@ def _is_of(event: Event, tensor: TensorId) -> bool:
 def _clears(event: Event, tensor: TensorId, gradients: set[int], *, known: bool) -> bool:
     """Whether a call takes a gradient away: sets it anew, or is the last to write over it.
 
-    Where a call is known that did, a later one that computes with what is left is not it.
+    Where a call is known that did, a later one that computes with what is left is not it; nor where
+    the pass was not seen to give anything but zeros.
     """
     if event.operation == "zero_grad":
         return any(one.tensor == tensor for one in event.reads)
@@ -386,6 +406,20 @@ for _ in range(4):
     w.pow(2).sum().backward()
     opt.step()
     print(w.detach().sum())
+""",
+        ),
+        Example(
+            "A gradient that adds up to zero, and is clipped; another loss gives it something",
+            """import torch
+
+w, b = torch.ones(3, requires_grad=True), torch.zeros(1, requires_grad=True)
+opt = torch.optim.SGD([w, b], lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    ((w * 2 + b).mean() - (w * 3 + b).mean()).backward()
+    torch.nn.utils.clip_grad_norm_([w, b], 0.1)
+    opt.step()
+    (w + b).sum().backward()
 """,
         ),
         Example(
