@@ -100,10 +100,12 @@ class Operands:
     def _operand(self, row: list[int]) -> Operand:
         _, tensor, storage, version, offset, shape, strides, kind = row
         names = self._names
-        return Operand(
+        made: Any = Operand
+        operand: Operand = made(
             tensor, storage, version, offset, names.tuples[shape], names.tuples[strides],
             names.words[kind >> 2], bool(kind & 2), bool(kind & 1),
         )  # fmt: skip
+        return operand
 
 
 class Events(Sequence[Event]):
