@@ -286,6 +286,22 @@ QUIET = {
             print((new - old).abs().sum())
             old = new
     """,
+    "copies of the items of a set, others at each step": """
+        import torch
+        tiles = torch.randn(64, 100, 100)
+        w = torch.nn.Parameter(torch.zeros(100))
+        optimizer = torch.optim.SGD([w], lr=0.1)
+        for step in range(5):
+            items = []
+            for n in torch.randperm(64)[:32].tolist():
+                tile = tiles[n].clone()
+                tile[:5] = 0
+                items.append(tile)
+            optimizer.zero_grad()
+            (torch.stack(items) @ w).sum().backward()
+            optimizer.step()
+            del items, tile
+    """,
     "two large copies, before and after": """
         import torch
         w = torch.nn.Parameter(torch.zeros(600, 1024))

@@ -287,9 +287,14 @@ def _new_each_step(lines: Lines, places: list[int]) -> Slow | None:
 
 
 def _alike(groups: list[list[tuple[int, Operand, Operand]]]) -> bool:
-    """Whether enough steps made copies, and each of them the same."""
+    """Whether enough steps made copies, and each of them the same; of several, of the same tensors.
+
+    One buffer for each would be filled from the same places: a data set's items change places.
+    """
     made = [Counter((copy.shape, copy.dtype) for _, _, copy in group) for group in groups]
-    return len(groups) >= STEPS and all(one == made[0] for one in made)
+    places = [[(source.storage, source.offset) for _, source, _ in group] for group in groups]
+    same = len(groups[0]) == 1 or all(one == places[0] for one in places)
+    return len(groups) >= STEPS and same and all(one == made[0] for one in made)
 
 
 def _gone_in_time(lines: Lines, groups: list[list[tuple[int, Operand, Operand]]]) -> bool:
