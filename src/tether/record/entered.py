@@ -2,11 +2,13 @@
 
 Data is known again by where it lies in memory, and counts as the same only if the elements that a
 call made of it are the same bits as before: a new list in the place of an old one that holds the
-same numbers is the same data to whoever converts it.
+same numbers is the same data to whoever converts it. Elements are summed from the second time on
+that data comes from one place, for at most `SHARE` of the run's time.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from tether.record.contents import fingerprint
 
 LEAST = 4 << 10
 """Bytes of a tensor from which to make it of a list takes far longer than to sum it up."""
+SHARE = 0.005
 _KNOWN = 64  # data that may come again
 
 
@@ -26,21 +29,30 @@ class EnteredLog:
     def __init__(self) -> None:
         self.facts: list[Entered] = []
         self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
+        self._spent = 0.0
+        self._began = time.perf_counter()
 
     def look(self, event: int, data: Any, result: torch.Tensor) -> None:
         """Note a list of arrays, and data that was given before."""
         if result.numel() * result.element_size() < LEAST:
             return
-        place, total = (*_place(data), result.dtype), fingerprint(result)
-        since, before = self._known.pop(place, (UNKNOWN, None))
-        again = since if total is not None and total == before else UNKNOWN
-        arrays = _arrays_in(data)
-        if len(place) > 1:
-            self._known[place] = event, total
+        arrays, since = _arrays_in(data), self._before(event, data, result)
+        if arrays or since != UNKNOWN:
+            self.facts.append(Entered(EventId(event), arrays, EventId(since)))
+
+    def _before(self, event: int, data: Any, result: torch.Tensor) -> int:
+        """Return the last call that was given the data and made the same elements of it, or -1."""
+        began, place = time.perf_counter(), _place(data)
+        if not place or self._spent > SHARE * (began - self._began) + 0.05:
+            return UNKNOWN
+        known = self._known.pop((*place, result.dtype), None)
+        total = fingerprint(result) if known is not None else None
+        self._known[*place, result.dtype] = event, total
         if len(self._known) > _KNOWN:
             del self._known[next(iter(self._known))]
-        if arrays or again != UNKNOWN:
-            self.facts.append(Entered(EventId(event), arrays, EventId(again)))
+        self._spent += time.perf_counter() - began
+        same = known is not None and total is not None and total == known[1]
+        return known[0] if known is not None and same else UNKNOWN
 
 
 def _place(data: Any) -> tuple[Any, ...]:

@@ -77,8 +77,8 @@ class SameLog:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
         if isinstance(data, torch.Tensor) or not self._wanted(result):
             return
-        began = time.perf_counter()
         self.entered.look(event, data, result)
+        began = time.perf_counter()
         within = root is not None and _shares(data, result)
         found = None if within else self.origin(data, result, root)
         if found is not None:

@@ -71,8 +71,8 @@ class _Repeats:
     @cached_property
     def entries(self) -> dict[int, int]:
         """Where each storage on the memory of data came about, by position."""
-        return {self.lines.events[at].results[0].storage: at for at in self.entered
-                if at >= 0 and self.lines.events[at].results}  # fmt: skip
+        enter = self.lines.events.where(lambda name: operation(name).enters)
+        return {event.results[0].storage: at for at, event in enter if event.results}
 
     def unchanged(self, first: Operand, since: int, source: Operand, at: int) -> bool:
         """Whether nothing wrote the elements of a tensor between two calls, heard or unheard.
