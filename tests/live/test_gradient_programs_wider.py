@@ -8,6 +8,18 @@ import pytest
 from programs import check_program
 
 MISSING = {
+    "a detach before a call that gives two results of all its operands": """\
+import torch
+from torch import nn
+
+embed, rnn, head = nn.Linear(2, 3), nn.GRU(3, 3, batch_first=True), nn.Linear(3, 1)
+opt = torch.optim.SGD([*embed.parameters(), *rnn.parameters(), *head.parameters()], 0.1)
+for _ in range(3):
+    values = embed(torch.randn(2, 4, 2)).detach()  #! gradient-cut embed.weight
+    opt.zero_grad()
+    head(rnn(values)[1][0]).sum().backward()
+    opt.step()
+""",
     "a parametrization after the optimizer was made": """\
 import torch
 from torch import nn

@@ -157,10 +157,15 @@ class _Walk:
             self._part(position, event)
 
     def _part(self, position: int, event: Event) -> None:
-        """Tell apart what goes into each result of a call that has several."""
+        """Tell apart what goes into each result of a call that has several.
+
+        A graph knows of what requires grad only: a result behind which all of that stands may hold
+        the values of the other operands as well.
+        """
+        asked = {one.tensor for one in event.reads if one.requires_grad}
         for result in event.results:
             behind = self.graph.behind_result(position, result.tensor)
-            if behind is not None:
+            if behind is not None and not asked <= set(behind):
                 edges = [
                     one
                     for one in self.flow.edges[position]
