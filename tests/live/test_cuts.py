@@ -35,6 +35,12 @@ LISTED = {
             target = enc(x)
         train(((enc(x) - target - 1) ** 2).sum() + head(enc(x)).sum())
         """,
+    "a block without gradients, and a library's block with them inside it": """
+        with torch.no_grad():  #! enc.weight enc.bias
+            draw = torch.distributions.Categorical(logits=enc(x)).sample()  # probs: made with gradients on
+            target = enc(x)
+        train(((enc(x) - target - 1) ** 2).sum() + head(enc(x)).sum() + draw.sum())
+        """,
     "a hook that detaches": """
         kept = []
         enc.register_forward_hook(lambda module, given, out: kept.append(out.detach()))  #! enc.weight enc.bias

@@ -350,12 +350,17 @@ class History:
     def _switches(self) -> dict[int, tuple[list[int], list[int]]]:
         """For each thread: positions of its grad-mode switches, and the one in force from each."""
         switches: dict[int, tuple[list[int], list[int]]] = {}
+        around: dict[tuple[int, int], int] = {}  # thread, line that switched on -> in force before
         for position, event in self.events.where("set_grad_enabled".__eq__):
             positions, in_force = switches.setdefault(event.thread, ([], []))
             last = in_force[-1] if in_force else UNKNOWN
             if event.on:
+                around[event.thread, event.site] = last
                 last = UNKNOWN
-            elif last == UNKNOWN or event.flags != self.events[last].flags:
+            elif last == UNKNOWN:  # where that line's block ends, the one around it goes on
+                last = around.get((event.thread, event.site), UNKNOWN)
+                last = position if last == UNKNOWN else last
+            elif event.flags != self.events[last].flags:
                 last = position  # a block inside another that is off already changes nothing
             positions.append(position)
             in_force.append(last)

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from tether.analysis.foreign_gradients import ForeignGradients, foreign_gradients
 from tether.analysis.history import History, latest
-from tether.facts import Gradients, SiteId, TensorId
+from tether.analysis.libraries import package_of
+from tether.facts import Event, Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -26,9 +28,9 @@ slowly, swings or grows, and nothing raises.
 ## Known problems
 Followed are the gradients of the 1st, 2nd, 4th, 8th... step of each optimizer, until it was seen at
 three. Where the second step does not use those of the first, it is a note. A gradient that the
-program itself overwrites in place is not spoken of. What another optimizer's loss left is a
-warning where the parameter's own loss is cut off from what that optimizer trains, and a note
-elsewhere: both losses may be meant.
+program itself writes in place is not spoken of; one that `clip_grad_norm_` scales is. What another
+optimizer's loss left is a warning where the parameter's own loss is cut off from what that
+optimizer trains, and a note elsewhere: both losses may be meant.
 
 ## Example
 ```python
@@ -78,10 +80,15 @@ def _overwritten(history: History) -> set[TensorId]:
     return {
         owners[written.tensor]
         for _, event in history.events.having("writes")
-        if not event.is_backward
+        if not event.is_backward and not _scaled_by_library(history, event)
         for written in event.writes
         if written.tensor in owners
     }
+
+
+def _scaled_by_library(history: History, event: Event) -> bool:
+    """Whether a library's own line wrote (a clipping), and left something of the old values."""
+    return bool(package_of(history, event)) and not operation(event.operation).overwrites
 
 
 def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool) -> Claim:
@@ -183,6 +190,31 @@ for _ in range(4):
     opt.step()
 """,
             (Expected("gradient-accumulated", "w", 7),),
+        ),
+        Example(
+            "A clipping in between clears nothing",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    w.pow(2).sum().backward()
+    torch.nn.utils.clip_grad_norm_([w], 1.0)
+    opt.step()
+""",
+            (Expected("gradient-accumulated", "w", 8),),
+        ),
+        Example(
+            "A program that lets the old gradient fade",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    w.pow(2).sum().backward()
+    opt.step()
+    w.grad.mul_(0.9)
+""",
         ),
         Example(
             "Two passes for each step, which clears them afterwards",

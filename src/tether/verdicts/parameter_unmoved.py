@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.misplaced import Misplaced
 from tether.analysis.training import Training
 from tether.finding import Claim, Repair, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -61,8 +62,8 @@ _REPAIRS: dict[str, str] = {
     "not a number": "Find the first value that is not finite with"
     " `torch.autograd.set_detect_anomaly(True)`.",
     "zero by values": "Look at the values that go in there, at the start and after some steps.",
-    "cancelled": "Detach the way that was not meant to train {subject}, or compute it under"
-    " torch.no_grad().",
+    "cancelled": "Nothing, if the loss is a difference in which {subject} is not to count; else"
+    " detach the way that was not meant to train it.",
 }
 
 
@@ -76,7 +77,10 @@ _MESSAGES: dict[str, str] = {
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each parameter that did not move; those of one reason and line join."""
+    in_place = {one.new for one in history.get(Misplaced).replaced}  # parameter-stale has both
     for tensor, reason in history.get(Training).reasons.items():
+        if tensor in in_place:
+            continue
         yield Claim(
             tensors=(tensor,),
             cause=(reason.why, reason.site),
@@ -200,6 +204,19 @@ for _ in range(3):
         w.copy_(average)
         print(w.sum().item())
         w.copy_(backup)
+""",
+        ),
+        Example(
+            "A head replaced after the optimizer was made, of which parameter-stale speaks",
+            """import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+net[1] = torch.nn.Linear(3, 1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.rand(4, 3)).pow(2).mean().backward()
+    opt.step()
 """,
         ),
         Example(
