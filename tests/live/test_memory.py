@@ -17,7 +17,8 @@ from tether.analysis.memory import Memory
 from tether.record.running import Program, run
 from tether.record.session import Session
 from tether.report import memory as rendered
-from tether.report.recording import prepare
+from tether.report.memory_drawing import drawings
+from tether.report.recording import Recording, prepare
 from tether.store.check import check
 from tether.store.file import load, save
 
@@ -331,6 +332,18 @@ def test_plots_stack_up_to_what_is_held(tmp_path):
     told = [text.get_text() for text in axes.get_legend().get_texts()]
     assert told == [rendered.WORDS.get(kind, kind) for kind in series]
     assert "activation, kept for backward only" in told
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_page_names_a_peak_only_where_all_is_counted_and_the_line_that_grows(tmp_path, memory):
+    history = measured(TRAINING, tmp_path, memory=memory)._history
+    (drawn,) = drawings(history)
+    text, site = drawn.growth
+    assert text == "From step 2 to 6 the memory held grew by 4 B a step, most of it at"
+    assert site.line == 10
+    page = Recording(history.trace, prepared=True).html(source=False)
+    assert ("Peak of memory on cpu" in page) == memory
+    assert ("What calls returned held at most" in page) == (not memory)
 
 
 def tether(*arguments, folder):
