@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.cuts import Cuts, Met
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
@@ -42,7 +44,7 @@ def cut_runs(history: History) -> Iterator[CutRuns]:
 def _between(history: History, met: Met) -> CutRuns | None:
     graph, events = history.get(Graph), history.events
     since = latest(history.backwards, met.loss)
-    runs = [at for at in range(since + 1, met.loss) if graph.kind(at) and _alike(history, at, met)]
+    runs = _alike(history, since + 1, met)
     before = [at for at in runs if at < met.cut]
     if not before or _passed(history, before):
         return None
@@ -61,8 +63,13 @@ def _passed(history: History, runs: list[int]) -> bool:
     return any(not history.get(Graph).behind(at).isdisjoint(runs) for at in passes)
 
 
-def _alike(history: History, at: int, met: Met) -> bool:
-    """Whether a call is a run of the line by which the values joined the graph."""
-    event, entered = history.events[at], history.events[met.entered]
-    here, there = (event.site, event.inner), (entered.site, entered.inner)
-    return event.operation == entered.operation and here == there
+def _alike(history: History, first: int, met: Met) -> list[int]:
+    """Return the runs, up to the loss, of the line by which the values joined the graph."""
+    kinds, *places = (
+        history.events.column(name) for name in ("kind", "operation", "site", "inner")
+    )
+    alike = kinds[first : met.loss] >= 0
+    for one in places:
+        alike = alike & (one[first : met.loss] == one[met.entered])
+    found: list[int] = (np.flatnonzero(alike) + first).tolist()
+    return found
