@@ -481,3 +481,30 @@ def test_a_value_that_a_context_keeps_is_told_with_the_line_that_opens_it(tmp_pa
     assert {8, 20, 23} <= set(lines)
     found = findings(tmp_path, CACHED.format(outside=contexts[1], inside=contexts[0]))
     assert not [one for one in found if one[0] == "gradient-stale"]
+
+
+LOADED = """
+import torch
+from torch import nn
+head, body = nn.Linear(3, 1), nn.Linear(3, 3)
+{before}
+body.load_state_dict({{"weight": torch.zeros(3, 3), "bias": torch.zeros(3)}})
+wanted = filter(lambda p: p.requires_grad, body.parameters())
+print(sum(p.numel() for p in wanted))
+opt = torch.optim.SGD([{{"params": wanted}}, {{"params": head.parameters()}}], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    head(body(torch.ones(2, 3)) + 1).sum().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("before", ["", "nn.Linear(3, 3)(torch.ones(3)).sum().backward()"])
+def test_what_was_loaded_before_its_first_gradient_did_not_train(tmp_path, before):
+    text = LOADED.format(before=before)
+    unmoved = [one for one in findings(tmp_path, text) if one[0] == "parameter-unmoved"]
+    ((_, severity, message, lines),) = unmoved
+    assert (severity, "no optimizer holds it" in message) == ("warning", True)
+    assert {
+        text.splitlines().index(one) + 1 for one in text.splitlines() if "filter" in one
+    } <= set(lines)

@@ -167,6 +167,8 @@ class Training:
                 *self._passes(tensor),
             ),
             self._made_site(tensor),
+            # What an empty group was to be given is what is missing.
+            certain=any(0 in one.groups for one in self._trace.optimizers),
         )  # fmt: skip
 
     def _never_stepped(self, tensor: TensorId) -> Reason | None:

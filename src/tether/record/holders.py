@@ -83,6 +83,9 @@ class _Item(NamedTuple):
     variable: str
 
 
+_ARRAY: Any = np.ndarray  # asked itself: a subclass may answer in another way
+
+
 class HolderLog:
     """The places found so far, and the search for more."""
 
@@ -203,8 +206,8 @@ class _Search:
         return _inside(item) if len(met) == 1 else ()
 
     def _shows(self, array: Any) -> bool:
-        address = int(np.ndarray.__array_interface__.__get__(array)["data"][0])
-        return any(first <= address < last for first, last in self._bytes)
+        begin, end = _bytes_of(array)
+        return any(first < end and begin < last for first, last in self._bytes)
 
     def _repeated(self) -> Iterator[tuple[int, _Item]]:
         """Yield the places inside objects that are themselves in two places, by the other name."""
@@ -218,6 +221,19 @@ class _Search:
 
     def _is_wanted(self, tensor: torch.Tensor) -> bool:
         return self._who.memory_number(tensor) in self._wanted
+
+
+def _bytes_of(array: Any) -> tuple[int, int]:
+    """Return where the elements of an array lie, the whole stretch from the first to the last."""
+    shape, strides, nbytes = (
+        part.__get__(array) for part in (_ARRAY.shape, _ARRAY.strides, _ARRAY.itemsize)
+    )
+    begin = int(_ARRAY.__array_interface__.__get__(array)["data"][0])
+    if 0 in shape:
+        return begin, begin
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    end = begin + sum(step for step in steps if step > 0) + nbytes
+    return begin + sum(step for step in steps if step < 0), end
 
 
 def _counts_again(item: _Item, first: _Item) -> bool:

@@ -33,6 +33,7 @@ class MovementLog:
         self._tape = tape
         self.facts: list[Movement] = []
         self._first: Sums = {}
+        self._graded: set[TensorId] = set()  # those whose first look is after a gradient
         self._began = time.perf_counter()
         self._spent = 0.0
 
@@ -55,13 +56,20 @@ class MovementLog:
     # -- of what no optimizer holds, and at the end ----------------------------------------------
 
     def met(self, leaves: Iterable[tuple[int, torch.Tensor]], site: int, *, look: bool) -> None:
-        """Look for the first time at leaves, after a backward pass; with `look`, again at all."""
+        """Look for the first time at leaves, after a backward pass; with `look`, again at all.
+
+        What became of a leaf before its first gradient (it was loaded, say) is no training: with
+        that gradient the first look is taken anew.
+        """
         again: dict[TensorId, torch.Tensor] = {}
         for number, leaf in leaves:
-            if TensorId(number) in self._first:
-                again[TensorId(number)] = leaf
+            tensor = TensorId(number)
+            begins = tensor not in self._graded and leaf.grad is not None
+            if tensor in self._first and not begins:
+                again[tensor] = leaf
             elif len(self._first) < MOST_LEAVES and not self._late():
-                self._first |= self._sums({TensorId(number): leaf})
+                self._first |= self._sums({tensor: leaf})
+                self._graded |= {tensor} if begins else set()
         if look and again and not self._late():
             self._add("since", site, -1, self._compared(self._first, self._sums(again), again))
 
@@ -73,6 +81,7 @@ class MovementLog:
     def forget(self, number: int) -> None:
         """Let go of a tensor that is gone."""
         self._first.pop(TensorId(number), None)
+        self._graded.discard(TensorId(number))
 
     # -- parts -----------------------------------------------------------------------------------
 
