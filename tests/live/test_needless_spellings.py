@@ -25,6 +25,27 @@ SPELLINGS = {
     "stack along another dimension": "y = torch.stack(x.unbind(1), 1)  #? no\nprint(y.sum())",
     "split, then cat": "y = torch.cat(x.split(2))  #? no\nprint(y.sum())",
     "cat with a part of no elements": "y = torch.cat([x[:0], x])  #? no\nprint(y.sum())",
+    "parts of a list that another function filled, joined once": """
+        def batches(whole):
+            yield from whole.split(2)
+        kept = [one for one in batches(x)]
+        y = torch.cat(kept)  #? unknown ran once
+        print(y.sum())
+        """,
+    "parts of a list that another function filled, joined again": """
+        def batches(whole):
+            yield from whole.split(2)
+        for n in range(2):
+            kept = [one for one in batches(x)]
+            y = torch.cat(kept)  #? no
+            print(y.sum())
+        """,
+    "a list of one that may hold more": """
+        kept = []
+        kept.append(x + 1)
+        y = torch.cat(kept)  #? unknown ran once
+        print(y.sum())
+        """,
     "split, then cat in another order": "y = torch.cat(x.split(3)[::-1])  #? yes in one piece\nprint(y.sum())",
     "an index of everything in order": "y = x[torch.arange(6)]  #? no\nprint(y.sum())",
     "an index that is in order at first": """

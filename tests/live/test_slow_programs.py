@@ -65,6 +65,17 @@ SLOW = {
             whole = torch.cat([whole, torch.full((1, 1000), n)])  #! slow-copy whole (note)
         print(whole.sum())
     """,
+    "a cache of each layer that grows by a row, and is read at each step": """
+        import torch
+        def attend(new, past):
+            kept = torch.cat([past, new]) if past is not None else new  #! slow-copy kept (note)
+            return (kept @ new.t()).softmax(0).mean(), kept
+        caches = [None, None]
+        for n in range(40):
+            for layer in range(2):
+                value, caches[layer] = attend(torch.randn(1, 1000), caches[layer])
+        print(value)
+    """,
     "all of it converted, to take one row": """
         import torch
         pictures = torch.zeros(400, 1000, dtype=torch.uint8)
@@ -139,12 +150,16 @@ SLOW = {
 }
 
 QUIET = {
-    "a tensor that grows by each part, and is read at each step": """
+    "a tensor that grows with its graph, for a while only, or is written in between": """
         import torch
-        whole = torch.empty(0, 1000)
+        w = torch.ones(1000, requires_grad=True)
+        states, last, marked = torch.empty(0, 1000), torch.empty(0, 1000), torch.empty(0, 1000)
         for n in range(40):
-            whole = torch.cat([whole, torch.full((1, 1000), n)])
-            print(whole.sum())
+            states = torch.cat([states, w[None] * n])
+            last = torch.cat([last, torch.full((1, 1000), n)])[-4:]
+            marked = torch.cat([marked, torch.full((1, 1000), n)])
+            marked[0] = n
+            print(states.exp().sum(), last.sum(), marked.sum())
     """,
     "rows that differ by a number of their own": """
         import torch

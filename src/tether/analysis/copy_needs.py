@@ -34,7 +34,7 @@ from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import UNKNOWN, Event, Operand, Span, Taken
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
-from tether.source.calls import copied_text
+from tether.source.calls import copied_text, lists_parts
 
 Needed = Literal["yes", "no", "unknown"]
 
@@ -161,6 +161,8 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 kept.append(one)
+        if need.needed == "no" and need.count == 1 and kept:
+            need.add(judge.coincidence(kept[0]))
         if need.needed == "no":
             for one in kept:
                 need.rests_on |= judge.rests_on(one)
@@ -417,6 +419,25 @@ class _Judge:
             if any(self._uses(at, memory) for at in (made, *self.flow.behind(made, _FAR))):
                 return Reason("unknown", "which elements it takes hangs on their values", made)
         return None
+
+    def coincidence(self, copied: Copied) -> Reason | None:
+        """Ask of the only run of a join: other parts may have been put into its list.
+
+        The text says which they are where it lists them; so does a function that made them all.
+        """
+        event = self.history.events[copied.position]
+        site = self.history.site_of(event)
+        if not operation(event.operation).joins or lists_parts(site.expression):
+            return None
+        makers = [self.history.made_at(one.tensor) for one in event.reads]
+        here = (site.file, site.first_line)
+        if len(makers) > 1 and all(at >= 0 and self._function_of(at) == here for at in makers):
+            return None
+        return Reason("unknown", "it ran once, and its list may hold other parts", copied.position)
+
+    def _function_of(self, at: int) -> tuple[str, int]:
+        site = self.history.site_of(self.history.events[at])
+        return site.file, site.first_line
 
     def _uses(self, position: int, memory: int) -> bool:
         """Whether an event was given the values in a memory."""

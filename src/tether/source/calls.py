@@ -30,6 +30,15 @@ def copied_text(name: str, text: str) -> str:
     return ast.unparse(taken) if taken is not None else ""
 
 
+def lists_parts(text: str) -> bool:
+    """Whether a call's text has a list of all that it is given: ``torch.cat([x, y])``."""
+    tree = expression(text)
+    first = tree.args[0] if isinstance(tree, ast.Call) and tree.args else None
+    if not isinstance(first, (ast.List, ast.Tuple)):
+        return False
+    return not any(isinstance(one, ast.Starred) for one in first.elts)
+
+
 def _owner(function: ast.Attribute | ast.Name) -> ast.expr | None:
     """Return what a method is called on; None for a function, of a module or not."""
     if isinstance(function, ast.Name):

@@ -38,6 +38,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same bytes converted or laid out again, run after run | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
+| the same, read at each step, without a graph | one memory, filled part by part |
 | a whole tensor converted or copied, of which a part is used | the part first |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |

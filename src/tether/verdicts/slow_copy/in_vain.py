@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
+from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes
-from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
+from tether.facts import GRAD_ON, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
@@ -27,27 +27,62 @@ def vain(lines: Lines) -> Iterator[Slow]:
             yield found
 
 
-def _grown(lines: Lines, places: list[int]) -> Slow | None:
-    """Find a tensor that grows by being joined anew: all that it has is copied at each step.
+class _Growth(NamedTuple):
+    """A tensor that was joined with more at each step, as it was after the last."""
 
-    Nothing but the next join reads what it was in between.
-    """
-    again, rounds, last = 0, 0, UNKNOWN
-    for at, following in pairwise(places):
-        made = lines.events[at].results[:1]
-        grown = [one for one in lines.events[following].reads for it in made if one[:2] == it[:2]]
-        if grown and _read_by(lines, at, grown[0]) == [following]:
-            again, rounds, last = again + nbytes(grown[0]), rounds + 1, following
-    if rounds < STEPS or again < LARGE:
+    at: int
+    made: Operand
+    rounds: int = 0
+    again: int = 0  # bytes that had been joined before, and were copied again
+    read: bool = False  # something read what it was in between
+
+
+def _grown(lines: Lines, places: list[int]) -> Slow | None:
+    """Find tensors that grow by being joined anew: all that they have is copied at each step."""
+    found = [one for one in _growths(lines, places) if one.rounds >= STEPS]
+    again, whole = sum(one.again for one in found), sum(nbytes(one.made) for one in found)
+    mostly = 2 * sum(one.rounds for one in found) >= len(places)
+    if not mostly or again < max(LARGE, PART * whole):
         return None
-    whole = lines.events[last].results[0]
-    if again < PART * nbytes(whole):
-        return None
-    name = lines.events[last].operation
-    what = f"{name} copies all that was joined before at each of {rounds:,} steps, {again:,} bytes"
+    last = max(found, key=lambda one: one.again)
+    name = lines.events[last.at].operation
+    what = f"{name} copies all that was joined before at each of {last.rounds:,} steps, {again:,}"
+    what += f" bytes for {whole:,}"
     fix = f"Append the parts to a list, and join them once at the end: {name}(parts)."
-    what += f" for {nbytes(whole):,}"
-    return Slow(last, whole, len(places), again, None, "copied", what, fix)
+    if any(one.read for one in found):
+        fix = "Make the whole memory once, write each part into its place, and read the slice that"
+        fix += " is filled so far; where its size is not known, double it when it is full."
+    return Slow(last.at, last.made, len(places), again, None, "copied", what, fix)
+
+
+def _growths(lines: Lines, places: list[int]) -> list[_Growth]:
+    """Follow all that one line joined with more: the caches of several layers are as many."""
+    found: dict[int, _Growth] = {}  # by the storage of what was joined last
+    for at in places:
+        event = lines.events[at]
+        if len(event.results) != 1:
+            continue
+        made, grown = event.results[0], _Growth(at, event.results[0])
+        for one in event.reads:
+            old = found.get(one.storage)
+            if old is None or math.prod(old.made.shape) != math.prod(one.shape):
+                continue
+            read = _read_by(lines, old.at, old.made) != [at]
+            if not (read and _needs_its_own(lines, old)):
+                del found[one.storage]
+                grown = _Growth(at, made, old.rounds + 1, old.again + nbytes(one), old.read or read)
+                break
+        found[made.storage] = grown
+    return list(found.values())
+
+
+def _needs_its_own(lines: Lines, grown: _Growth) -> bool:
+    """Whether what was read in between cannot be a slice of one memory that is filled on.
+
+    Autograd refuses a later write to what a call saved; what is written would be written for all.
+    """
+    made = grown.made
+    return made.requires_grad or any(True for _ in lines.history.writes_to(made, grown.at))
 
 
 def _read_by(lines: Lines, at: int, made: Operand) -> list[int]:
