@@ -89,6 +89,14 @@ SPELLINGS = {
     "repeat read by what may rely on strides": "y = b.repeat(6, 1)  #? unknown may rely on its layout\nprint(y.mean())",
     "expand, then contiguous": "y = b.expand(6, 4).contiguous()  #? no\nprint((x * y).sum())",
     "a number format there and back": "y = x.double().float()  #? no\nprint(y.sum())",
+    "a number format there and back, a view between": """
+        y = x.double().t()[1:, 2:4].float()  #? no
+        print(y.t() * 2)
+        """,
+    "a number format there and back, what is computed between": """
+        y = (x.double()[1:] + 1).float()
+        print(y.sum())
+        """,
     "a number format that loses something": "y = x.half().float()\nprint(y.sum())",
     "there and back, written between": """
         w = x.double()

@@ -51,6 +51,27 @@ SLOW = {
             turned = adjacency.t().contiguous()  #! slow-copy turned (note)
             print((turned @ x).sum())
     """,
+    "a sparse adjacency made dense in each layer": """
+        import torch
+        edges = torch.randint(0, 400, (2, 4000), generator=torch.Generator().manual_seed(0))
+        adjacency = torch.sparse_coo_tensor(edges, torch.ones(4000), (400, 400)).coalesce()
+        layers = [torch.nn.Linear(8, 8) for _ in range(2)]
+        x = torch.randn(400, 8)
+        for epoch in range(3):
+            out = x
+            for layer in layers:
+                out = adjacency.to_dense() @ layer(out)  #! slow-copy adjacency (note)
+            out.sum().backward()
+    """,
+    "frames that are put into their places one by one": """
+        import torch
+        frames = [torch.randn(n, 8) for n in (300, 200, 250)]
+        padded = torch.zeros(3, 300, 8)
+        for i, one in enumerate(frames):
+            for t in range(len(one)):
+                padded[i, t] = one[t]  #! slow-copy frames[0] (note)
+        print(padded.sum())
+    """,
     "the same array converted in each epoch": """
         import numpy as np, torch
         table = np.random.rand(400, 300)
@@ -160,6 +181,25 @@ QUIET = {
             marked = torch.cat([marked, torch.full((1, 1000), n)])
             marked[0] = n
             print(states.exp().sum(), last.sum(), marked.sum())
+    """,
+    "a call with other numbers, of what is written, or by chance": """
+        import torch
+        edges = torch.randint(0, 400, (2, 4000), generator=torch.Generator().manual_seed(0))
+        adjacency = torch.sparse_coo_tensor(edges, torch.ones(4000), (400, 400)).coalesce()
+        x, y = torch.rand(400, 400), torch.rand(400, 400)
+        for epoch in range(1, 6):
+            adjacency.values().mul_(0.5)
+            y += 1
+            print(adjacency.to_dense().sum(), x.roll(epoch).sum(), y.exp().sum())
+            print(x.bernoulli().sum(), torch.nn.functional.dropout(x).sum())
+    """,
+    "frames that are put where a list says": """
+        import torch
+        frames, order = torch.randn(1200, 8), torch.randperm(1200).tolist()
+        padded = torch.zeros(1200, 8)
+        for t in range(len(frames)):
+            padded[order[t]] = frames[t]
+        print(padded.sum())
     """,
     "rows that differ by a number of their own": """
         import torch

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.layouts import same_strides
+from tether.analysis.layouts import remapped, same_strides
 from tether.facts import OUT, UNKNOWN, Event, Operand, Same, Taken
 from tether.operations.table import operation
 from tether.regions import element_size
@@ -38,7 +38,7 @@ class AlreadyThere:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._widened: dict[int, tuple[int, Operand]] = {}  # tensor -> what it was converted from
+        self._widened: dict[int, tuple[int, Operand]] = {}  # storage -> what it was converted from
         self._same = _came_back(history)
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
@@ -92,15 +92,17 @@ class AlreadyThere:
         source = event.reads[0]
         if event.writes or source.shape != result.shape or source.storage == result.storage:
             return
-        before = self._widened.get(source.tensor)
+        before = self._widened.get(source.storage)
         if before is not None and before[1].version == source.version:
-            at = before[0]
-            first = self._history.events[at].reads[0]
-            if self._alike(first, result) and first.shape == result.shape:
+            at, wide = before
+            narrow = self._history.events[at].reads[0]
+            shown = remapped(source, wide, narrow)
+            if shown is not None and self._alike(narrow, result):
+                first = narrow._replace(offset=shown[3], shape=shown[4], strides=shown[5])
                 yield Copied(position, first, result, at)
                 return
         if _holds(source.dtype, result.dtype):
-            self._widened[result.tensor] = (position, result)
+            self._widened[result.storage] = (position, result)
 
     def _seen(self, position: int, event: Event) -> Iterator[Copied]:
         """Give what was compared while the program ran."""

@@ -30,6 +30,23 @@ def copied_text(name: str, text: str) -> str:
     return ast.unparse(taken) if taken is not None else ""
 
 
+def fixed(name: str, text: str) -> bool:
+    """Whether a call is given a tensor and constants alone: ``x.topk(5)`` with any `x`."""
+    source, tree = copied_text(name, text), expression(text)
+    if not source or not isinstance(tree, ast.Call):
+        return False
+    given = [*tree.args, *(one.value for one in tree.keywords)]
+    return all(ast.unparse(one) == source or _is_constant(one) for one in given)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
 def lists_parts(text: str) -> bool:
     """Whether a call's text has a list of all that it is given: ``torch.cat([x, y])``."""
     tree = expression(text)

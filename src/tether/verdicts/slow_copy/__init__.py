@@ -36,7 +36,9 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
 | the same bytes converted or laid out again, run after run | once, and kept |
+| the same call of the same elements, run after run | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
+| the rows of a tensor assigned one by one | one assignment of a slice |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
 | a whole tensor converted or copied, of which a part is used | the part first |

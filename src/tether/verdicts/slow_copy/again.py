@@ -13,6 +13,7 @@ from tether.analysis.memory_lives import MemoryLives
 from tether.facts import UNKNOWN, Entered, Operand
 from tether.operations.table import operation
 from tether.regions import may_overlap
+from tether.source.calls import fixed
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
 
@@ -22,12 +23,24 @@ def repeated(lines: Lines) -> Iterator[Slow]:
     for (_, name), places in lines.by_line.items():
         if operation(name).enters:
             found = _of_arrays(lines, places, again.entered) or _from_data(again, places)
-        elif converts(name) or operation(name).copies == "clone":
+        elif _gives_the_same(lines, name, places):
             found = _from_tensor(again, places)
         else:
             continue
         if found is not None and not lines.needless(found.at):
             yield found
+
+
+def _gives_the_same(lines: Lines, name: str, places: Sequence[int]) -> bool:
+    """Whether a line makes the same of the same tensor: a conversion, or a call of it alone."""
+    row = operation(name)
+    if converts(name) or row.copies == "clone":
+        return True
+    if len(places) <= STEPS or not row.known or row.random or row.writes or row.view:
+        return False
+    first = lines.events[places[0]]
+    alone = len(first.reads) == 1 == len(first.results) and not first.writes
+    return alone and fixed(name, lines.history.site_of(first).expression)
 
 
 class _Repeats:
@@ -49,7 +62,7 @@ class _Repeats:
         memories = {
             history.flow.memory(one)
             for (_, name), places in self.lines.by_line.items()
-            if operation(name).copies or operation(name).enters
+            if operation(name).enters or _gives_the_same(self.lines, name, places)
             for at in places
             for one in (*self.lines.events[at].reads, *self.lines.events[at].results)
         }
@@ -110,7 +123,7 @@ def _told(again: _Repeats, places: Sequence[int], repeats: list[int], what: str)
     name = again.lines.events[at].operation
     runs = f"in {len(repeats):,} of its {len(places):,} runs, {total:,} bytes"
     text = f"{name} makes the same again of {what} {runs}"
-    fix = "Convert it once, before the loop, and use what was made of it each time."
+    fix = "Make it once, before the loop, and use what was made of it each time."
     operand = (again.lines.events[at].reads or made)[0]
     return Slow(at, operand, len(repeats), total, None, "copied", text, fix)
 

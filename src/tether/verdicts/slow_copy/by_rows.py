@@ -64,17 +64,27 @@ def _joined(lines: Lines, at: int) -> _Turns | None:
 
 
 def _filled(lines: Lines, places: Sequence[int]) -> Iterator[_Turns]:
-    """Yield the turns at whose end a line wrote to one tensor."""
+    """Yield the turns at whose end a line wrote parts of one tensor to another."""
     ends: list[int] = []
-    tensor = UNKNOWN
+    given: tuple[int, int] | None = None
     for at in (*places, UNKNOWN):
-        target = lines.events[at].reads[0].tensor if at >= 0 and lines.events[at].reads else UNKNOWN
-        if target != tensor or (len(ends) > 1 and at - ends[-1] != ends[1] - ends[0]):
+        now = _between(lines, at)
+        if now != given or (len(ends) > 1 and at - ends[-1] != ends[1] - ends[0]):
             found = _turns(ends, written=True) if len(ends) >= COUNT else None
             if found is not None:
                 yield found
-            ends, tensor = [], target
+            ends, given = [], now
         ends.append(at)
+
+
+def _between(lines: Lines, at: int) -> tuple[int, int] | None:
+    """Return the tensor that a write was to, and the one that its values are a part of, if any."""
+    reads = lines.events[at].reads if at >= 0 else ()
+    if not reads:
+        return None
+    made = lines.history.made_at(reads[-1].tensor)
+    taken = made >= 0 and len(reads) > 1 and _is_choice(lines.events[made])
+    return reads[0].tensor, lines.events[made].reads[0].tensor if taken else UNKNOWN
 
 
 def _turns(ends: Sequence[int], *, written: bool) -> _Turns | None:
@@ -99,10 +109,14 @@ def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
     if not takes_only(source, site, len(rows)):
         return None
     computed = loop.calls - sum(_is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
-    what = f"{computed - loop.written} calls are made for each of its {loop.turns:,} parts"
     joined = "an assignment puts" if loop.written else f"{name} puts"
-    what += f", and {joined} together what comes of them"
-    fix = "Make each call once for the whole tensor, along a dimension (keepdim=True keeps it)."
+    if computed > loop.written:
+        what = f"{computed - loop.written} calls are made for each of its {loop.turns:,} parts"
+        what += f", and {joined} together what comes of them"
+        fix = "Make each call once for the whole tensor, along a dimension (keepdim=True keeps it)."
+    else:
+        what = f"{joined} its {loop.turns:,} parts elsewhere one by one"
+        fix = "Put them there all at once, by a slice: there[:n] = parts[:n]."
     total = sum(one.turns for one in loops)
     return Slow(row.at, row.source, total, 0, None, "read", what, fix)
 
