@@ -17,6 +17,7 @@ from tether.analysis.memory import Memory
 from tether.record.running import Program, run
 from tether.record.session import Session
 from tether.report import memory as rendered
+from tether.report.json import to_json
 from tether.report.memory_drawing import drawings
 from tether.report.recording import Recording, prepare
 from tether.store.check import check
@@ -339,11 +340,37 @@ def test_a_page_names_a_peak_only_where_all_is_counted_and_the_line_that_grows(t
     history = measured(TRAINING, tmp_path, memory=memory)._history
     (drawn,) = drawings(history)
     text, site = drawn.growth
-    assert text == "From step 2 to 6 the memory held grew by 4 B a step, most of it at"
+    assert text == "From optimizer step 2 to 6 the memory held grew by 4 B a step, most of it at"
     assert site.line == 10
     page = Recording(history.trace, prepared=True).html(source=False)
     assert ("Peak of memory on cpu" in page) == memory
     assert ("What calls returned held at most" in page) == (not memory)
+    made = to_json(Recording(history.trace, prepared=True).about)["memory"]
+    peak = Memory.of(history).peak
+    assert (made["peak_bytes"], made["returned_peak_bytes"]) == (
+        (peak, None) if memory else (None, peak)
+    )
+
+
+def test_a_run_names_the_line_that_grows_and_a_saved_recording_knows_it(tmp_path):
+    (tmp_path / "leak.py").write_text(TRAINING.replace("loss.detach()", "torch.ones(1000)"))
+    said = "the memory held grew by 3.9 KiB a step, most of it at leak.py:13"
+    done = tether("run", "-o", "r.tether", "leak.py", folder=tmp_path)
+    assert said in " ".join(done.stderr.split())
+    done = tether("report", "r.tether", "--json", "r.json", folder=tmp_path)
+    assert said in " ".join(done.stdout.split())
+    made = json.loads((tmp_path / "r.json").read_text())["memory"]
+    assert made["growth_per_step_bytes"] == 4000
+    assert [(one["site"]["line"], one["bytes"]) for one in made["growth_lines"]] == [(13, 16000)]
+
+
+def test_batches_of_another_length_are_no_growth(tmp_path):
+    longer = TRAINING.replace(
+        "for _ in range(6):", "for n in range(8):\n    x = torch.ones(n, 100)"
+    )
+    memory = measured(longer.replace("    kept.append(loss.detach())\n", ""), tmp_path)
+    assert memory.growth.per_step == 400
+    assert memory.growing is None
 
 
 def tether(*arguments, folder):
@@ -364,7 +391,8 @@ def test_the_command(tmp_path):
     }  # fmt: skip
     done = tether("run", "--memory", "--json", "-", "-q", "p.py", folder=tmp_path)
     report = json.loads(done.stdout.split("\n", 1)[1])
-    assert report["memory"] == {"peak_bytes": 4, "lines": made["lines"]}
+    assert report["memory"]["peak_bytes"] == 4
+    assert report["memory"]["lines"] == made["lines"]
     done = tether("run", "--memory", "p.py", folder=tmp_path)
     assert "Memory on cpu" in done.stderr
 

@@ -55,11 +55,13 @@ def test_a_wide_spread_hides_a_difference():
 def test_words_name_fastest_and_when_it_matters():
     text = "\n".join(render.words(BENCH))
     assert "4 B: a, b (not told apart)" in text
-    assert "1 MB: a\n" in text
+    assert "1 MiB: a\n" in text
     assert "Not quiet: the machine was busy" in text
     best, when = render.words(BENCH)[-2:]
     assert best == "Take a: no way is faster at any size."
-    assert when.startswith("It matters from 1 MB on, most at 1 MB: b takes 3.0 times as long as a")
+    assert when.startswith(
+        "It matters from 1 MiB on, most at 1 MiB: b takes 3.0 times as long as a"
+    )
 
 
 def test_another_way_is_named_where_it_is_faster():
@@ -143,9 +145,9 @@ def test_comparing_says_that_the_machines_differ():
         (0, "0 B"),
         (1, "1 B"),
         (1023, "1023 B"),
-        (1024, "1 KB"),
-        (1536, "1.5 KB"),
-        (1 << 28, "256 MB"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (1 << 28, "256 MiB"),
     ],
 )
 def test_amount(nbytes, said):

@@ -46,6 +46,8 @@ REPAIRS = [
     ("needless-copy", "tensor", "x = «torch.tensor(x)»", "x = x.detach()"),
     ("gradient-cut", "item", "l = «loss.item()» + r", "l = loss + r"),
     ("alias-write", "detach", "b = «w.detach()»", "b = w.detach().clone()"),
+    ("alias-write", "copy_", "«kept.append(out)»", "kept.append(out.clone())"),
+    ("alias-write", "copy_", "f(«out.copy_(x)»)", "f(out.copy_(x).clone())"),
     ("alias-write", "numpy", "a = «w.numpy()»", "a = w.numpy().copy()"),
     ("alias-write", "from_numpy", "a = «torch.from_numpy(a)»", "a = torch.from_numpy(a).clone()"),
     (

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from tether.analysis.history import History
+from tether.analysis.memory import Growth, More
 from tether.analysis.speaking import bytes_text
 from tether.facts import (
     Event,
@@ -140,7 +141,6 @@ gradients
 parameter          gradient  why
 net.layer1.weight  none      #1
 b                  zero      #1
-net.layer3.weight  reached
 
 copies and conversions
 6 copies and conversions, 12 B copied
@@ -325,6 +325,9 @@ def test_parameters_are_folded_by_module():
     text = render(build(about))
     assert "97 of 100 parameters got a gradient, 3 none" in text
     assert re.search(r"^net\.block0 +3 of 10  none +#1$", text, re.M)
+    assert "block[1-9]" not in text, "that all went well is told by the count"
+    about.show_all = True
+    text = render(build(about))
     assert re.search(r"^net\.block\[1-9\] +10 each  reached$", text, re.M)
 
 
@@ -405,7 +408,8 @@ def test_json_fits_its_schema():
         "name": "net.layer1.weight", "status": "none", "changed": None, "finding": 0, "ranks": "",
     }  # fmt: skip
     assert made["gaps"] == [{"code": "compiled", "reason": SENTENCES["compiled"], "count": 2}]
-    assert made["memory"]["peak_bytes"] == 1004
+    assert made["memory"]["peak_bytes"] is None, "there are steps, and no look at what they hold"
+    assert made["memory"]["returned_peak_bytes"] == 1004
     assert sum(row["held_peak"] for row in made["memory"]["lines"]) == 1004
     assert made["program"] == ["train.py", "--lr", "1"]
 
@@ -626,14 +630,17 @@ def test_what_was_concluded_is_kept_in_the_file(tmp_path, monkeypatch):
     [
         lambda text: text[: len(text) // 2],
         lambda text: text.replace('"author":"', '"author":"0'),
-        lambda text: '{"author":"' + kept.author() + '","conclusions":[[[1]],[],[]]}',
-        lambda text: '{"author":"' + kept.author() + '","conclusions":[[],[[1,"x","no!",""]],[]]}',
+        lambda text: '{"author":"' + kept.author() + '","conclusions":[[[1]],[],[],[],null]}',
+        lambda text: (
+            '{"author":"' + kept.author() + '","conclusions":[[],[[1,"x","no!",""]],[],[],null]}'
+        ),
         lambda text: "[" * 100_000,
     ],
 )
 def test_what_was_kept_wrongly_or_by_other_code_is_worked_out_anew(damage):
     recording = Recording(example().trace, prepared=True)
-    found = kept.Conclusions(recording._judged, recording._needed, (), ())
+    growth = Growth((1, 2, 3, 4), (More(Site("/t.py", 3), 2),))
+    found = kept.Conclusions(recording._judged, recording._needed, (), (), growth)
     text = kept.written(found)
     assert kept.read(replace(recording.trace, concluded=text)) == found
     assert kept.read(replace(recording.trace, concluded=damage(text))) is None

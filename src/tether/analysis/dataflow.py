@@ -187,11 +187,17 @@ class Dataflow:
             producer = self._producer.get(operand.tensor, UNKNOWN)
             if producer == UNKNOWN and operand.storage != UNKNOWN:
                 # A tensor that came about unheard: most likely from the latest one on its memory.
-                producer = self._alias.get(self.memory(operand), UNKNOWN)
+                latest = self._alias.get(self.memory(operand), UNKNOWN)
+                producer = latest if self._came_after(operand.tensor, latest) else UNKNOWN
             yield producer, place
             for writer, written in self._writers.get(self.memory(operand), ()):
                 if writer > producer and any(may_overlap(one, written) for one in shown):
                     yield writer, place
+
+    def _came_after(self, tensor: int, position: int) -> bool:
+        """Whether a tensor was not there yet as a call was made."""
+        life = self._trace.tensors.get(tensor)
+        return life is None or self._trace.position(life.born) > position
 
     def behind(self, position: int, most: int = 300_000) -> list[int]:
         """Return the events whose values flow into `position`, in order; at most `most`."""

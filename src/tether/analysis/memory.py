@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
+from tether.analysis.speaking import bytes_text
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact, TensorId
 from tether.regions import element_size, extent
 
@@ -112,12 +113,29 @@ class Plot(NamedTuple):
     tenants: tuple[Tenant, ...]  # empty: no tensor of the program is left, the graph holds it
 
 
+class More(NamedTuple):
+    """A line that holds more at the last step than at the second."""
+
+    site: Site
+    nbytes: int
+
+
 class Growth(NamedTuple):
     """What is held as an optimizer begins each of its steps."""
 
     held: tuple[int, ...]  # at each step
-    per_step: float  # from the second step to the last; before it gradients and state come about
-    lines: tuple[tuple[Site, int], ...]  # that hold more at the last step than at the second
+    lines: tuple[More, ...]
+
+    @property
+    def per_step(self) -> float:
+        """Bytes from the second step to the last; before it gradients and state come about."""
+        steps = len(self.held) - 2
+        return (self.held[-1] - self.held[1]) / steps if steps > 0 else 0.0
+
+    def __str__(self) -> str:
+        """Return it as the start of a sentence."""
+        size, last = bytes_text(round(self.per_step)), len(self.held)
+        return f"From optimizer step 2 to {last} the memory held grew by {size} a step"
 
 
 class Memory:
@@ -144,11 +162,14 @@ class Memory:
         """Every block, in the order in which they were first seen."""
         members: dict[int, list[tuple[int, StorageFact]]] = defaultdict(list)
         for serial, fact in self._history.trace.storages.items():
-            if fact.device in _NO_MEMORY or (self._device and fact.device != self._device):
+            if not self._counts(fact):
                 continue
             members[-2 - fact.memory if fact.memory >= 0 else serial].append((serial, fact))
         blocks = [self._block(one) for one in members.values()]
         return sorted(blocks, key=lambda block: block.born)
+
+    def _counts(self, fact: StorageFact) -> bool:
+        return fact.device not in _NO_MEMORY and self._device in ("", fact.device)
 
     def _block(self, members: list[tuple[int, StorageFact]]) -> Block:
         facts = [fact for _, fact in members]
@@ -226,6 +247,15 @@ class Memory:
     def peak(self) -> int:
         """The most bytes held at once."""
         return max((held for _, held in self.timeline), default=0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all was counted: gradients and what optimizers hold were asked for, or none was.
+
+        Else `peak` is the most held by what calls were given and returned.
+        """
+        history = self._history
+        return bool(history.trace.attached) or not (history.backwards or history.steps)
 
     @property
     def peak_at(self) -> int:
@@ -449,11 +479,39 @@ class Memory:
             return None
         held = tuple(self._held_at(steps))
         if len(steps) < 3:
-            return Growth(held, 0.0, ())
+            return Growth(held, ())
         more = self._by_line(steps[-1])
         more.subtract(self._by_line(steps[1]))
-        lines = [(self._history.site(site), size) for site, size in more.most_common() if size > 0]
-        return Growth(held, (held[-1] - held[1]) / (len(steps) - 2), tuple(lines))
+        lines = [
+            More(self._history.site(site), size) for site, size in more.most_common() if size > 0
+        ]
+        return Growth(held, tuple(lines))
+
+    @property
+    def growing(self) -> Growth | None:
+        """The growth, where most steps left something behind that was held to the last.
+
+        A step whose batch is larger holds more and leaves nothing. What the last two steps made is
+        not asked about: variables of a loop still hold it.
+        """
+        growth = self.growth if self._leaving else None
+        return growth if growth and growth.per_step > 0 and growth.lines else None
+
+    @property
+    def _leaving(self) -> bool:
+        """Whether most steps left something: from the lives alone, which takes no time."""
+        steps = np.array(self.steps[1:-2], dtype=np.int64)
+        if len(steps) < 3:
+            return False
+        lives = [
+            (fact.born, fact.freed)
+            for fact in self._history.trace.storages.values()
+            if self._counts(fact)
+        ]
+        born, freed = np.array(lives, dtype=np.int64).reshape(-1, 2).T
+        left = np.searchsorted(steps, born[(freed < 0) | (freed > self.steps[-1])], side="left")
+        between = left[(left > 0) & (left < len(steps))]
+        return 2 * len(np.unique(between)) > len(steps) - 1
 
     def _held_at(self, moments: Iterable[int]) -> Iterable[int]:
         line, place, held = self.timeline, 0, 0
@@ -485,6 +543,14 @@ class Memory:
                 own = self if self._device else Memory.of(self._history, fact.device)
                 found[fact.device] = max(0, fact.peak - own.peak)
         return found
+
+
+class Growing:
+    """By how much the memory held grows from step to step; None where it does not."""
+
+    def __init__(self, history: History, found: tuple[Growth | None] | None = None) -> None:
+        """Find it, or take what was `found` before."""
+        self.found = found[0] if found else Memory.of(history).growing
 
 
 def _sources(event: Event) -> tuple[int, ...]:

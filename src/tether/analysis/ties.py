@@ -169,7 +169,9 @@ class Ties:
     def _filled_at(self, holding: Holding, act: HeldAct, others: list[Holder]) -> list[Site]:
         """Return the lines that put an object into some places."""
         history = self._history
-        since = [fill.site for one in others[:3] for fill in holding.filled(one)]
+        fills = [fill for one in others[:3] for fill in holding.filled(one)]
+        stored = [fill for fill in fills if fill.how == "stored"]  # not where the list was made
+        since = [fill.site for fill in stored or fills]
         callers = [one for one in others if one.depth > 0 and one.kind == "variable"]
         since += [history.site(one.site) for one in callers]
         since += [fill.site for fill in holding.bound(act)]

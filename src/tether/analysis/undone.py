@@ -179,7 +179,7 @@ class Undone:
 
     def _callers(self, site: int) -> Iterator[Step]:
         for one in self._around.callers(self._history.site(site))[:1]:
-            yield Step("called", one, say("it is first reached from here"))
+            yield Step("called", one, say("the first call came from here"))
 
     @property
     def _around(self) -> Surroundings:

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache, partial
 
 from tether.analysis.degrading import attempt
 from tether.analysis.history import History
+from tether.analysis.memory import Growing, Growth
 from tether.analysis.speaking import bytes_text
 from tether.analysis.wording import named
 from tether.facts import Site, Trace
@@ -96,6 +97,15 @@ class Findings:
         return attempt(self.trace, "the list of ties", found, [])
 
     @cached_property
+    def grown(self) -> Growth | None:
+        """By how much the memory held grows from step to step."""
+        if self.processes:
+            return None
+        ask = partial(self.history.get, Growing)
+        nothing = Growing(self.history, (None,))
+        return attempt(self.trace, "the growth of memory", ask, nothing).found
+
+    @cached_property
     def cuts(self) -> list[cuts.CutRow]:
         """Where values left the graph and went into a loss."""
         if self.cut is not None:
@@ -158,10 +168,21 @@ def summary(about: Findings) -> list[Block]:
         text = f"Only the last {counted(len(trace.events), 'call')} were kept (--limit)."
         blocks.append(Paragraph((Phrase(text, "dim"),)))
     fatal = [one for one in trace.raised if one.fatal]
+    grown = about.grown
+    if grown:
+        lines = [one.site for one in grown.lines[:3]]
+        blocks.append(_growth(f"{grown}, most of it at ", lines, about.trace.folder))
     for one in fatal[-1:]:
         text = " ".join(one.message.split())
         blocks.append(Paragraph((Phrase("raised  ", "bad"), Phrase(f"{one.type}: {text[:400]}"))))
     return blocks
+
+
+def _growth(text: str, lines: Sequence[Site], folder: str) -> Paragraph:
+    places = [Phrase(shown_line(one.file, one.line, folder), "place", to=one) for one in lines]
+    between = [Phrase(", ")] * len(places)
+    apart = [phrase for pair in zip(places, between, strict=True) for phrase in pair][:-1]
+    return Paragraph((Phrase(text), *apart, Phrase(".")))
 
 
 def _in_a_line(about: Findings) -> list[Phrase]:
@@ -256,7 +277,7 @@ def finding_block(number: int, finding: Finding, about: Findings) -> FindingBloc
 
 def _facts(finding: Finding) -> Iterator[str]:
     if finding.count > 1:
-        yield f"{finding.count} times"
+        yield f"{finding.count:,} times"
     if finding.bytes:
         yield bytes_text(finding.bytes)
     if finding.proven:
@@ -351,14 +372,24 @@ def _gradients(about: Findings) -> list[Block]:
     if counts["none"]:
         text += f", {counts['none']} none"
     blocks: list[Block] = [Heading("gradients"), Paragraph((Phrase(text),))]
-    if counts["reached"] == len(rows) > MANY_PARAMETERS:
-        return blocks
-    table = (
-        _by_module(rows, about)
-        if len(rows) > MANY_PARAMETERS
-        else _by_parameter(rows, bool(about.trace.optimizers))
-    )
-    return [*blocks, table]
+    table = _gradient_table(rows, about)
+    return [*blocks, table] if table.rows else blocks
+
+
+def _gradient_table(rows: Sequence[Gradient], about: Findings) -> Table:
+    """Return the parameters that fared otherwise than they should, or all; many by module."""
+    optimized, each = bool(about.trace.optimizers), about.show_all
+    told = [row for row in rows if each or _noteworthy(row, optimized)]
+    if len(rows) <= MANY_PARAMETERS:
+        return _by_parameter(told, optimized, each=each)
+    inside = {row.module or row.name for row in told}
+    return _by_module([row for row in rows if (row.module or row.name) in inside], about)
+
+
+def _noteworthy(row: Gradient, optimized: bool) -> bool:
+    """Whether a parameter fared otherwise than a parameter should."""
+    unchanged = optimized and row.changed is False
+    return row.status != "reached" or unchanged or bool(row.ranks) or row.finding is not None
 
 
 _STATUS: dict[str, tuple[str, Kind]] = {
@@ -377,15 +408,20 @@ def _gradient_of(row: Gradient, optimized: bool) -> Phrase:
     return Phrase(text, kind)
 
 
-def _by_parameter(rows: Sequence[Gradient], optimized: bool) -> Table:
+def _by_parameter(rows: Sequence[Gradient], optimized: bool, *, each: bool) -> Table:
+    """Give a row to each parameter, or to those that fared alike and differ in one number."""
     columns = (Column("parameter", whole=True), Column("gradient"), Column("why"))
-    return Table(
-        columns,
-        tuple(
-            (Phrase(row.name, "code"), _gradient_of(row, optimized), _why({row.finding} - {None}))
-            for row in rows
-        ),
-    )
+    alike: dict[tuple[Phrase, Phrase], list[str]] = {}
+    cells = []
+    for row in rows:
+        fared = _gradient_of(row, optimized), _why({row.finding} - {None})
+        alike.setdefault(fared, []).append(row.name)
+        cells.append((Phrase(row.name, "code"), *fared))
+    if not each:
+        cells = [
+            (Phrase(name, "code"), *fared) for fared, some in alike.items() for name in folded(some)
+        ]
+    return Table(columns, tuple(cells))
 
 
 def _by_module(rows: Sequence[Gradient], about: Findings) -> Table:
@@ -458,6 +494,7 @@ def _copies(about: Findings) -> list[Block]:
 
 def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
     """Say of each line that copies whether the copy was needed, and why."""
+    told = {one.site for one in about.findings if one.slug == "needless-copy"}
     columns = (Column("needed"), Column("because", give=True, wrap=True))
     cells = [
         (
@@ -468,7 +505,7 @@ def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
             ),
         )
         for row in rows
-        if row.reason or row.needed == "no"
+        if (row.reason or row.needed == "no") and (about.show_all or row.site not in told)
     ]
     return [by_line(columns, cells, about)] if cells else []
 
@@ -489,6 +526,8 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
     by_site: dict[Site, list[Copy]] = {}
     for row in rows:
         by_site.setdefault(row.site, []).append(row)
+    if not about.show_all:
+        by_site = {site: made for site, made in by_site.items() if any(one.bytes for one in made)}
     cells = []
     for site, made in by_site.items():
         names = Counter[str]()
@@ -505,7 +544,7 @@ def _inside_libraries(rows: Sequence[Copy], about: Findings) -> list[Block]:
         Column("copies made inside libraries", give=True, wrap=True),
         Column("copied", "right"),
     )
-    return [by_line(columns, cells, about)]
+    return [by_line(columns, cells, about)] if cells else []
 
 
 def by_line(

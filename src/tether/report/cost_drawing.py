@@ -16,8 +16,8 @@ _FLOOR = "the memory's own copy"
 
 
 def amount(nbytes: float) -> str:
-    """Return bytes in a unit that fits: 4 B, 1.5 KB, 256 MB; a KB has 1024 bytes."""
-    units = ["B", "KB", "MB", "GB", "TB"]
+    """Return bytes in a unit that fits: 4 B, 1.5 KiB, 256 MiB."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while nbytes >= 1023.5 and len(units) > 1:
         nbytes /= 1024
         units.pop(0)

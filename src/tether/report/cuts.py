@@ -42,33 +42,35 @@ def block(found: Sequence[CutRow], folder: str, most: int | None = MANY_CUTS) ->
     own = [row.cut for row in found if row.finding is None]
     if not own:
         return []
+    called = any(one.callers for one in own)
     columns = (
-        Column("left at", give=True),
-        Column("called from"),
+        Column("left at", whole=True),
+        *([Column("called from", whole=True)] if called else []),
         Column("because", wrap=True),
         Column("computed from"),
-        Column("used at", give=True),
+        Column("used at", whole=True),
     )
     shown = own[:most]
     left = len(own) - len(shown)
-    text = "these values give no gradient back to what they were computed from; whether that is"
     return [
         Heading("values that left the gradient graph and went into a loss"),
-        Paragraph((Phrase(f"{text} meant, you know", "dim"),)),
+        Paragraph(
+            (Phrase("No gradient flows back through these values; that may be intended.", "dim"),)
+        ),
         Table(
             columns,
-            tuple(_cells(one, folder) for one in shown),
+            tuple(_cells(one, folder, called=called) for one in shown),
             left,
             "more; --show-all lists them" if left else "",
         ),
     ]
 
 
-def _cells(cut: ActedCut, folder: str) -> tuple[Phrase, ...]:
+def _cells(cut: ActedCut, folder: str, *, called: bool) -> tuple[Phrase, ...]:
     callers = [_line(one, cut.site, folder) for one in cut.callers]
     return (
         Phrase(shown_line(cut.site.file, cut.site.line, folder), "place"),
-        Phrase(", ".join(dict.fromkeys(callers)), "place"),
+        *([Phrase(", ".join(dict.fromkeys(callers)), "place")] if called else []),
         Phrase(cut.what),
         Phrase(_parameters(cut.names), "code"),
         Phrase(_line(cut.entered, cut.site, folder), "place"),

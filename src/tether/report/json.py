@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 import tether
-from tether.analysis.memory import Memory
+from tether.analysis.memory import Growth, Memory
 from tether.facts import Site
 from tether.finding import Finding
 from tether.report import cuts
@@ -65,7 +65,7 @@ def to_json(about: Findings) -> dict[str, Any]:
             }
             for row in about.copies
         ],
-        "memory": {"peak_bytes": memory.peak, "lines": memory_lines(memory, folder)},
+        "memory": _memory(memory, about.grown, folder),
         "cuts": [cuts.values(row, partial(site_values, folder=folder)) for row in about.cuts],
         "ties": [values(row, partial(site_values, folder=folder)) for row in about.ties],
         "gaps": [
@@ -77,6 +77,19 @@ def to_json(about: Findings) -> dict[str, Any]:
 def dumps(about: Findings) -> str:
     """Return the report as the text of a JSON file."""
     return json.dumps(to_json(about), indent=1) + "\n"
+
+
+def _memory(memory: Memory, growth: Growth | None, folder: str) -> dict[str, Any]:
+    return {
+        "peak_bytes": memory.peak if memory.whole else None,
+        "returned_peak_bytes": None if memory.whole else memory.peak,
+        "growth_per_step_bytes": growth.per_step if growth else None,
+        "growth_lines": [
+            {"site": site_values(one.site, folder), "bytes": one.nbytes}
+            for one in (growth.lines if growth else ())
+        ],
+        "lines": memory_lines(memory, folder),
+    }
 
 
 def memory_lines(memory: Memory, folder: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import tether
 from tether.analysis.cuts import ActedCut
+from tether.analysis.memory import Growth
 from tether.analysis.ties import ActedTie
 from tether.facts import Trace
 from tether.finding import Finding, Said, Segment
@@ -43,6 +44,7 @@ class Conclusions:
     needed: tuple[NeededAt, ...]
     ties: tuple[ActedTie, ...]
     cuts: tuple[ActedCut, ...]
+    growth: Growth | None
 
 
 @lru_cache(maxsize=1)

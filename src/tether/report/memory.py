@@ -203,17 +203,14 @@ def _growth(memory: Memory, folder: str) -> Iterator[Part]:
     growth = memory.growth
     if growth is None or len(growth.held) < 3:
         return
-    last = len(growth.held)
     if growth.per_step <= 0:
+        last = len(growth.held)
         yield _say(f"From optimizer step 2 to {last} the memory held did not grow.")
         return
     where = ", ".join(
         f"{_place(site, folder)} ({bytes_text(size)} more)" for site, size in growth.lines[:3]
     )
-    yield _say(
-        f"From optimizer step 2 to {last} the memory held grew by "
-        f"{bytes_text(round(growth.per_step))} a step: {where}."
-    )
+    yield _say(f"{growth}: {where}.")
 
 
 def _not_seen(memory: Memory, device: str) -> str:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.memory import Kind, Memory
-from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.report.grouping import folded
 
@@ -89,12 +88,8 @@ def _drawing(memory: Memory, device: str, history: History) -> Drawing:
 
 def _growth(memory: Memory) -> tuple[str, Site] | None:
     """Say by how much the memory held grew a step, where it did and a line is known for it."""
-    growth = memory.growth
-    if growth is None or growth.per_step <= 0 or not growth.lines:
-        return None
-    size = bytes_text(round(growth.per_step))
-    text = f"From step 2 to {len(growth.held)} the memory held grew by {size} a step, most of it at"
-    return text, growth.lines[0][0]
+    growth = memory.growing
+    return (f"{growth}, most of it at", growth.lines[0].site) if growth else None
 
 
 def _rows(memory: Memory) -> list[PeakRow]:

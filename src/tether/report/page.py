@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import SEVERITIES, Severity
 from tether.report.addresses import page_of
@@ -131,7 +132,7 @@ class _Page:
             macros=macros(),
             where=self._target,
             short=self._short,
-            whole=bool(about.trace.attached),
+            whole=Memory.of(about.history).whole,
         )  # fmt: skip
         places = [(n, shown_path(file, about.trace.folder)) for file, n in self.numbers.items()]
         return whole(

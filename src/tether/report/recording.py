@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from tether.analysis.cuts import Cuts
 from tether.analysis.degrading import attempt
 from tether.analysis.history import History
+from tether.analysis.memory import Growing
 from tether.analysis.ties import Ties
 from tether.facts import Trace
 from tether.finding import Finding
@@ -143,6 +144,7 @@ class Recording:
         if self._kept is not None:
             history.know(Ties, Ties(history, self._kept.ties))
             history.know(Cuts, Cuts(history, self._kept.cuts))
+            history.know(Growing, Growing(history, (self._kept.growth,)))
         return history
 
     @cached_property
@@ -333,7 +335,8 @@ class Recording:
             progress.stage("looking at the ties")
             ties = tuple(self.history.get(Ties).found)
             cuts = tuple(self.history.get(Cuts).found)
-            text = kept.written(Conclusions(self._judged, self._needed, ties, cuts))
+            growth = self.history.get(Growing).found
+            text = kept.written(Conclusions(self._judged, self._needed, ties, cuts, growth))
         save_trace(replace(self.trace, concluded=text), path)
 
     def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:

@@ -98,12 +98,12 @@ def block(found: Sequence[TieRow], folder: str, most: int | None = MANY_TIES) ->
     if not own:
         return []
     columns = (
-        Column("shows the change", give=True), Column("written at", give=True),
+        Column("shows the change", give=True), Column("written at", whole=True),
         Column("by"), Column("through", give=True), Column("since"), Column("read"),
     )  # fmt: skip
     cells = tuple(_cells(tie, folder) for tie in own[:most])
     left = len(found) - sum(one.finding is not None for one in found) - len(cells)
-    text = "written through one name and shown by another; whether that is meant, you know"
+    text = "A write through one name changed what another name shows; that may be intended."
     return [
         Heading("shared memory that was written"),
         Paragraph((Phrase(text, "dim"),)),

@@ -46,7 +46,7 @@ def _with_callers(history: History, finding: Finding, verdict: Verdict) -> Findi
         return finding
     told = {(one.site.file, one.site.line) for one in finding.evidence}
     callers = [
-        Evidence("called", one, "it is first reached from here")
+        Evidence("called", one, "the first call came from here")
         for one in history.get(Surroundings).callers(finding.site)
         if (one.file, one.line) not in told
     ]

@@ -92,7 +92,7 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     subject = site.target or history.name_of(first.copy.tensor).strip("`")
     unread = need.unread == len(need.executions)
     why = "reads" if unread else "needed"
-    times = "" if need.count == 1 else f" in all {need.count:,} runs of the line"
+    times = "" if need.count == 1 else f" (all {need.count:,} copies)"
     both = "neither is" if first.taken is None else "neither it nor the array is"
     while_ = "the other lives" if first.taken is None else "both live"
     end = "." if unread else f": {both} written while {while_}."
