@@ -409,9 +409,10 @@ class Bridge(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """A write through an index gave some elements several values, of which each kept one.
+    """A write through an index did not keep all values that it was given.
 
-    Read again when the call had returned.
+    It gave some elements several, or overwrote some before it had read them. Read again when the
+    call had returned.
     """
 
     event: EventId  # the write

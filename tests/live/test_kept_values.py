@@ -269,6 +269,19 @@ def load():
 for epoch in range(2):
     print(load().sum())
 """,
+    "a copy that a function made, written later and never read": """
+def grid(x):
+    return x.view(2, 2, 2).permute(1, 0, 2).reshape(2, 4)
+
+def corrupt(x):
+    patches = grid(x)
+    mask = (torch.rand(2) > 0.5).logical_not().logical_not()
+    patches[mask] = 0.0  #! alias-write x.view(2, 2, 2).permute(1, 0, 2)
+    return x, mask
+
+for _ in range(3):
+    print(*corrupt(torch.ones(2, 4)))
+""",
     "rows of an array normalised in place, never the first": """
 rows = np.ones((4, 3), np.float32)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tether.analysis.acts import Acts
+from tether.analysis.already_there import AlreadyThere
 from tether.analysis.history import History
 from tether.analysis.holding import written_text
 from tether.analysis.shared_memory import Sharing, overlaps_itself, same_place
@@ -43,12 +44,15 @@ class OddWrites:
         self._found = history.get(Sharing)
         self._writes: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
         self._assigned: dict[int, dict[int, int]] = defaultdict(dict)
+        self._apart: dict[tuple[str, int, int], list[OddWrite]] = defaultdict(list)
         self.all: list[OddWrite] = []
         for at, event in enumerate(history.events):
             if not event.raised:
                 self.all += self._at(at, event)
             for one in event.writes:
                 self._writes[one.tensor].append(at)
+        for found in self._apart.values():  # a line that loses what it writes whenever it runs
+            self.all += found if len(found) == history.times(found[0].write) else ()
 
     def _at(self, at: int, event: Event) -> Iterator[OddWrite]:
         if len(event.reads) > 1:
@@ -152,7 +156,11 @@ class OddWrites:
     # -- a write that nobody reads -----------------------------------------------------------
 
     def _lost(self, at: int, event: Event) -> Iterator[OddWrite]:
-        """Find a write into a copy that its own line made, and that is gone after it."""
+        """Find a write into a copy that its own line made, and that is gone after it.
+
+        One that an earlier line made counts if it is of elements that were there already, and if
+        every run of the writing line is lost: a state may go unread in the last turn of a loop.
+        """
         history = self._history
         written = event.writes[0]
         made = history.made_at(written.tensor)
@@ -160,7 +168,9 @@ class OddWrites:
             return
         maker = history.events[made]
         near = _one_line(history.site_of(maker), history.site_of(event))
-        if not near and made < at - 3:
+        apart = not near and made < at - 3
+        there = made in history.get(AlreadyThere).by_position
+        if apart and not (there or operation(maker.operation).regroups):
             return
         if history.inside(event, "function", "backward", "hook", "transform", "compiled") >= 0:
             return  # what returns there goes to PyTorch, which is not heard reading it
@@ -169,7 +179,11 @@ class OddWrites:
         memory = history.flow.memory(written)
         if self._touched_after(memory, at):
             return
-        yield OddWrite("lost", maker.reads[0].tensor, written.tensor, (made,), at, UNKNOWN)
+        found = OddWrite("lost", maker.reads[0].tensor, written.tensor, (made,), at, UNKNOWN)
+        if apart:
+            self._apart[event.operation, event.site, event.inner].append(found)
+        else:
+            yield found
 
     def _is_of_its_own(self, made: int, written: Operand) -> bool:
         """Whether a call made a tensor of others, on memory of its own."""

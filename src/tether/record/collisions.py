@@ -1,6 +1,7 @@
-"""Writes through an index that gave one element several values: which of them are gone.
+"""Writes through an index that did not keep the values they were given: which of them are gone.
 
-An assignment to an index keeps one value for each element, whichever is written last. So the
+An assignment to an index keeps one value for each element, whichever is written last. And where
+the values lie in the memory that is written, some may be overwritten before they are read. So the
 memory is asked: when the call has returned, the same index is read again and compared with what
 was given, bit for bit. That is done at the 1st, 2nd, 4th... write of a line, on the CPU, for up to
 `LIMIT` bytes.
@@ -19,6 +20,9 @@ from tether.record.contents import Array, words_of
 
 LIMIT = 16 << 20
 
+_PLAIN_PARTS = (int, slice, type(...))
+"""Parts of an index that mean a view, in NumPy as in PyTorch."""
+
 
 class CollisionLog:
     """Finds the values that writes through an index were given, and did not keep."""
@@ -26,6 +30,14 @@ class CollisionLog:
     def __init__(self) -> None:
         self.facts: list[Collision] = []
         self._runs: Counter[int] = Counter()  # line -> writes through it
+        # Values that may be overwritten before they are read.
+        self._kept: Array | None = None
+
+    def before(self, values: torch.Tensor, site: int) -> None:
+        """Keep the values of a write that lie in the memory it is about to write."""
+        runs = self._runs[site] + 1
+        there = None if runs & (runs - 1) else _elements(values)
+        self._kept = None if there is None else there.copy()
 
     def wrote(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: EventId,
@@ -33,17 +45,39 @@ class CollisionLog:
     ) -> None:  # fmt: skip
         """Look at a call that wrote values through an index, which has returned."""
         self._runs[site] += 1
-        runs = self._runs[site]
-        given = None if kwargs or runs & (runs - 1) else _given(name, args)
+        runs, kept, self._kept = self._runs[site], self._kept, None
+        if kwargs or runs & (runs - 1):
+            return
+        if kept is not None and name == "__setitem__":
+            counts = self._overlapped(args[0], args[1], kept)
+        else:
+            counts = self._collided(result, args, _given(name, args))
+        if counts[0]:
+            self.facts.append(Collision(at, *counts))
+
+    @staticmethod
+    def _collided(
+        result: Any, args: tuple[Any, ...], given: tuple[Any, torch.Tensor] | None
+    ) -> tuple[int, int]:
+        """Compare what an index shows with the values that were given through it."""
         written = result if isinstance(result, torch.Tensor) else args[0]
         if given is None or given[1].numel() < 2 or written.dtype != given[1].dtype:
-            return
+            return 0, 0
         there, values = _elements(written), _elements(given[1])
         if there is None or values is None or np.may_share_memory(there, values):
-            return
-        lost, given_in_all = _differing(there, given[0], values)
-        if lost:
-            self.facts.append(Collision(at, lost, given_in_all))
+            return 0, 0
+        return _differing(there, given[0], values)
+
+    @staticmethod
+    def _overlapped(whole: torch.Tensor, key: Any, kept: Array) -> tuple[int, int]:
+        """Compare a part of a memory with what it was given of that same memory."""
+        parts, there = key if type(key) is tuple else (key,), _elements(whole)
+        if there is None or not all(one is None or type(one) in _PLAIN_PARTS for one in parts):
+            return 0, 0
+        written = there[key]
+        if written.dtype != kept.dtype:
+            return 0, 0
+        return int((written != np.broadcast_to(kept, written.shape)).sum()), written.size
 
 
 def _given(name: str, args: tuple[Any, ...]) -> tuple[Any, torch.Tensor] | None:

@@ -221,9 +221,13 @@ class Listener(TorchFunctionMode):
                     plain = False
             if self.arrays.watched:
                 self.arrays.compare(reads, site)
-            if what.writes and tensors and refs[id(tensors[0])].apart:
-                answers = self.recorder.altered.before(tensors[0], site)
-                plain = plain and not answers
+            if what.writes and tensors:
+                if refs[id(tensors[0])].apart:
+                    answers = self.recorder.altered.before(tensors[0], site)
+                    plain = plain and not answers
+                if what.places and len(reads) > 1 and reads[0][1] == reads[-1][1]:
+                    with _without_subclasses():
+                        self._collisions.before(tensors[-1], site)
         except Exception as error:  # noqa: BLE001
             tape.failed(what.name, error)
             return call(func, args, kwargs)

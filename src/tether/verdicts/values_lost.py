@@ -17,7 +17,9 @@ PAGE = """
 
 ## What it says
 An assignment through an index was given several values for one element. Each element kept one of
-them, and the others are nowhere: the index names some elements more than once.
+them, and the others are nowhere: the index names some elements more than once. Or the values lie
+in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were overwritten before they
+were read.
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -50,8 +52,10 @@ def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that lost values."""
     for fact in history.trace.collisions:
         at = history.position(fact.event)
-        if 0 <= at < len(history.events) and history.events[at].reads:
-            yield _claim(history, at, fact)
+        reads = history.events[at].reads if 0 <= at < len(history.events) else ()
+        if reads:
+            within = reads[0].storage == reads[-1].storage
+            yield _overlapping(history, at, fact) if within else _claim(history, at, fact)
     for bound in bound_in_vain(history):
         yield _bound(history, bound)
 
@@ -83,6 +87,33 @@ def _claim(history: History, at: int, fact: Collision) -> Claim:
             else say("Let the index name each element once, or say what becomes of several values:"
                      " index_add_ and scatter_reduce_ take all of them into account.")
         ),
+    )  # fmt: skip
+
+
+def _overlapping(history: History, at: int, fact: Collision) -> Claim:
+    event = history.events[at]
+    written, made = event.reads[0].tensor, history.made_at(event.reads[-1].tensor)
+    viewed = () if made < 0 else (
+        Step("shared", history.events[made].site,
+             say("the values are a view of {x}", x=Tensor(written))),
+    )  # fmt: skip
+    return Claim(
+        tensors=(written,),
+        cause=(event.site,),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{lost} of the {given} values that {call} writes to {subject} are lost: they lie in the"
+            " memory that it writes, and were overwritten before they were read.",
+            lost=str(fact.lost), given=str(fact.given), call=CallOf(at),
+        ),
+        story=(
+            *viewed,
+            Step("written", event.site, say("{call} reads and writes places that overlap",
+                 call=CallOf(at))),
+        ),
+        repair=Repair(say("Copy the values first, with .clone() at the end of the right side, or"
+                          " make a new tensor: torch.roll or torch.cat.")),
     )  # fmt: skip
 
 
