@@ -1051,6 +1051,20 @@ for _ in range(4):
     kept.append(model[0].weight.detach().numpy().copy())
 print(np.stack(kept).std())
 """,
+    "new tensors that are filled through their arrays": """
+import io
+stream = io.BytesIO(bytes(range(64)))
+
+def batches():
+    while True:
+        batch = torch.empty(4)
+        target = memoryview(batch.numpy()).cast("B")
+        if stream.readinto(target) < len(target):
+            return
+        yield batch
+
+print(sum(one.isfinite().sum() for one in batches()))
+""",
     "a bytearray decoded at once": """
 import io
 stream, buffer, sums = io.BytesIO(bytes(range(64))), bytearray(16), []

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.libraries import package_of
+from tether.analysis.on_ctx import Overwritten, overwritten_on_ctx
 from tether.analysis.shared_memory import Sharing, unheard
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -23,8 +24,10 @@ PAGE = """
 ## What it says
 A call saved a value for its backward pass; the value was then written in a way that moves no
 version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it.
-Nothing raised. "The gradient is wrong" is said where the node that saved the value was seen to give
-another gradient after the write; otherwise that it was computed with the overwritten values.
+Nothing raised. Or a custom Function kept the value as an attribute of its ctx, which PyTorch does
+not check, and any write changed it before the Function's backward read it. "The gradient is wrong"
+is said where the node that saved the value was seen to give another gradient after the write;
+otherwise that it was computed with the overwritten values.
 
 ## Why it matters
 PyTorch refuses a backward whose saved values were written, by comparing version counters. It
@@ -83,6 +86,8 @@ def check(history: History) -> Iterator[Claim]:
             backward = _used(history, value.at, write) if differs is not False else UNKNOWN
             if backward != UNKNOWN:
                 yield _claim(history, value, write, backward, wrong=bool(differs))
+    for one in overwritten_on_ctx(history):
+        yield _on_ctx(history, one)
 
 
 def _through_aliases(history: History) -> Iterator[_Write]:
@@ -238,6 +243,34 @@ def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wro
     )  # fmt: skip
 
 
+def _on_ctx(history: History, found: Overwritten) -> Claim:
+    called, write = history.events[found.at].site, history.events[found.write].site
+    x = Tensor(found.operand.tensor)
+    return Claim(
+        tensors=(found.operand.tensor,),
+        cause=("ctx", called, write),
+        site=write,
+        operation=history.events[found.write].operation,
+        severity="warning",
+        message=say(
+            "The backward of the Function called at {called} was computed with overwritten values:"
+            " it keeps {x} as an attribute of ctx, where PyTorch does not check it, and {call} at"
+            " {write} wrote it in between.",
+            called=At(called), x=x, call=CallOf(found.write), write=At(write),
+        ),
+        story=(
+            Step("saved", called, say("the Function keeps {x} on its ctx", x=x)),
+            Step("written", write, say("written by {call}", call=CallOf(found.write))),
+            Step("read", history.events[found.read].site,
+                 say("its backward reads what was written")),
+        ),
+        repair=Repair(
+            say("Keep it with ctx.save_for_backward, so that PyTorch checks it, and write into a"
+                " new tensor at {write}.", write=At(write))
+        ),
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="untracked-write",
     severity="error",
@@ -247,6 +280,53 @@ VERDICT = Verdict(
     past="some",
     damage="wrong result",
     examples=(
+        Example(
+            "An attribute of ctx, written between forward and backward",
+            """import torch
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.x * gradient
+
+w = torch.ones(3, requires_grad=True)
+h = w * 2
+y = Square.apply(h)
+h.add_(1)
+y.sum().backward()
+print(w.grad)
+""",
+            (Expected("untracked-write", "h", 16),),
+        ),
+        Example(
+            "An attribute of ctx, written when its backward has run",
+            """import torch
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.x * gradient
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    Square.apply(w).sum().backward()
+    opt.step()
+print(w.grad)
+""",
+            (),
+        ),
         Example(
             "What gradcheck shifts and puts back",
             """import torch

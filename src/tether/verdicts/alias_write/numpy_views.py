@@ -37,6 +37,7 @@ class Change(NamedTuple):
 def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the tensors whose bytes an array changed after they had values, by line of the tie."""
     groups: dict[int, list[Change]] = defaultdict(list)
+    filled: set[int] = set()
     for fact in unheard(history):
         export = history.position(fact.event)
         if fact.event == UNKNOWN or not 0 <= export < len(history.events):
@@ -46,6 +47,9 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
         operand = (event.results or event.reads)[0]
         if operand.tensor in told or fact.site == UNKNOWN or not fact.held:
             continue  # an array that nobody has any more is the tensor's own
+        if fact.storage not in filled and not _had_values(history, Export(export, operand, read)):
+            filled.add(fact.storage)
+            continue  # memory that held nothing yet is given its values
         groups[event.site].append(Change(export, read, operand.tensor))
     for members in groups.values():
         if len({one.tensor for one in members}) == 1 and len(members) > 2:
