@@ -17,7 +17,7 @@ from tether.analysis.shared_memory import Sharing
 from tether.facts import Operand
 
 
-class Overwritten(NamedTuple):
+class KeptOnCtx(NamedTuple):
     """A value on a ctx that was written between its Function's forward and backward."""
 
     at: int  # the call of the Function
@@ -26,7 +26,7 @@ class Overwritten(NamedTuple):
     read: int  # by which its backward read the memory
 
 
-def overwritten_on_ctx(history: History) -> Iterator[Overwritten]:
+def overwritten_on_ctx(history: History) -> Iterator[KeptOnCtx]:
     """Yield for each call of a Function the first write to each value that it kept unchecked."""
     graph, found = history.get(Graph), history.get(Sharing)
     for at, event in history.events.where("apply".__eq__):
@@ -40,7 +40,7 @@ def overwritten_on_ctx(history: History) -> Iterator[Overwritten]:
                     continue
                 read = _read_in_backward(history, at, memory, write.at)
                 if read >= 0:
-                    yield Overwritten(at, operand, write.at, read)
+                    yield KeptOnCtx(at, operand, write.at, read)
                 break
 
 

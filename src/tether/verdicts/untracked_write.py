@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.libraries import package_of
-from tether.analysis.on_ctx import Overwritten, overwritten_on_ctx
+from tether.analysis.on_ctx import KeptOnCtx, overwritten_on_ctx
 from tether.analysis.shared_memory import Sharing, unheard
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -243,7 +243,7 @@ def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wro
     )  # fmt: skip
 
 
-def _on_ctx(history: History, found: Overwritten) -> Claim:
+def _on_ctx(history: History, found: KeptOnCtx) -> Claim:
     called, write = history.events[found.at].site, history.events[found.write].site
     x = Tensor(found.operand.tensor)
     return Claim(

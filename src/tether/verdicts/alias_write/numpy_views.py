@@ -37,24 +37,30 @@ class Change(NamedTuple):
 def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the tensors whose bytes an array changed after they had values, by line of the tie."""
     groups: dict[int, list[Change]] = defaultdict(list)
+    for change in _changes(history):
+        if change.tensor not in told:
+            groups[history.events[change.export].site].append(change)
+    for members in groups.values():
+        if len({one.tensor for one in members}) == 1 and len(members) > 2:
+            continue  # one buffer, filled again and again: that is its use
+        yield _array_wrote(history, members)
+
+
+def _changes(history: History) -> Iterator[Change]:
     filled: set[int] = set()
     for fact in unheard(history):
         export = history.position(fact.event)
         if fact.event == UNKNOWN or not 0 <= export < len(history.events):
             continue
+        if fact.site == UNKNOWN or not fact.held:
+            continue  # an array that nobody has any more is the tensor's own
         read = min(history.position(fact.before), len(history.events) - 1)
         event = history.events[export]
         operand = (event.results or event.reads)[0]
-        if operand.tensor in told or fact.site == UNKNOWN or not fact.held:
-            continue  # an array that nobody has any more is the tensor's own
-        if fact.storage not in filled and not _had_values(history, Export(export, operand, read)):
+        if fact.storage not in filled and _held_nothing(history, Export(export, operand, read)):
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
-        groups[event.site].append(Change(export, read, operand.tensor))
-    for members in groups.values():
-        if len({one.tensor for one in members}) == 1 and len(members) > 2:
-            continue  # one buffer, filled again and again: that is its use
-        yield _array_wrote(history, members)
+        yield Change(export, read, operand.tensor)
 
 
 def _array_wrote(history: History, members: list[Change]) -> Claim:
@@ -218,12 +224,25 @@ def _through_array(history: History, tensor: int) -> bool:
 
 
 def _had_values(history: History, export: Export) -> bool:
+    made = _owner_made(history, export)
+    blank = made != UNKNOWN and operation(history.events[made].operation).blank
+    return not blank or _was_written(history, export)
+
+
+def _held_nothing(history: History, export: Export) -> bool:
+    made = _owner_made(history, export)
+    empty = made != UNKNOWN and operation(history.events[made].operation).empty
+    return empty and not _was_written(history, export)
+
+
+def _owner_made(history: History, export: Export) -> int:
     owner: int = export.operand.tensor
     for link in history.get(Sharing).chain(owner):
         owner = link.source
-    made = history.made_at(owner)
-    if made == UNKNOWN or not operation(history.events[made].operation).blank:
-        return True
+    return history.made_at(owner)
+
+
+def _was_written(history: History, export: Export) -> bool:
     memory = history.flow.memory(export.operand)
     return any(one.at < export.at for one in history.get(Sharing).writes.get(memory, ()))
 
