@@ -63,6 +63,19 @@ SLOW = {
                 out = adjacency.to_dense() @ layer(out)  #! slow-copy adjacency (note)
             out.sum().backward()
     """,
+    "steps stacked by one layer and taken apart by the next": """
+        import torch
+        cells = [torch.nn.GRUCell(64, 64) for _ in range(2)]
+        for batch in range(3):
+            seq = torch.randn(32, 40, 64)
+            for cell in cells:
+                h, outputs = torch.zeros(32, 64), []
+                for one in seq.unbind(1):
+                    h = cell(one, h)
+                    outputs.append(h)
+                seq = torch.stack(outputs, 1)  #! slow-copy seq (note)
+            h.sum().backward()
+    """,
     "frames that are put into their places one by one": """
         import torch
         frames = [torch.randn(n, 8) for n in (300, 200, 250)]
@@ -192,6 +205,19 @@ QUIET = {
             y += 1
             print(adjacency.to_dense().sum(), x.roll(epoch).sum(), y.exp().sum())
             print(x.bernoulli().sum(), torch.nn.functional.dropout(x).sum())
+    """,
+    "steps stacked and read whole, or taken apart in another way": """
+        import torch
+        cell = torch.nn.GRUCell(64, 64)
+        for batch in range(3):
+            h, outputs = torch.zeros(32, 64), []
+            for one in torch.randn(40, 32, 64):
+                h = cell(one, h)
+                outputs.append(h)
+            whole, turned = torch.stack(outputs, 1), torch.stack(outputs, 2)
+            for one in turned.unbind(0):
+                cell(one.t(), torch.zeros(40, 64))
+            whole.softmax(1).sum().backward()
     """,
     "frames that are put where a list says": """
         import torch

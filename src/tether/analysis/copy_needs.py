@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 from tether.analysis.already_there import AlreadyThere, Copied, nbytes, within_one
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.layouts import remapped, same_layout
+from tether.analysis.layouts import contiguous, remapped, same_layout
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import UNKNOWN, Event, Operand, Span, Taken
@@ -67,6 +67,7 @@ class Reason(NamedTuple):
     needed: Needed
     text: str  # a clause: "line 31 writes `x` while `identity` lives"
     at: int = UNKNOWN  # the event it rests on
+    rounds: bool = False  # the source lies in order: no more than rounding could differ
 
 
 @dataclass
@@ -83,11 +84,13 @@ class Need:
     relaid: bool = False  # its copies have another layout than their sources
     unread: int = 0  # executions whose copies nothing read
     bound: bool = False  # more than calls that copy would have to go
+    rounds: bool = True  # if it was needed, then for the rounding of what is computed of it
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
 
     def add(self, reason: Reason | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
         rank = {"no": 0, "unknown": 1, "yes": 2}
+        self.rounds &= reason is None or reason.rounds
         if reason is not None and rank[reason.needed] > rank[self.needed]:
             self.needed, self.reason, self.at = reason.needed, reason.text, reason.at
 
@@ -258,10 +261,10 @@ class _Judge:
             or self._writes_of_source(copied)
             or self._writes_of_copy(copied)
             or self._object(copied)
-            or self._layout(copied)
             or self._size(copied)
             or self._kept(copied)
             or self._order(copied)
+            or self._layout(copied)
         )
 
     def unread(self, copied: Copied) -> bool | None:
@@ -609,12 +612,18 @@ class _Judge:
         relied = ReliedLayout(self.history, parts, self.lives.until(copied.copy), self._must_stay)
         at, text = relied.run()
         if text:
-            certain = text.startswith(("would copy", "would answer", "could not", "needs"))
-            name = self.history.events[at].operation
-            return Reason("yes" if certain else "unknown", f"{self._line(at)}, {name}, {text}", at)
+            return self._relied(parts, at, text)
         if not (relied.used or copied.part or same_layout(copied.source, copied.copy)):
             return Reason("unknown", "its layout is another, and nothing was seen to read it")
         return None
+
+    def _relied(self, parts: Sequence[Copied], at: int, text: str) -> Reason:
+        """Say which call relies on how the elements lie, or may."""
+        certain = text.startswith(("would copy", "would answer", "could not", "needs"))
+        whole = all(one.source.strides == contiguous(one.source.shape) for one in parts)
+        text = f"{self._line(at)}, {self.history.events[at].operation}, {text}"
+        needed: Needed = "yes" if certain else "unknown"
+        return Reason(needed, text, at, rounds=whole and not certain)
 
     def _must_stay(self, copied: Copied) -> str:
         """Say why a later copy would have to stay, which would be made no more."""

@@ -38,6 +38,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same bytes converted or laid out again, run after run | once, and kept |
 | the same call of the same elements, run after run | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
+| tensors stacked, and taken apart again by what reads them | the list of them |
 | the rows of a tensor assigned one by one | one assignment of a slice |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes
-from tether.facts import GRAD_ON, Event, Operand
+from tether.analysis.copy_needs import needs
+from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
@@ -25,6 +26,26 @@ def vain(lines: Lines) -> Iterator[Slow]:
             found = _partly_used(lines, places)
         if found is not None and not lines.needless(found.at):
             yield found
+    yield from _taken_apart(lines)
+
+
+def _taken_apart(lines: Lines) -> Iterator[Slow]:
+    """Give the joins of tensors of which each is used by itself, or none is.
+
+    Where nothing but the rounding of what is computed of the parts could tell them apart.
+    """
+    for (_, inner, name), need in needs(lines.history).items():
+        parts = [one for one in need.executions if one.part]
+        rounds = need.needed == "unknown" and need.rounds and inner == UNKNOWN
+        if not rounds or len(parts) < len(need.executions) or need.bytes < LARGE:
+            continue
+        first = parts[0]
+        whole = lines.events[first.position]
+        what = f"{name} puts {len(whole.reads):,} tensors together, and what reads the result takes"
+        what += f" them apart again, {need.bytes:,} bytes in {need.count:,} runs"
+        fix = "Hand on the tensors that it was made of, in a list."
+        at, made = first.position, whole.results[0]
+        yield Slow(at, made, need.count, need.bytes, None, "copied", what, fix)
 
 
 class _Growth(NamedTuple):
