@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
+
 from tether.analysis.history import History, latest, losses_of
 from tether.facts import UNKNOWN, Event, Kind, Operand, Walk
 
@@ -29,9 +31,8 @@ class Graph:
         self._tracked: dict[int, list[int]] = defaultdict(list)  # memory -> tracked writes
         self._ends: dict[int, list[int]] = defaultdict(list)  # thread -> nodes made by then
         self._calls: dict[int, list[int]] = defaultdict(list)  # thread -> those calls
-        for position, event in enumerate(self._events):
-            if event.kind >= 0:
-                self._add(position, event)
+        for position, event in self._events.at(np.flatnonzero(self._events.column("kind") >= 0)):
+            self._add(position, event)
         self._walks = {history.position(walk.event): walk for walk in history.trace.walks}
 
     def _add(self, position: int, event: Event) -> None:

@@ -261,12 +261,10 @@ class History:
         """Return the tensors that bear this very name, or whose site assigns to it."""
         found = [fact.tensor for fact in self.trace.names if fact.name == name]
         if not found:
-            found = [
-                result.tensor
-                for event in self.events
-                for result in event.results
-                if event.site >= 0 and self.site(event.site).target == name
-            ]
+            sites = [at for at, site in enumerate(self.trace.sites) if site.target == name]
+            events, operands = self.events.touched("results")
+            chosen = np.isin(self.events.column("site")[events], sites)
+            found = self._tensors(operands[chosen]).tolist()
         return list(dict.fromkeys(found))
 
     @cached_property

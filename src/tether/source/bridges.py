@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tether.facts import Bridge, Event, EventId, Trace
 from tether.operations.table import operation
@@ -28,7 +29,8 @@ def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
     left out, and so are entries that are certain of where their memory came from. Without
     `elsewhere` only the text that the trace has is used.
     """
-    reached = _reached(trace, elsewhere=elsewhere)
+    calls = _Calls(trace)
+    reached = _reached(trace, calls, elsewhere=elsewhere)
     if not reached:
         return []
     known = {(bridge.exit, bridge.entry) for bridge in trace.bridges}
@@ -36,16 +38,14 @@ def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
     passed: dict[tuple[int, int], list[int]] = defaultdict(list)  # (thread, exit site) -> events
     used: dict[tuple[int, int, int], int] = {}  # (thread, exit site, entry site) -> how many
     bridges: list[Bridge] = []
-    for position, event in enumerate(trace.events):
+    for position, thread, site, leaves in calls.crossing:
         number = trace.event_id(position)
-        if _is_exit(event):
-            passed[event.thread, event.site].append(number)
+        if leaves:
+            passed[thread, site].append(number)
             continue
-        if event.site not in reached or not _is_entry(event):
-            continue
-        for exit_site, via in reached[event.site].items():
-            events = passed[event.thread, exit_site]
-            key = (event.thread, exit_site, event.site)
+        for exit_site, via in reached.get(site, {}).items():
+            events = passed[thread, exit_site]
+            key = (thread, exit_site, site)
             since = max(min(used.get(key, 0), len(events) - 1), len(events) - WINDOW, 0)
             used[key] = len(events)
             if number in settled:
@@ -63,6 +63,33 @@ def _in_words(exit_: int, via: str, trace: Trace) -> str:
         return f"`{via}`"
     left = operation(trace.events[trace.position(exit_)].operation).leaves
     return "the NumPy array" if left == "array" else "the Python value"
+
+
+class _Crossing(NamedTuple):
+    """A call by which values left the tensors (`leaves`), or came in."""
+
+    position: int
+    thread: int
+    site: int
+    leaves: bool
+
+
+class _Calls:
+    """The calls by which values left and came in, and where tensors were made, in one look."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.crossing: list[_Crossing] = []
+        self.makers: set[int] = set()  # sites whose calls gave tensors
+        for at, event in enumerate(trace.events):
+            leaves = _is_exit(event)
+            if leaves or _is_entry(event):
+                self.crossing.append(_Crossing(at, event.thread, event.site, leaves))
+            if event.results:
+                self.makers.add(event.site)
+
+    def sites(self, *, leaves: bool) -> set[int]:
+        """Return the sites of the calls by which values left, or came in."""
+        return {one.site for one in self.crossing if one.leaves is leaves} - {-1}
 
 
 def _is_exit(event: Event) -> bool:
@@ -86,13 +113,12 @@ def _is_entry(event: Event) -> bool:
 _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.For, ast.AsyncFor)
 
 
-def _reached(trace: Trace, *, elsewhere: bool) -> dict[int, dict[int, str]]:
+def _reached(trace: Trace, calls: _Calls, *, elsewhere: bool) -> dict[int, dict[int, str]]:
     """Return for each entry site the exit sites whose value can reach it, and by which name."""
-    exit_sites = {event.site for event in trace.events if _is_exit(event)} - {-1}
-    entry_sites = {event.site for event in trace.events if _is_entry(event)} - {-1}
+    exit_sites, entry_sites = calls.sites(leaves=True), calls.sites(leaves=False)
     if not exit_sites or not entry_sites:
         return {}
-    made = {event.site for event in trace.events if event.results} - exit_sites - {-1}
+    made = calls.makers - exit_sites - {-1}
     trees, nodes = _placed(trace, elsewhere=elsewhere)
     exits = _numbered(exit_sites, nodes)
     entries = _numbered(entry_sites, nodes)

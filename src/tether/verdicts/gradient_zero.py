@@ -106,9 +106,9 @@ def _by_formula(history: History, tensor: int, call: int) -> Claim:
 
 def _hooked(history: History, tensor: int) -> Iterator[Claim]:
     """Look for a hook on the way that makes tensors of the gradient's own shape."""
-    makers = _makers_in_backward(history)
-    for position, event in enumerate(history.events):
-        if event.operation != "register_hook" or not event.reads:
+    makers = history.get(_makers_in_backward)
+    for position, event in history.events.where("register_hook".__eq__):
+        if not event.reads:
             continue
         hooked = event.reads[0]
         shapes = makers.get(event.detail.rpartition(".")[2], set())
