@@ -459,6 +459,16 @@ class Entered(NamedTuple):
     since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
 
 
+class Drawn(NamedTuple):
+    """Parts of one array became tensors of another type, which takes no more room, many times."""
+
+    event: EventId  # the first call
+    times: int
+    bytes: int  # of all that was made
+    whole: int  # bytes that the whole array would have as such a tensor
+    written: bool  # it holds other bytes than when the second was made
+
+
 class ArrayFact(NamedTuple):
     """The life of a NumPy array that a call handed out on a tensor's memory.
 
@@ -603,6 +613,7 @@ class Trace:
     collisions: list[Collision] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
+    drawn: list[Drawn] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)

@@ -85,6 +85,14 @@ SLOW = {
                 padded[i, t] = one[t]  #! slow-copy frames[0] (note)
         print(padded.sum())
     """,
+    "windows of an array converted each time": """
+        import numpy as np, torch
+        series = np.random.rand(2000, 20)
+        for epoch in range(2):
+            for n in range(0, 1900, 10):
+                window = torch.tensor(series[n : n + 100], dtype=torch.float32)  #! slow-copy window (note)
+                print(window.mean())
+    """,
     "the same array converted in each epoch": """
         import numpy as np, torch
         table = np.random.rand(400, 300)
@@ -218,6 +226,19 @@ QUIET = {
             for one in turned.unbind(0):
                 cell(one.t(), torch.zeros(40, 64))
             whole.softmax(1).sum().backward()
+    """,
+    "parts of an array widened, taken once, masked, or of one that is written": """
+        import numpy as np, torch
+        pictures = np.random.randint(0, 255, (400, 900), dtype=np.uint8)
+        once, series, filled = np.random.rand(2000, 200), np.random.rand(2000, 20), np.random.rand(2000, 20)
+        for epoch in range(2):
+            for n in range(0, 1900, 10):
+                print(torch.tensor(pictures[n // 10], dtype=torch.float32).mean())
+                print(torch.tensor(once[n + epoch], dtype=torch.float32).mean())
+                window = torch.tensor(series[n : n + 100], dtype=torch.float32)
+                window[0] = 0
+                filled[n] = 1
+                print(window.mean(), torch.tensor(filled[n : n + 100], dtype=torch.float32).mean())
     """,
     "frames that are put where a list says": """
         import torch

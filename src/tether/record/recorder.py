@@ -151,6 +151,7 @@ class Recorder:
             "collisions": list(self.collisions.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),
+            "drawn": list(self.same.drawn.facts()),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),
             "raised": list(tape.raised),

@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.contents import Array, words_of
+from tether.record.drawn import DrawnLog
 from tether.record.entered import EnteredLog
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
@@ -54,6 +55,7 @@ class SameLog:
         self._began = time.perf_counter()
         self.taken = TakenLog(tape, self._late)
         self.entered = EnteredLog()
+        self.drawn = DrawnLog()
 
     # -- a choice --------------------------------------------------------------------------------
 
@@ -79,6 +81,8 @@ class SameLog:
             return
         self.entered.look(event, data, result)
         began = time.perf_counter()
+        if root is None:
+            self.drawn.look(event, data, result)
         within = root is not None and _shares(data, result)
         found = None if within else self.origin(data, result, root)
         if found is not None:

@@ -36,6 +36,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
 | the same bytes converted or laid out again, run after run | once, and kept |
+| overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
 | tensors stacked, and taken apart again by what reads them | the list of them |

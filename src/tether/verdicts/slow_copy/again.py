@@ -10,11 +10,14 @@ from itertools import pairwise
 from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
 from tether.analysis.memory_lives import MemoryLives
-from tether.facts import UNKNOWN, Entered, Operand
+from tether.facts import UNKNOWN, Drawn, Entered, Operand
 from tether.operations.table import operation
 from tether.regions import may_overlap
 from tether.source.calls import fixed
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
+
+PART = 4
+"""How many times more is converted than there is, from which it is told."""
 
 
 def repeated(lines: Lines) -> Iterator[Slow]:
@@ -22,7 +25,11 @@ def repeated(lines: Lines) -> Iterator[Slow]:
     again = _Repeats(lines)
     for (_, name), places in lines.by_line.items():
         if operation(name).enters:
-            found = _of_arrays(lines, places, again.entered) or _from_data(again, places)
+            found = (
+                _of_arrays(lines, places, again.entered)
+                or _from_data(again, places)
+                or _of_parts(again, places)
+            )
         elif _gives_the_same(lines, name, places):
             found = _from_tensor(again, places)
         else:
@@ -54,6 +61,16 @@ class _Repeats:
     def entered(self) -> dict[int, Entered]:
         """What is known of the data that tensors were made of, by position."""
         return {self.history.position(one.event): one for one in self.history.trace.entered}
+
+    @cached_property
+    def drawn(self) -> dict[int, Drawn]:
+        """The arrays of which parts became tensors, by the position of the first call."""
+        return {self.history.position(one.event): one for one in self.history.trace.drawn}
+
+    def needs_its_own(self, made: Operand) -> bool:
+        """Whether what a call made is written, or has gradients."""
+        at = self.history.made_at(made.tensor)
+        return made.requires_grad or any(True for _ in self.lives.written(made, at, math.inf))
 
     @cached_property
     def lives(self) -> MemoryLives:
@@ -137,6 +154,22 @@ def _from_data(again: _Repeats, places: Sequence[int]) -> Slow | None:
         if at in entered and position(entered[at].since) == before
     ]
     return _told(again, places, repeats, "data that has not changed,")
+
+
+def _of_parts(again: _Repeats, places: Sequence[int]) -> Slow | None:
+    """Find parts of one array, converted afresh each time: more than the whole array has."""
+    fact = again.drawn.get(places[0])
+    made = [one for at in places for one in again.lines.events[at].results]
+    if fact is None or fact.written or fact.times != len(places) or fact.bytes < LARGE:
+        return None
+    if fact.bytes < PART * fact.whole or any(again.needs_its_own(one) for one in made):
+        return None
+    at = places[0]
+    name = again.lines.events[at].operation
+    what = f"{name} converts parts of one array, which nothing wrote, {fact.bytes:,} bytes in"
+    what += f" {fact.times:,} runs where the whole has {fact.whole:,}"
+    fix = "Convert the whole array once, and take the parts from that."
+    return Slow(at, made[0], len(places), fact.bytes, None, "copied", what, fix)
 
 
 def _from_tensor(again: _Repeats, places: Sequence[int]) -> Slow | None:
