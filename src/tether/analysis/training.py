@@ -31,9 +31,11 @@ from tether.source.reading import calls_of, gathered, returns
 
 Why = Literal[
     "not asked", "handed", "not held", "never stepped", "left out", "rate zero", "too small",
-    "undone", "put back", "not a number", "zero by values",
-    "cancelled",
+    "undone", "put back", "not a number", "nothing back", "zero by values", "cancelled",
 ]  # fmt: skip
+
+BY_VALUES: frozenset[Why] = frozenset({"zero by values", "cancelled"})
+"""Reasons of a gradient that was there and was zero, for the values of this run."""
 
 MOST_STOPS = 3
 """Places at which a gradient became zero that are told of one parameter."""
@@ -341,7 +343,7 @@ class Training:
             return self._cancelled_at(at)
         nothing = statuses == {"none"}
         return Reason(
-            "zero by values",
+            "nothing back" if nothing else "zero by values",
             say("{call} gives no gradient back to it", call=CallOf(at))
             if nothing
             else say("its gradient was zero at {call}, with the values of this run",

@@ -1,4 +1,4 @@
-"""`gradient-zero`: the only paths to the loss go through a step function."""
+"""`gradient-zero`: a gradient was there and exactly zero, by what it came through."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.training import BY_VALUES, Reason, Training
 from tether.analysis.ungraded import Missing
 from tether.analysis.zeroed import Zeroed
 from tether.facts import Operand
@@ -18,15 +19,16 @@ PAGE = """
 ## What it says
 The gradient of this parameter was there and was exactly zero at every step that was looked into,
 because its only paths to the loss go through a step function: round, sign, floor, ceil; or through
-an argument whose derivative is zero whatever its values are, as the second one of `copysign`.
+an argument whose derivative is zero whatever its values are, as the second one of `copysign`. Where
+the values of the run made it zero, and the parameter never changed, a note names the call.
 
 ## Why it matters
 A step function is flat wherever it has a derivative, so PyTorch gives zero and no error. The
 optimizer steps, and nothing moves.
 
 ## Known problems
-A zero gradient alone is no finding: zero-initialised heads, a softmax over one value and dead ReLUs
-give zeros on smooth paths and stay silent here.
+A softmax over one value, a dead ReLU, a factor of zero, terms that cancel: whether such zeros are
+meant, nobody can see in the graph. The note is for those who wonder why a parameter stays.
 
 ## Example
 ```python
@@ -45,7 +47,17 @@ It changes what is trained: never applied by itself.
 
 
 def check(history: History) -> Iterator[Claim]:
-    """Give one claim for each parameter whose paths all go through a step function."""
+    """Give one claim for each parameter whose gradient was zero at each step."""
+    told: set[int] = set()
+    for claim in _of_structure(history):
+        told.update(claim.tensors)
+        yield claim
+    for tensor, reason in history.get(Training).reasons.items():
+        if reason.why in BY_VALUES and tensor not in told:
+            yield _by_values(tensor, reason)
+
+
+def _of_structure(history: History) -> Iterator[Claim]:
     found = history.get(Missing)
     for tensor in found.zero:
         reaching = found.reaching(tensor)
@@ -102,6 +114,25 @@ def _by_formula(history: History, tensor: int, call: int) -> Claim:
         ),
         count=0,
     )
+
+
+def _by_values(tensor: int, reason: Reason) -> Claim:
+    return Claim(
+        tensors=(tensor,),
+        cause=(reason.why, reason.site),
+        site=reason.site,
+        operation="step",
+        severity="note",
+        message=say("{subject} never changed: {why}.", why=reason.said),
+        story=reason.steps,
+        repair=Repair(
+            say("Look at the values that go in there, at the start and after some steps.")
+            if reason.why == "zero by values"
+            else say("Nothing, if the loss is a difference in which {subject} is not to count; else"
+                     " detach the way that was not meant to train it.")
+        ),
+        count=0,
+    )  # fmt: skip
 
 
 def _hooked(history: History, tensor: int) -> Iterator[Claim]:
@@ -162,11 +193,49 @@ def _on_the_way(history: History, tensor: int, hooked: Operand) -> bool:
 VERDICT = Verdict(
     slug="gradient-zero",
     severity="warning",
-    summary="a gradient is exactly zero: its only paths go through a step function, here",
+    summary="a gradient is exactly zero at each step, and the call that makes it so",
     page=PAGE,
     check=check,
     damage="lost training",
+    after=(
+        "parameter-stale",
+        "parameter-frozen",
+        "gradient-discarded",
+        "gradient-cut",
+        "gradient-unused",
+    ),
     examples=(
+        Example(
+            "A sample that carries its gradient into its own probability",
+            """import torch
+
+mean = torch.zeros(3, requires_grad=True)
+opt = torch.optim.SGD([mean], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    policy = torch.distributions.Normal(mean * 2, 1.0)
+    action = policy.rsample()
+    loss = (policy.log_prob(action) * action.detach()).sum()
+    loss.backward()
+    opt.step()
+""",
+            (Expected("gradient-zero", "mean", 9),),
+        ),
+        Example(
+            "A sample that does not",
+            """import torch
+
+mean = torch.zeros(3, requires_grad=True)
+opt = torch.optim.SGD([mean], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    policy = torch.distributions.Normal(mean * 2, 1.0)
+    action = policy.sample()
+    loss = (policy.log_prob(action) * action.detach()).sum()
+    loss.backward()
+    opt.step()
+""",
+        ),
         Example(
             "Rounding without a straight-through estimator",
             """import torch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
-from tether.analysis.training import Training
+from tether.analysis.training import BY_VALUES, Training
 from tether.finding import Claim, Repair, say
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -17,8 +17,8 @@ PAGE = """
 The program trained, came to its end, and this parameter has the very values it had at the first
 look, or lost what its steps had changed. The finding says why, as far as the facts tell: no
 optimizer holds it, no step of its optimizer ever ran, its learning rate was zero, its steps were
-too small for its dtype, something wrote over what the steps did, or its gradient was zero because
-of the values on its way, or because what came back over several ways cancelled.
+too small for its dtype, or something wrote over what the steps did. A gradient that was there and
+exactly zero is told by [gradient-zero](gradient-zero.md).
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -61,9 +61,7 @@ _REPAIRS: dict[str, str] = {
     "put back": "Take what is to be put back before anything else is written over {subject}.",
     "not a number": "Find the first value that is not finite with"
     " `torch.autograd.set_detect_anomaly(True)`.",
-    "zero by values": "Look at the values that go in there, at the start and after some steps.",
-    "cancelled": "Nothing, if the loss is a difference in which {subject} is not to count; else"
-    " detach the way that was not meant to train it.",
+    "nothing back": "Look at the values that go in there, at the start and after some steps.",
 }
 
 
@@ -79,7 +77,7 @@ def check(history: History) -> Iterator[Claim]:
     """Give one claim for each parameter that did not move; those of one reason and line join."""
     in_place = {one.new for one in history.get(Misplaced).replaced}  # parameter-stale has both
     for tensor, reason in history.get(Training).reasons.items():
-        if tensor in in_place:
+        if tensor in in_place or reason.why in BY_VALUES:
             continue
         yield Claim(
             tensors=(tensor,),
@@ -135,37 +133,6 @@ for i in range(3):
         opt.step()
 """,
             (Expected("parameter-unmoved", "w", 4),),
-        ),
-        Example(
-            "A sample that carries its gradient into its own probability",
-            """import torch
-
-mean = torch.zeros(3, requires_grad=True)
-opt = torch.optim.SGD([mean], lr=0.1)
-for _ in range(3):
-    opt.zero_grad()
-    policy = torch.distributions.Normal(mean * 2, 1.0)
-    action = policy.rsample()
-    loss = (policy.log_prob(action) * action.detach()).sum()
-    loss.backward()
-    opt.step()
-""",
-            (Expected("parameter-unmoved", "mean", 9),),
-        ),
-        Example(
-            "A sample that does not",
-            """import torch
-
-mean = torch.zeros(3, requires_grad=True)
-opt = torch.optim.SGD([mean], lr=0.1)
-for _ in range(3):
-    opt.zero_grad()
-    policy = torch.distributions.Normal(mean * 2, 1.0)
-    action = policy.sample()
-    loss = (policy.log_prob(action) * action.detach()).sum()
-    loss.backward()
-    opt.step()
-""",
         ),
         Example(
             "A backup that is made when the average is there already",
