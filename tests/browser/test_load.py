@@ -1,4 +1,4 @@
-"""A program of twelve layers and 300 steps gives a page that is small and soon there."""
+"""A program of twelve layers and 300 steps gives a page that is small."""
 
 from __future__ import annotations
 
@@ -44,17 +44,10 @@ def test_it_is_small(page):
     assert page.stat().st_size < 300_000
 
 
-def test_it_is_there_at_once_and_the_first_finding_is_the_first_thing_on_it(page, driver):  # noqa: F811
-    times = []
-    for _ in range(3):  # the machine may be at something else
-        driver.get("about:blank")
-        driver.get(page.as_uri())
-        timing = "return performance.getEntriesByType('navigation')[0].loadEventEnd"
-        times.append(driver.execute_script(timing))
-    assert min(times) < 1000
+def test_the_first_finding_is_the_first_thing_on_it(page, driver):  # noqa: F811
+    driver.get(page.as_uri())
     first = css(driver, "details.v")
     assert "layers.0" in first.text or "layers.[0" in first.text
     assert "x.detach()" in first.text
     assert first.location["y"] < 400
     assert driver.get_log("browser") == []
-    print(f"{page.stat().st_size:,} bytes, {min(times):.0f} ms")

@@ -322,9 +322,10 @@ class History:
         """Tensors that should have trained -> every status their gradient had.
 
         Those that an optimizer holds, as it was about to step; where nothing stepped, those whose
-        gradient the program read, after each backward pass.
+        gradient the program read, after each backward pass. What has yet to step may yet get one.
         """
         found: dict[int, set[str]] = {}
+        over = self.trace.outcome != "unfinished" and not self.steps
         for fact in self.steps:
             for tensor, status in fact.status.items():
                 found.setdefault(tensor, set()).add(status)
@@ -333,7 +334,7 @@ class History:
             if fact.moment not in ("backward", "asked"):
                 continue
             for tensor, status in fact.status.items():
-                wanted = tensor in self.asked or (not self.steps and tensor in self.held)
+                wanted = tensor in self.asked or (over and tensor in self.held)
                 if wanted and tensor not in stepped:
                     found.setdefault(tensor, set()).add(status)
         return found

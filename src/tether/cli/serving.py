@@ -18,6 +18,7 @@ from tether.report.document import Document, Heading, Paragraph, Phrase
 from tether.report.recording import Recording, load
 from tether.report.shell import document_page
 from tether.store.file import RecordingError
+from tether.verdicts import VERDICTS
 
 EVERY = 0.5
 """Seconds between two looks at the file."""
@@ -37,7 +38,7 @@ class Watched:
     ) -> None:
         self.file, self.program = file, program
         self._selection = selection
-        self._seen: tuple[int, int] | None = None  # of the file that the page is made of
+        self._seen: tuple[object, bool] = (None, False)  # what the page is made of
         self._not_before = 0.0
         self.version = self.calls = self.findings = 0
         self.state: State = "running"
@@ -46,16 +47,23 @@ class Watched:
     def look(self) -> None:
         """Make the page again, if there is more in the file and it is time."""
         over = self.program is not None and self.program.poll() is not None
-        now, began = _changed(self.file), time.monotonic()
-        if now is not None and now != self._seen and (over or began >= self._not_before):
+        now, began = (_changed(self.file), over), time.monotonic()
+        if now[0] is not None and now != self._seen and (over or began >= self._not_before):
             try:
-                self._show(load(self.file, **self._selection))
+                self._show(load(self.file, **self._selected(over=over)))
             except RecordingError:
                 return  # just being put in its place: the next look has it whole
             self._seen = now
             self._not_before = time.monotonic() + REST * (time.monotonic() - began)
         elif over and self.state == "running":
             self.state = "ended"
+
+    def _selected(self, *, over: bool) -> dict[str, Any]:
+        """Return whose findings are shown: that work was in vain is certain when all is done."""
+        if self.program is None or over:
+            return self._selection
+        costs = [one.slug for one in VERDICTS if one.damage == "cost"]
+        return {**self._selection, "ignore": (*self._selection.get("ignore", ()), *costs)}
 
     def _show(self, recording: Recording) -> None:
         page = recording.html(version=self.version + 1)

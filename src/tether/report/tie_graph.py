@@ -389,7 +389,7 @@ class _Shared:
         """Yield the subject with each module or loss on a memory, else with other variables."""
         if subject not in owners:
             return
-        others = [one for one in owners if one != subject]
+        others = [one for one in owners if not _are_one(one[1], subject[1])]
         fixed = [one for one in others if one[0] != "tensor"]
         for other in fixed or others[:2]:
             yield subject, other
@@ -414,6 +414,12 @@ class _Shared:
             for one in event.results:
                 found[memory(one)][one.tensor] = None
         return found
+
+
+def _are_one(name: str, other: str) -> bool:
+    """Whether two names are one, or one is of a part of the other: ``ema`` and ``ema.0``."""
+    part, whole = sorted((name, other), key=len, reverse=True)
+    return part == whole or part.startswith((f"{whole}.", f"{whole}["))
 
 
 def _sorted(pair: tuple[Key, Key]) -> tuple[Key, Key]:

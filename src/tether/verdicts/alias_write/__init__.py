@@ -296,8 +296,9 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
     call, writer = CallOf(first.write), Tensor(first.writer)
     story = [Step("shared", shared.site, _how(history, found, first))]
     for link in found.chain(first.reader)[1:]:
-        site = history.events[link.at].site
-        if site != shared.site:
+        made = history.events[link.at]
+        site, results = made.site, {one.tensor for one in made.results}
+        if site != shared.site and first.writer not in results:
             story.append(Step("shared", site, say("made by {call}", call=CallOf(link.at))))
     same = _did_nothing(history, first.reader, first.shared)
     if same != UNKNOWN:
@@ -310,8 +311,8 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
         operation=shared.operation,
         subject=subject,
         message=say(
-            "`{name}` shares its memory with {writer} since {line}: the write at {written} ({call})"
-            " changed it before {read} read it.",
+            "`{name}` shares its memory with {writer} since {line}. The write at {written} ({call})"
+            " changed what {read} reads from `{name}`.",
             name=subject, writer=writer, line=line, written=At(write.site), call=call,
             read=At(read.site),
         ),

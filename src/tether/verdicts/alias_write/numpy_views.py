@@ -76,8 +76,8 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         operation=shared.operation,
         subject=subject,
         message=say(
-            "`{name}` shares its memory with a NumPy array since {line}: a write to the array"
-            " changed it before {read} read it.",
+            "`{name}` shares its memory with a NumPy array since {line}. A write to the array"
+            " changed what {read} reads from `{name}`.",
             name=subject, line=At(shared.site), read=At(read),
         ),
         story=(
@@ -281,8 +281,8 @@ def _follower(
         operation="numpy",
         subject=kept.name,
         message=say(
-            "`{name}` holds NumPy's view of {x} since {line}, and no copy: the write at {written}"
-            " ({call}) changed it before {read} read it.",
+            "`{name}` is NumPy's view of {x} since {line}, and no copy. The write at {written}"
+            " ({call}) changed what {read} reads from `{name}`.",
             name=kept.name, x=x, line=At(shared), written=At(done), call=call, read=At(read),
         ),
         story=(
