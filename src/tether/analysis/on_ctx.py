@@ -13,8 +13,11 @@ from typing import NamedTuple
 from tether.analysis.acts import reaches
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.shared_memory import Sharing, Touch
 from tether.facts import Operand
+
+MOST_PASSES = 8
+"""Backward passes after a call that are asked whether they go through it."""
 
 
 class KeptOnCtx(NamedTuple):
@@ -35,13 +38,17 @@ def overwritten_on_ctx(history: History) -> Iterator[KeptOnCtx]:
             if operand.tensor in checked or event.raised:
                 continue
             memory = history.flow.memory(operand)
-            for write in found.writes.get(memory, ()):
-                if write.at <= at or not reaches(history, write.operand, operand):
-                    continue
-                read = _read_in_backward(history, at, memory, write.at)
-                if read >= 0:
-                    yield KeptOnCtx(at, operand, write.at, read)
-                break
+            writes = found.writes.get(memory, [])
+            for write in writes[bisect_right(writes, at, key=_when) :]:
+                if reaches(history, write.operand, operand):
+                    read = _read_in_backward(history, at, memory, write.at)
+                    if read >= 0:
+                        yield KeptOnCtx(at, operand, write.at, read)
+                    break
+
+
+def _when(touch: Touch) -> int:
+    return touch.at
 
 
 def _read_in_backward(history: History, at: int, memory: int, write: int) -> int:
@@ -49,13 +56,11 @@ def _read_in_backward(history: History, at: int, memory: int, write: int) -> int
 
     If no pass had gone through the Function before that write.
     """
-    graph, positions = history.get(Graph), history.on_memory(memory)
-    passes = [one for one in history.backwards if one > at and at in graph.behind(one)]
-    if not passes or passes[0] < write:
-        return -1
-    for position in positions[bisect_right(positions, write) :]:
-        if position > passes[0]:
-            break
+    graph, passes = history.get(Graph), history.backwards
+    later = passes[bisect_right(passes, at) :][:MOST_PASSES]
+    used = next((one for one in later if at in graph.behind(one)), -1)
+    positions = history.on_memory(memory) if used > write else []
+    for position in positions[bisect_right(positions, write) : bisect_right(positions, used)]:
         event = history.events[position]
         if history.inside(event, "backward") >= 0 and event.reads and not event.writes:
             return position
