@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -386,3 +387,70 @@ def test_every_option_of_the_contract_is_there():
     assert options_of("rulebook") >= {"--device", "--format"}
     named = {"run", "report", "why", "diff", "rulebook", "bench", "memory", "explain"}
     assert named <= set(COMMANDS)
+
+
+# -- every option ----------------------------------------------------------------------------------
+
+OPTIONS = [
+    # the command line, what stdout or stderr says (a pattern), the files it makes
+    ("run --output out.tether -c 'import torch; torch.ones(1)'", "1 call recorded", "out.tether"),
+    ("run --no-children --steps 0:1 train.py", r"1 warning in \d+ calls", ""),
+    ("run --children --limit 9 -c 'import torch; [torch.ones(1) + n for n in range(2000)]'",
+     r"Only the last [\d,]+ calls were kept", ""),
+    ("run --eager train.py", r"1 warning in 18 calls", ""),
+    ("run --memory train.py", r"Peak \d+ B at train\.py", ""),
+    ("run --github -q train.py", "::warning file=", ""),
+    ("run --html a.html --json a.json --sarif a.sarif --no-source train.py", "1 warning",
+     "a.html a.json a.sarif"),
+    ("run --include '*.py' --omit 'train*' train.py", "nothing to report", ""),
+    ("run --prove train.py", "1 warning", ""),
+    ("run --fix --unsafe-fixes --write -m timeit -n 1 -r 1", "no PyTorch call", ""),
+    ("report --include 'nowhere/*' train.tether", "nothing to report", ""),
+    ("report --omit '*' train.tether", "nothing to report", ""),
+    ("report --github --quiet train.tether", "::warning file=", ""),
+    ("report --html b.html --sarif b.sarif --no-source train.tether", "1 warning", "b.html"),
+    ("why w train.tether", "gradient-cut", ""),
+    ("why train.py:7 train.tether", "gradient-cut", ""),
+    ("diff --json d.json --html d.html -q train.tether train.tether", "", "d.json d.html"),
+    ("diff --include '*.py' --omit x train.tether train.tether", "", ""),
+    ("memory --rows 1 --json m.json --html m.html train.py", "more lines; --json has all",
+     "m.json m.html"),
+    ("memory --map end -c 'import torch; x = torch.ones(3)'", "Map of tensor memory, end", ""),
+    ("memory -m timeit -n 1 -r 1", "No tensor's memory was seen", ""),
+    ("bench x.t() --sizes 4K --shape n,8 --dtype float64 --grad --seconds 0.05", "4 KiB", ""),
+    ("bench x.t() --sizes 4K --seconds 0.05 --device cpu --save c.json --html c.html", "4 KiB",
+     "c.json c.html"),
+    ("rulebook --only detach --device cpu --no-cache --format json", '"detach', ""),
+    ("explain gradient-cut", "## Fix safety|Fix safety", ""),
+    ("completion bash", "_TETHER_COMPLETE", ""),
+]  # fmt: skip
+
+ELSEWHERE = {
+    "run": "-o -c -m -q --quiet --output-format --show-all --select --ignore --fail-on --exit-zero",
+    "report": "-q --output-format --show-all --select --ignore --fail-on --exit-zero --json",
+    "view": "-m -c --web --port -o --output --select --ignore --include --omit",  # test_view*.py
+    "diff": "--quiet --exit-zero",
+    "memory": "-c -m --plot",
+    "bench": "--limit --compare --json --plot",  # test_bench_command.py
+}
+
+
+@pytest.mark.parametrize(("line", "said", "files"), OPTIONS, ids=[one[0] for one in OPTIONS])
+def test_an_option_does_what_it_says(folder, line, said, files):
+    done = tether(*shlex.split(line), folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert re.search(said, " ".join((done.stdout + done.stderr).split()))
+    for file in files.split():
+        text = (folder / file).read_bytes()
+        assert text, file
+        assert b"w.detach()" not in text or "--no-source" not in line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_tried(name):
+    module = importlib.import_module(f"tether.cli.{name}")
+    command = getattr(module, f"{name}_command")
+    spelt = {one for param in command.params for one in (*param.opts, *param.secondary_opts)}
+    tried = {word for line, *_ in OPTIONS if line.split()[0] == name for word in line.split()}
+    tried |= set(ELSEWHERE.get(name, "").split())
+    assert {one for one in spelt if one.startswith("-")} <= tried
