@@ -27,6 +27,7 @@ class Graph:
         self._kinds = history.trace.kinds
         self._behind: dict[int, frozenset[int]] = {}
         self._leaves: dict[int, frozenset[int]] = {}
+        self._first: dict[int, int] = {}
         self._makers: dict[int, list[int]] = defaultdict(list)  # tensor -> calls, in order
         self._tracked: dict[int, list[int]] = defaultdict(list)  # memory -> tracked writes
         self._ends: dict[int, list[int]] = defaultdict(list)  # thread -> nodes made by then
@@ -133,6 +134,22 @@ class Graph:
             known = self._behind[position] = self._followed(position) if found is None else found
         return known
 
+    def first_behind(self, position: int) -> int:
+        """Return the earliest call of the graph behind a call, or itself; each is met once."""
+        if self._events[position].is_backward:
+            return min(self.behind(position), default=position)
+        waiting, first = [position], self._first
+        while waiting:
+            at = waiting[-1]
+            parents = list(self.parents(at))
+            ahead = [one for one in parents if one not in first]
+            if ahead:
+                waiting += ahead
+                continue
+            first[at] = min([at, *(first[one] for one in parents)])
+            waiting.pop()
+        return first[position]
+
     def leaves_behind(self, position: int) -> frozenset[int]:
         """Return the leaves that the operands of a call were computed from, whatever it gave."""
         known = self._leaves.get(position)
@@ -151,14 +168,24 @@ class Graph:
             waiting = [at for one in losses for at in self.makers_of(one, position)]
         else:
             waiting = list(self.parents(position))
-        seen = set(waiting)
+        seen: set[int] = set()
+        self._spread(waiting, seen)
+        return frozenset(seen)
+
+    def _spread(self, waiting: list[int], seen: set[int]) -> None:
+        """Add calls, and all behind them, to those seen, of which that was done before."""
         while waiting:
             at = waiting.pop()
-            for parent in self.parents(at):
-                if parent not in seen:
-                    seen.add(parent)
-                    waiting.append(parent)
-        return frozenset(seen)
+            if at not in seen:
+                seen.add(at)
+                waiting += self.parents(at)
+
+    def add_behind(self, position: int, seen: set[int]) -> None:
+        """Add the calls behind a call to a set that was made in this way; each is met once."""
+        if self._events[position].is_backward:
+            seen |= self.behind(position)
+        else:
+            self._spread(list(self.parents(position)), seen)
 
     def _of_walk(self, walk: Walk) -> frozenset[int]:
         """Return the calls whose nodes were walked."""

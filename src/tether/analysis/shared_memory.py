@@ -41,15 +41,23 @@ class Sharing:
         self.reads: dict[int, list[Touch]] = defaultdict(list)
         memory = history.flow.memory
         for at, event in enumerate(history.events):
-            for made in event.results:
-                for read in event.reads:
-                    if memory(read) == memory(made) and made.storage != UNKNOWN:
-                        self._join(at, event, read.tensor, made.tensor)
+            if event.reads and event.results:
+                self._link(at, event)
             for one in () if onto_itself(history, at) else _target(event):
                 self.writes[memory(one)].append(Touch(at, one))
             if operation(event.operation).carries or event.operation in ("save", "__repr__"):
                 for one in _matter(event):
                     self.reads[memory(one)].append(Touch(at, one))
+
+    def _link(self, at: int, event: Event) -> None:
+        """Note which results of a call lie on which of its operands' memory."""
+        memory = self._history.flow.memory
+        read: dict[int, list[int]] = defaultdict(list)  # a call on lists may read thousands
+        for one in event.reads:
+            read[memory(one)].append(one.tensor)
+        for made in event.results:
+            for tensor in read.get(memory(made), ()) if made.storage != UNKNOWN else ():
+                self._join(at, event, tensor, made.tensor)
 
     def _join(self, at: int, event: Event, read: int, made: int) -> None:
         """Note that a call made one tensor on the memory of another that it read."""

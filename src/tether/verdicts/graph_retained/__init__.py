@@ -264,21 +264,23 @@ def _bytes(history: History, tensors: list[int], made: list[int]) -> int:
 
 
 def _chains(history: History, kept: list[int], told: set[int]) -> Iterator[Claim]:
-    """Find a named tensor whose one graph reaches back over several steps."""
+    """Find a named tensor whose one graph reaches back over several steps.
+
+    The graph that can reach furthest is followed first: those that cannot reach as far as what
+    was found at their line are not, as a graph is as long as the program has run.
+    """
     places: dict[int, tuple[int, int, int]] = {}
-    for tensor in kept:
-        made, operand = history.made_at(tensor), history.operand_of(tensor)
-        if tensor in told or made < 0 or _death(history, tensor) < len(history.events):
+    ends = [(tensor, at, _reach(history, at)) for tensor, at in _ends(history, kept, told)]
+    for tensor, at, most in sorted(ends, key=lambda one: -one[2]):
+        number = history.events[at].site
+        if most < LEAST or (number in places and most <= places[number][2]):
             continue
-        at = max(history.writes_to(operand, made), default=made) if operand else made
         reached = {at, *graph_of(history, at)}
         steps = _steps(history, reached)
         if steps >= LEAST:
             steps = _steps(history, reached, _summed(history, at))
-        if steps >= LEAST:
-            number = history.events[at].site
-            if number not in places or steps > places[number][2]:
-                places[number] = (tensor, at, steps)
+        if steps >= LEAST and (number not in places or steps > places[number][2]):
+            places[number] = (tensor, at, steps)
     graphs: set[int] = set()
     for tensor, at, steps in sorted(places.values(), key=lambda one: one[1]):
         graph = graph_of(history, at)
@@ -286,6 +288,21 @@ def _chains(history: History, kept: list[int], told: set[int]) -> Iterator[Claim
             continue
         graphs |= graph
         yield _chain(history, tensor, at, steps)
+
+
+def _ends(history: History, kept: list[int], told: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the tensors that are there at the end, with the call that last added to each."""
+    for tensor in kept:
+        made, operand = history.made_at(tensor), history.operand_of(tensor)
+        if tensor not in told and made >= 0 and _death(history, tensor) >= len(history.events):
+            writes = history.writes_to(operand, made) if operand else ()
+            yield tensor, max(writes, default=made)
+
+
+def _reach(history: History, at: int) -> int:
+    """Return how many steps the graph behind a call can be of, at most."""
+    passes, first = history.backwards, history.get(Graph).first_behind(at)
+    return bisect_left(passes, at) - bisect_left(passes, first) + 1
 
 
 def _summed(history: History, at: int) -> list[int]:
@@ -354,18 +371,19 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
     latest = {fact.name: fact.tensor for fact in sorted(history.trace.names, key=lambda n: n.at)}
     held = {*latest.values(), *told}
     alive: dict[int, int] = {}
-    within: set[int] = set()
+    graph, within = history.get(Graph), set[int]()
     for tensor, life in history.trace.tensors.items():
         made = history.made_at(tensor)
         if life.died != UNKNOWN or made < 0 or not _has_graph(history, tensor):
             continue
         if tensor in held:
-            within |= {made} | graph_of(history, made)
+            graph.add_behind(made, within)
+            within.add(made)
         elif life.kind == "Tensor":
             alive[made] = tensor
     for at in sorted(alive, reverse=True):
         if at not in within:
-            within |= graph_of(history, at)
+            graph.add_behind(at, within)
     return {at: tensor for at, tensor in alive.items() if at not in within}
 
 
