@@ -54,8 +54,8 @@ _REPAIRS: dict[str, str] = {
     "left out": "Let the step come to all tensors that it holds: where a gradient is None,"
     " `continue` and do not `return`.",
     "rate zero": "Give the optimizer a learning rate above zero, or leave {subject} out of it.",
-    "too small": "Keep the parameters in float32 and compute in the lower precision"
-    " (torch.autocast).",
+    "too small": "Take larger steps (the learning rate); where {subject} is of a lower precision"
+    " than float32, keep it in float32 and compute in the lower one (torch.autocast).",
     "undone": "Write into {subject} before the training and not during it, or the other way round"
     " if the two were mixed up.",
     "put back": "Take what is to be put back before anything else is written over {subject}.",
