@@ -20,6 +20,7 @@ for _ in range(3):
     opt.step()
 """
 TWO = """
+import types
 w = torch.ones(3, requires_grad=True)
 b = torch.zeros(3, requires_grad=True)
 opt = torch.optim.SGD([w, b], lr=0.1)
@@ -30,6 +31,20 @@ CUT = {
     + """
 def forward():
     return ((w * 2).detach() + b).sum()  #! gradient-cut w
+""",
+    "number in a list beside a tensor that is iterated over": TWO
+    + """
+kept = types.SimpleNamespace(values=[])
+weights = torch.tensor([0.5, 1.0, 2.0])
+
+def forward():
+    kept.values = []
+    for one in range(3):
+        kept.values.append((w[one] * 2).item())  #! gradient-cut w
+    parts = [b.sum()]
+    for value, weight in zip(kept.values, weights):
+        parts.append(-value * weight)
+    return torch.stack(parts).sum()
 """,
     "detach in place": TWO
     + """

@@ -8,6 +8,7 @@ have flowed from where it left to where a tensor was made of it.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -113,6 +114,17 @@ def _is_entry(event: Event) -> bool:
 _LOOPS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.For, ast.AsyncFor)
 
 
+def _iterates(node: ast.AST) -> bool:
+    """Whether the call recorded at an expression iterates over a tensor, and is not its value.
+
+    What a loop, a comprehension, or `zip` and other functions of Python's own give is made of all
+    that is inside, not of that call's tensors alone.
+    """
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return hasattr(builtins, node.func.id)
+    return isinstance(node, _LOOPS)
+
+
 def _reached(trace: Trace, calls: _Calls, *, elsewhere: bool) -> dict[int, dict[int, str]]:
     """Return for each entry site the exit sites whose value can reach it, and by which name."""
     exit_sites, entry_sites = calls.sites(leaves=True), calls.sites(leaves=False)
@@ -122,9 +134,7 @@ def _reached(trace: Trace, calls: _Calls, *, elsewhere: bool) -> dict[int, dict[
     trees, nodes = _placed(trace, elsewhere=elsewhere)
     exits = _numbered(exit_sites, nodes)
     entries = _numbered(entry_sites, nodes)
-    # At a comprehension or a loop stands the call that iterates over a tensor: what they give is
-    # made of the values inside, not that call's tensors.
-    tensors = [one for one in _numbered(made, nodes) if not isinstance(one, _LOOPS)]
+    tensors = [one for one in _numbered(made, nodes) if not _iterates(one)]
     flow = Flow(trees, exits, entries, tensors).run()
     back = _sites_of(nodes)
     return {

@@ -302,9 +302,15 @@ class _FunctionWalk:
         self, target: ast.expr, held: Held, source: ast.expr
     ) -> Iterator[tuple[ast.expr, Held, ast.expr]]:
         """Yield what the targets of a loop are bound to; `enumerate` counts in its first."""
-        counts = isinstance(source, ast.Call) and getattr(source.func, "id", "") == "enumerate"
-        if counts and isinstance(target, ast.Tuple) and len(target.elts) == 2:
-            target = target.elts[1]
+        name = getattr(source.func, "id", "") if isinstance(source, ast.Call) else ""
+        if isinstance(source, ast.Call) and isinstance(target, ast.Tuple):
+            parts = [one for one in source.args if not isinstance(one, ast.Starred)]
+            if name == "zip" and len(target.elts) == len(parts) == len(source.args):
+                for element, part in zip(target.elts, parts, strict=True):
+                    yield element, self.value(part), part
+                return
+            if name == "enumerate" and len(target.elts) == 2:
+                target = target.elts[1]
         yield target, held, source
 
     def assign(self, target: ast.expr, held: Held, value: ast.expr) -> None:
