@@ -444,6 +444,29 @@ for i in range(3):
     loss.backward()
     opt.step()
 """,
+    "two ways with a cut each, one of whole numbers": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+policy = nn.Linear(3, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+kept, rewards = [], []
+
+for _ in range(3):
+    for _ in range(4):
+        chances = torch.distributions.Categorical(logits=policy(torch.randn(3)))
+        action = chances.sample()
+        kept.append(chances.log_prob(action).item())  #! gradient-cut policy.weight
+        rewards.append(float(action.item()))
+    terms = [-one * reward for one, reward in zip(kept, torch.tensor(rewards))]
+    loss = torch.stack(terms).sum().requires_grad_()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    kept.clear()
+    rewards.clear()
+""",
     "floor quantise": """\
 import torch
 from torch import nn

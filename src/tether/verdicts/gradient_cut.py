@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from tether.analysis.cut_words import Cut, described
@@ -57,6 +58,7 @@ class _Story(NamedTuple):
     paths: Paths
     cut: Cut
     others: list[Cut]  # that stay when it is opened
+    each: bool = False  # each way has a cut of its own
 
 
 def check(history: History) -> Iterator[Claim]:
@@ -84,7 +86,8 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
 
     It is the one nearest to the tensor among those that every way passes: whoever opens it, and
     what every way passes after it, has the gradient, though other ways stay cut (an action that is
-    sampled, beside its log-probability). Where each way has a cut of its own, all are to be opened.
+    sampled, beside its log-probability). Where each way has a cut of its own, it is one at which a
+    gradient could have gone on: whole numbers carry none.
     """
     for paths in reaching:
         positions = [] if paths.lets(tensor) else paths.of(paths.cuts, tensor)
@@ -92,8 +95,12 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
             later = [at for at in paths.of(paths.later, tensor) if at > positions[0]]
             cuts = sorted({*positions, *later})
             always = set(paths.of(paths.always, tensor))
-            first, *rest = [at for at in cuts if at in always] or cuts
-            return _Story(paths, described(history, first), _distinct(history, rest))
+            if not always.isdisjoint(positions):
+                first, *rest = [at for at in cuts if at in always]
+                return _Story(paths, described(history, first), _distinct(history, rest))
+            first = min(positions, key=partial(_is_of_whole_numbers, history))
+            others = _distinct(history, [at for at in cuts if at != first])
+            return _Story(paths, described(history, first), others, each=len(positions) > 1)
     if all(one.lets(tensor) for one in reaching):
         # The graph was whole, and yet no gradient came: a custom backward kept it.
         for paths in reaching:
@@ -101,6 +108,12 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
             if functions:
                 return _Story(paths, described(history, functions[-1]), [])
     return None
+
+
+def _is_of_whole_numbers(history: History, at: int) -> bool:
+    """Whether a call gives or takes whole numbers alone, which no gradient goes through."""
+    event = history.events[at]
+    return any(some and all(one.whole for one in some) for some in (event.results, event.reads))
 
 
 def _distinct(history: History, positions: list[int]) -> list[Cut]:
@@ -117,7 +130,7 @@ def _line(history: History, place: Cut | Step) -> tuple[str, int]:
 
 
 def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
-    paths, cut, _ = story
+    paths, cut = story.paths, story.cut
     backward = history.events[paths.backward]
     whole, likely = paths.lets(tensors[0]), paths.likely & paths.bit(tensors[0])
     shown = {_line(history, one) for one in cut.story}
@@ -125,23 +138,17 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
     entering: Iterable[Step] = ()
     if history.events[cut.at].grad_mode != GRAD_ON:
         entering = history.get(Surroundings).entering(cut.at, paths.backward)
-    if whole:
-        message = "{subject} got no gradient {when}. Most likely {what}."
-    elif backward.raised:
-        message = "backward failed, since the loss is not connected to {subject}: {what}."
-    else:
-        message = "{subject} got no gradient {when}. {path} to the loss {sure} here: {what}."
     return Claim(
         tensors=tuple(tensors),
         cause=(cut.site, cut.operation),
         site=cut.site,
         operation=cut.operation,
         message=say(
-            message,
+            _message(story, raised=backward.raised, whole=whole),
             when=in_how_many(history, tensors[0]),
             what=cut.what,
             path="The path" if len(tensors) == 1 else "Every path",
-            sure="is most likely cut" if likely else "is cut",
+            likely="most likely " if likely else "",
         ),
         story=(
             *cut.story,
@@ -152,10 +159,25 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
             *entering,
             Step("loss", backward.site, say("backward starts from the loss here")),
         ),
-        repair=Repair(say("{fix}{more}.", fix=cut.fix, more=_also_at(others))),
+        repair=Repair(
+            say("{fix}{more}.", fix=cut.fix, more=_also_at([] if story.each else others))
+        ),
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
+
+
+def _message(story: _Story, *, raised: bool, whole: bool) -> str:
+    if whole:
+        return "{subject} got no gradient {when}. Most likely {what}."
+    if raised:
+        return "backward failed, since the loss is not connected to {subject}: {what}."
+    if story.each:
+        return (
+            "{subject} got no gradient {when}. The paths to the loss are {likely}cut at several"
+            " places, one of them here: {what}."
+        )
+    return "{subject} got no gradient {when}. {path} to the loss is {likely}cut here: {what}."
 
 
 _FOLLOWED = say("the value was followed through Python numbers or arrays in the source")
