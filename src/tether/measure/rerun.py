@@ -241,10 +241,11 @@ class _Gradients(GradientLog):
     def _living(self) -> list[torch.Tensor]:
         return [leaf for _, leaf in sorted(self.leaves(), key=lambda pair: pair[0])]
 
-    def after_backward(self, site: int, *, look: bool) -> None:  # noqa: ARG002 -- as its base is called
+    def after_backward(self, site: int, *, look: bool) -> set[TensorId]:  # noqa: ARG002 -- as its base is called
         """Sum up every gradient there is."""
         grads = [one.grad for one in self._living()]
         self._values.add("a gradient", "", [one for one in grads if one is not None])
+        return set()  # nobody looks whether anything moved
 
     def after_grad(self, site: int, asked: Any, found: Any) -> None:  # noqa: ARG002 -- as its base is called
         """Sum up what ``autograd.grad`` returned."""

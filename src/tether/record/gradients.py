@@ -91,8 +91,8 @@ class GradientLog:
         """Whether some tensor that an optimizer holds never had a gradient but zeros."""
         return not self._held <= self._alive["step"]
 
-    def after_backward(self, site: int, *, look: bool) -> None:
-        """Record which leaves have a gradient now; with `look`, what it is.
+    def after_backward(self, site: int, *, look: bool) -> set[TensorId]:
+        """Record which leaves have a gradient now, and return them; with `look`, what it is.
 
         Those that only another thread may look at are taken to have one.
         """
@@ -104,7 +104,9 @@ class GradientLog:
                 self._tape.gap("gradient-threads")
                 others[TensorId(serial)] = "unchecked"
         status = self._statuses(mine, "backward", look=look)
-        self._add("backward", site, UNKNOWN, {**status, **others})
+        status |= others
+        self._add("backward", site, UNKNOWN, status)
+        return {serial for serial, found in status.items() if found != "none"}
 
     def written(self) -> list[torch.Tensor]:
         """Return the gradients that the program has met and that were added to in place since."""

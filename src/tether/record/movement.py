@@ -55,7 +55,14 @@ class MovementLog:
 
     # -- of what no optimizer holds, and at the end ----------------------------------------------
 
-    def met(self, leaves: Iterable[tuple[int, torch.Tensor]], site: int, *, look: bool) -> None:
+    def met(
+        self,
+        leaves: Iterable[tuple[int, torch.Tensor]],
+        graded: set[TensorId],
+        site: int,
+        *,
+        look: bool,
+    ) -> None:
         """Look for the first time at leaves, after a backward pass; with `look`, again at all.
 
         What became of a leaf before its first gradient (it was loaded, say) is no training: with
@@ -64,7 +71,7 @@ class MovementLog:
         again: dict[TensorId, torch.Tensor] = {}
         for number, leaf in leaves:
             tensor = TensorId(number)
-            begins = tensor not in self._graded and leaf.grad is not None
+            begins = tensor in graded and tensor not in self._graded
             if tensor in self._first and not begins:
                 again[tensor] = leaf
             elif len(self._first) < MOST_LEAVES and not self._late():

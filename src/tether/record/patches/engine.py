@@ -115,9 +115,10 @@ class _Pass:
             recorder.arrays.wrote_any()
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
-                recorder.gradients.after_backward(self.place[0], look=self.looks)
+                site, looks = self.place[0], self.looks
+                graded = recorder.gradients.after_backward(site, look=looks)
                 leaves = recorder.gradients.leaves()
-                recorder.movement.met(leaves, self.place[0], look=self.looks)
+                recorder.movement.met(leaves, graded, site, look=looks)
                 if recorder.memory is not None:
                     recorder.memory.after_backward(self.place[0])
             recorder.tape.on_beat()
