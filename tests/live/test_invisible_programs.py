@@ -323,6 +323,14 @@ print(x.size(), torch.clone(x), x.detach().relu().add_(1), x.detach().requires_g
 print(F.softmax(x,0), F.linear(x,torch.ones(2,3)), F.cross_entropy(x[None], torch.tensor([1])), torch.stack([x,x]), torch.einsum("i->",x), F.max_pool1d(torch.ones(1,1,4),2))
 print(torch.nn.Linear(2,2)(torch.ones(1,2)).shape, torch.Tensor.exp(x), x.tanh())
 """,
+    "a list of the program's own class that is given to PyTorch again": """
+class Loud(list):
+    def __getitem__(self, at): print("item", at); return list.__getitem__(self, at)
+    def __iter__(self): print("iter"); return list.__iter__(self)
+    def __len__(self): print("len"); return list.__len__(self)
+numbers = Loud(range(2000))
+for _ in range(3): show(torch.tensor(numbers), torch.as_tensor(numbers))
+""",
     "warnings that count frames upwards": """
 import warnings, torch.nn as nn, torch.nn.functional as F
 def all_of_them(x):

@@ -94,11 +94,12 @@ class DrawnLog:
 
 def _root(data: Any) -> Any | None:
     """Return the array that an array is a part of, and that owns the memory."""
+    if type(data) is not np.ndarray:
+        return None
     root = data
-    while isinstance(getattr(root, "base", None), np.ndarray):
+    while type(root.base) is np.ndarray:
         root = root.base
-    plain = type(data) is np.ndarray and type(root) is np.ndarray and data.nbytes < root.nbytes
-    fits = plain and root.flags.owndata and root.nbytes <= LARGEST
+    fits = data.nbytes < root.nbytes <= LARGEST and root.flags.owndata
     return root if fits and root.dtype == data.dtype else None
 
 

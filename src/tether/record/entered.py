@@ -21,6 +21,7 @@ LEAST = 4 << 10
 """Bytes of a tensor from which to make it of a list takes far longer than to sum it up."""
 SHARE = 0.005
 _KNOWN = 64  # data that may come again
+_LISTS = (list, tuple)  # and no class of the program's own, whose code would run
 
 
 class EnteredLog:
@@ -57,12 +58,12 @@ class EnteredLog:
 
 def _place(data: Any) -> tuple[Any, ...]:
     """Return where data lies; () where it is of a kind that is not known."""
-    if isinstance(data, np.ndarray):
+    if type(data) is np.ndarray:
         start = data.__array_interface__["data"][0]
         return start, data.shape, data.strides, data.dtype.str
     found: list[int] = []
     first, last = data, data
-    while isinstance(first, (list, tuple)) and isinstance(last, (list, tuple)):
+    while type(first) in _LISTS and type(last) in _LISTS:
         found += (id(first), id(last), len(first), len(last))
         if not first or not last:
             break
@@ -72,6 +73,6 @@ def _place(data: Any) -> tuple[Any, ...]:
 
 def _arrays_in(data: Any) -> int:
     """Return how many arrays of several elements a list holds; 0 where it holds anything else."""
-    if not isinstance(data, (list, tuple)):
+    if type(data) not in _LISTS:
         return 0
     return len(data) if all(type(one) is np.ndarray and one.size > 1 for one in data) else 0
