@@ -160,7 +160,8 @@ def serve(watched: Watched, port: int) -> int:
                 break
             time.sleep(EVERY)
         except KeyboardInterrupt:
-            if watched.program is None or watched.program.poll() is not None:
+            over = watched.state == "ended"  # though its process may still be about to end
+            if over or watched.program is None or watched.program.poll() is not None:
                 _tell("the report is no longer served")
                 break
             _tell("the program was interrupted; its report is served until the next Ctrl-C")
