@@ -77,3 +77,15 @@ def test_what_is_lost_is_counted(write, lost, tmp_path):
         start += "x = x[0]\n"
     found = record_program(start + write, tmp_path).trace.collisions
     assert [(one.lost, one.given) for one in found] == ([] if lost is None else [lost])
+
+
+def test_values_of_a_write_that_was_refused_are_not_compared_with_those_of_the_next(tmp_path):
+    program = """
+import torch
+x, y, v = torch.zeros(3, 3), torch.arange(9.0).view(3, 3), torch.tensor([5.0, 6.0, 7.0])
+try:
+    y[:, 1:] = y[0]
+except RuntimeError:
+    x[0] = v
+"""
+    assert record_program(program, tmp_path).trace.collisions == []

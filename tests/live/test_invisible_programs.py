@@ -331,6 +331,20 @@ class Loud(list):
 numbers = Loud(range(2000))
 for _ in range(3): show(torch.tensor(numbers), torch.as_tensor(numbers))
 """,
+    "an array of the program's own class": """
+import numpy as np
+class Loud(np.ndarray):
+    @property
+    def base(self): print("base")
+    @property
+    def __array_interface__(self): print("interface"); return super().__array_interface__
+    @property
+    def nbytes(self): print("nbytes"); return 1
+numbers = np.arange(64.0).view(Loud)
+x = torch.from_numpy(numbers).mul_(2); x.numpy()[1] = 2.0; x.add_(1)
+show(torch.tensor(numbers[8:]), torch.as_tensor(numbers), torch.tensor(np.asarray(numbers)[8:]), x)
+for row in np.arange(64.0).reshape(8, 8).view(Loud): show(torch.tensor(row), torch.tensor(row).float())
+""",
     "warnings that count frames upwards": """
 import warnings, torch.nn as nn, torch.nn.functional as F
 def all_of_them(x):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -52,6 +51,9 @@ def _set_between(history: History, steps: list[int]) -> bool:
     events = history.events
     if any(history.inside(events[at], "closure") >= 0 for at in history.backwards):
         return True
-    written = events[steps[0]].writes[:1]
-    others = [at for one in written for at in history.writes_to(one) if at not in steps]
-    return any(first < at < last for at in others for first, last in pairwise(steps))
+    known = set(steps)
+    return any(
+        steps[0] < at < steps[-1] and at not in known
+        for one in events[steps[0]].writes[:1]
+        for at in history.writes_to(one)
+    )

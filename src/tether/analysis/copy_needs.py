@@ -433,7 +433,7 @@ class _Judge:
         if not operation(event.operation).joins or lists_parts(site.expression):
             return None
         makers = [self.history.made_at(one.tensor) for one in event.reads]
-        here = (site.file, site.first_line)
+        here = self._function_of(copied.position)
         if len(makers) > 1 and all(at >= 0 and self._function_of(at) == here for at in makers):
             return None
         return Reason("unknown", "it ran once, and its list may hold other parts", copied.position)

@@ -71,10 +71,12 @@ class Zeroed:
         kind = self._graph.kind(at)
         if stop is None or kind is None:
             return False
-        return any(
-            place == stop.input and place in flat_inputs(kind.nodes[node])
+        flat = [
+            place in flat_inputs(kind.nodes[node])
             for node, place, _ in kind.edges
-        )
+            if place == stop.input
+        ]
+        return bool(flat) and all(flat)
 
     def users(self, at: int) -> list[SiteId]:
         """Return the lines of the graph that use the result of a call, in order."""

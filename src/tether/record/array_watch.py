@@ -24,6 +24,7 @@ import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
 from tether.operations.table import operation
+from tether.record.array_memory import address_of, base_of, is_array, size_of
 from tether.record.contents import memory_at
 from tether.record.sameness import SameLog
 from tether.record.tape import Snapshot, Tape
@@ -169,7 +170,7 @@ class ArrayWatch:
         self, event: int, root: Any, result: torch.Tensor, storage: Any
     ) -> None:
         """Give a tensor's storage the number of the memory of the array that it lies on."""
-        distance = _distance(root, result, getattr(root, "nbytes", 0))
+        distance = _distance(root, result, _size(root))
         if distance is not None:
             storage.memory = self._memory_of(root, result)
             storage.start = distance
@@ -331,7 +332,7 @@ class _Buffer:
 
     def __init__(self, owner: int, address: int, nbytes: int) -> None:
         self.owner = owner
-        self.__array_interface__ = {"data": (address, False)}
+        self.address = address
         self.nbytes = nbytes
 
 
@@ -343,8 +344,7 @@ def _buffer(data: Any) -> Any:
         return data
     with view:
         array = np.frombuffer(view, np.uint8)
-        address = int(array.__array_interface__["data"][0])
-        found = _Buffer(id(view.obj), address, view.nbytes)
+        found = _Buffer(id(view.obj), address_of(array), view.nbytes)
         del array
     return found
 
@@ -352,7 +352,7 @@ def _buffer(data: Any) -> Any:
 def _root(data: Any) -> tuple[Any, torch.Tensor | None]:
     """Walk an array's bases: the array that owns the memory, and the tensor that does, if any."""
     for _ in range(32):
-        base = getattr(data, "base", None)
+        base = base_of(data) if is_array(data) else None
         if base is None:
             break
         if isinstance(base, torch.Tensor):
@@ -369,11 +369,17 @@ def _distance(root: Any, result: torch.Tensor, nbytes: int) -> int | None:
     return start - address
 
 
+def _size(data: Any) -> int:
+    """Return how many bytes an array or a buffer takes; 0 of anything else."""
+    if is_array(data):
+        return size_of(data)
+    return data.nbytes if isinstance(data, _Buffer) else 0
+
+
 def _address(data: Any) -> int | None:
     """First byte of an array's or a tensor's storage."""
     if isinstance(data, torch.Tensor):
         return int(data.untyped_storage().data_ptr())
-    interface = getattr(data, "__array_interface__", None)
-    if isinstance(interface, dict) and interface.get("data"):
-        return int(interface["data"][0])
-    return None
+    if is_array(data):
+        return address_of(data)
+    return data.address if isinstance(data, _Buffer) else None

@@ -30,14 +30,18 @@ class CollisionLog:
     def __init__(self) -> None:
         self.facts: list[Collision] = []
         self._runs: Counter[int] = Counter()  # line -> writes through it
-        # Values that may be overwritten before they are read.
-        self._kept: Array | None = None
+        # Values that may be overwritten before they are read: whose they are, and what they were.
+        self._kept: tuple[torch.Tensor, Array] | None = None
 
     def before(self, values: torch.Tensor, site: int) -> None:
         """Keep the values of a write that lie in the memory it is about to write."""
         runs = self._runs[site] + 1
         there = None if runs & (runs - 1) else _elements(values)
-        self._kept = None if there is None else there.copy()
+        self._kept = None if there is None else (values, there.copy())
+
+    def raised(self) -> None:
+        """Forget what was kept for a write that did not take place."""
+        self._kept = None
 
     def wrote(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: EventId,
@@ -48,8 +52,8 @@ class CollisionLog:
         runs, kept, self._kept = self._runs[site], self._kept, None
         if kwargs or runs & (runs - 1):
             return
-        if kept is not None and name == "__setitem__":
-            counts = self._overlapped(args[0], args[1], kept)
+        if kept is not None and name == "__setitem__" and kept[0] is args[-1]:
+            counts = self._overlapped(args[0], args[1], kept[1])
         else:
             counts = self._collided(result, args, _given(name, args))
         if counts[0]:

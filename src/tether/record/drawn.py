@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 import weakref
-import zlib
 from typing import Any
 
 import numpy as np
 import torch
 
 from tether.facts import Drawn, EventId
-from tether.record.contents import memory_at
+from tether.record.array_memory import Kept, owner_of
+from tether.record.contents import Array
 
 MOST = 16
 """Arrays that are followed."""
@@ -26,22 +26,20 @@ LARGEST = 16 << 20
 class _Drawing:
     """An array of which parts became tensors."""
 
-    __slots__ = ("address", "bytes", "changed", "event", "ref", "size", "sum", "times", "whole")
+    __slots__ = ("bytes", "changed", "event", "kept", "ref", "times", "whole")
 
-    def __init__(self, event: int, root: Any, whole: int) -> None:
+    def __init__(self, event: int, root: Array, whole: int) -> None:
         self.event, self.whole = event, whole
-        self.address, self.size = int(root.__array_interface__["data"][0]), int(root.nbytes)
-        self.times, self.bytes, self.sum = 0, 0, 0
+        self.times, self.bytes = 0, 0
+        self.kept: Kept | None = None
         self.changed: bool | None = None
-        self.ref = weakref.ref(root, self._gone)
-
-    def now(self) -> int:
-        """Sum the bytes up as they are."""
-        return zlib.crc32(memory_at(self.address, self.size))
+        self.ref: weakref.ref[Array] = weakref.ref(root, self._gone)
 
     def written(self) -> bool:
         """Whether the array holds other bytes than when the second part was taken."""
-        return self.now() != self.sum if self.changed is None else self.changed
+        if self.changed is not None or self.kept is None:
+            return bool(self.changed)
+        return self.kept.changed()
 
     def _gone(self, _: object) -> None:
         """NumPy calls back before it gives the memory up."""
@@ -58,8 +56,8 @@ class DrawnLog:
 
     def look(self, event: int, data: Any, result: torch.Tensor) -> None:
         """Count one more part."""
-        root = _root(data)
-        if root is None or not _narrowed(data, result):
+        root = _root(data) if _narrowed(data, result) else None
+        if root is None:
             return
         key = id(root), result.dtype
         one = self._by_root.get(key)
@@ -74,7 +72,7 @@ class DrawnLog:
         one.times += 1
         one.bytes += result.numel() * result.element_size()
         if one.times == 2:
-            one.sum = one.now()
+            one.kept = Kept(root)
 
     def _forget(self) -> None:
         """Let go of arrays that went before more was taken of them than they had."""
@@ -92,18 +90,17 @@ class DrawnLog:
         ]
 
 
-def _root(data: Any) -> Any | None:
+def _root(data: Array) -> Array | None:
     """Return the array that an array is a part of, and that owns the memory."""
-    if type(data) is not np.ndarray:
+    root: Array = owner_of(data)
+    if type(root) is not np.ndarray or not root.flags.owndata or root.dtype != data.dtype:
         return None
-    root = data
-    while type(root.base) is np.ndarray:
-        root = root.base
-    fits = data.nbytes < root.nbytes <= LARGEST and root.flags.owndata
-    return root if fits and root.dtype == data.dtype else None
+    return root if data.nbytes < root.nbytes <= LARGEST else None
 
 
 def _narrowed(data: Any, result: torch.Tensor) -> bool:
-    """Whether elements were converted to a type that takes no more room."""
+    """Whether elements of an array were converted to a type that takes no more room."""
+    if type(data) is not np.ndarray:
+        return False
     other = str(result.dtype) != f"torch.{data.dtype.name}"
     return other and result.element_size() <= data.itemsize

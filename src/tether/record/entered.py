@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, Entered, EventId
+from tether.record.array_memory import address_of
 from tether.record.contents import fingerprint
 
 LEAST = 4 << 10
@@ -59,8 +60,7 @@ class EnteredLog:
 def _place(data: Any) -> tuple[Any, ...]:
     """Return where data lies; () where it is of a kind that is not known."""
     if type(data) is np.ndarray:
-        start = data.__array_interface__["data"][0]
-        return start, data.shape, data.strides, data.dtype.str
+        return address_of(data), data.shape, data.strides, data.dtype.str
     found: list[int] = []
     first, last = data, data
     while type(first) in _LISTS and type(last) in _LISTS:

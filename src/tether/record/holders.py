@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
+from tether.record.array_memory import stretch_of
 from tether.record.naming import (
     attributes_of,
     cells_of,
@@ -81,9 +82,6 @@ class _Item(NamedTuple):
     root: _Root
     depth: int
     variable: str
-
-
-_ARRAY: Any = np.ndarray  # asked itself: a subclass may answer in another way
 
 
 class HolderLog:
@@ -206,7 +204,7 @@ class _Search:
         return _inside(item) if len(met) == 1 else ()
 
     def _shows(self, array: Any) -> bool:
-        begin, end = _bytes_of(array)
+        begin, end = stretch_of(array)
         return any(first < end and begin < last for first, last in self._bytes)
 
     def _repeated(self) -> Iterator[tuple[int, _Item]]:
@@ -221,19 +219,6 @@ class _Search:
 
     def _is_wanted(self, tensor: torch.Tensor) -> bool:
         return self._who.memory_number(tensor) in self._wanted
-
-
-def _bytes_of(array: Any) -> tuple[int, int]:
-    """Return where the elements of an array lie, the whole stretch from the first to the last."""
-    shape, strides, nbytes = (
-        part.__get__(array) for part in (_ARRAY.shape, _ARRAY.strides, _ARRAY.itemsize)
-    )
-    begin = int(_ARRAY.__array_interface__.__get__(array)["data"][0])
-    if 0 in shape:
-        return begin, begin
-    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
-    end = begin + sum(step for step in steps if step > 0) + nbytes
-    return begin + sum(step for step in steps if step < 0), end
 
 
 def _counts_again(item: _Item, first: _Item) -> bool:

@@ -466,6 +466,7 @@ class Listener(TorchFunctionMode):
         inner: int,
         reads: Sequence[Snapshot],
     ) -> None:
+        self._collisions.raised()
         operands = (reads, (), ())
         event = self.tape.add(name, (site, inner), operands, self.span, self.thread, RAISED)
         self.tape.error(error, site, event)

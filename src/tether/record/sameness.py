@@ -17,6 +17,7 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import EventId, Same, StorageId, TensorId
+from tether.record.array_memory import address_of, is_array
 from tether.record.contents import Array, words_of
 from tether.record.drawn import DrawnLog
 from tether.record.entered import EnteredLog
@@ -296,10 +297,9 @@ def _by_value(source: torch.Tensor, result: torch.Tensor) -> View | None:
 def _shares(data: Any, result: torch.Tensor) -> bool:
     """Whether a tensor shows the very memory of an array."""
     words = words_of(result)
-    interface = getattr(data, "__array_interface__", None)
-    if words is None or not isinstance(interface, dict):
+    if words is None or not is_array(data):
         return words is None
-    return bool(words.__array_interface__["data"][0] == interface["data"][0])
+    return address_of(words) == address_of(data)
 
 
 def _in_memory(root: torch.Tensor, data: Any, result: torch.Tensor) -> View | None:
@@ -307,7 +307,7 @@ def _in_memory(root: torch.Tensor, data: Any, result: torch.Tensor) -> View | No
     if not isinstance(data, np.ndarray) or data.dtype.itemsize != root.element_size():
         return None
     words, width = words_of(result), data.dtype.itemsize
-    start = data.__array_interface__["data"][0] - root.untyped_storage().data_ptr()
+    start = address_of(data) - root.untyped_storage().data_ptr()
     places = (start, *data.strides)
     if words is None or any(one % width or one < 0 for one in places):
         return None

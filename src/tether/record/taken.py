@@ -1,15 +1,14 @@
 """Tensors made of an array's elements in memory of their own: whether the array was written after.
 
 The bytes are summed when the tensor is made, and again when the tensor's memory goes, when the
-array goes, or when the recording ends. NumPy calls back before it gives an array's memory up, so
-the bytes are there to be read.
+array goes, or when the recording ends. `Kept` says why they can still be
+read then.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,8 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Moment, Taken
-from tether.record.contents import memory_at, words_of
+from tether.record.array_memory import Kept, is_array, owner_of
+from tether.record.contents import words_of
 from tether.record.tape import Tape
 
 MOST = 256
@@ -27,27 +27,20 @@ MOST = 256
 class _Taking:
     """An array that a tensor was made of."""
 
-    __slots__ = ("address", "array", "beside", "changed", "event", "released", "size", "sum",
-                 "tensor")  # fmt: skip
+    __slots__ = ("array", "beside", "changed", "event", "kept", "released", "tensor")
 
     def __init__(self, event: int, data: Any, beside: int) -> None:
         self.event = event
         self.beside = beside
-        self.address = int(data.__array_interface__["data"][0])
-        self.size = int(data.nbytes)
+        self.kept = Kept(data)
         self.changed = ""  # not known yet
         self.released: int = UNKNOWN
-        self.sum = self.now()
         self.array: weakref.ref[Any] | None = None
         self.tensor: weakref.ref[Any] | None = None
 
-    def now(self) -> int:
-        """Sum the bytes up as they are."""
-        return zlib.crc32(memory_at(self.address, self.size))
-
     def look(self) -> None:
         """Say whether the array was written since."""
-        self.changed = self.changed or ("no" if self.now() == self.sum else "yes")
+        self.changed = self.changed or ("yes" if self.kept.changed() else "no")
 
 
 class TakenLog:
@@ -61,10 +54,10 @@ class TakenLog:
 
     def taken(self, event: int, data: Any, result: torch.Tensor) -> None:
         """Follow an array of which a tensor with memory of its own was made."""
-        root = data
-        while isinstance(getattr(root, "base", None), np.ndarray):
-            root = root.base
-        if not _is_plain(data, root) or self._open >= MOST or self._late():
+        if not is_array(data) or self._open >= MOST or self._late():
+            return
+        root = owner_of(data)
+        if not _is_plain(data, root):
             return
         words = words_of(result)
         if words is None or words.itemsize != data.itemsize or data.shape != tuple(result.shape):

@@ -1,0 +1,81 @@
+"""NumPy's arrays as they lie in memory: whose it is, where, and whether its bytes changed.
+
+An array is asked through NumPy's own descriptors, so that no class of the program's that inherits
+from an array hears of it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from tether.record.contents import Array, memory_at
+
+_own: Any = np.ndarray
+
+
+def is_array(data: Any) -> TypeGuard[Array]:
+    """Whether an object is an array, by its type alone: `__class__` may be the program's."""
+    return issubclass(type(data), np.ndarray)
+
+
+def base_of(array: Array) -> Any:
+    """Return what an array has its memory from; None where the memory is its own."""
+    return _own.base.__get__(array)
+
+
+def owner_of(array: Array) -> Array:
+    """Return the last array on the way to where the memory comes from."""
+    while is_array(base := base_of(array)):
+        array = base
+    return array
+
+
+def size_of(array: Array) -> int:
+    """Return how many bytes the elements of an array take."""
+    return int(_own.nbytes.__get__(array))
+
+
+def address_of(array: Array) -> int:
+    """Return where the first element of an array lies."""
+    return int(_own.__array_interface__.__get__(array)["data"][0])
+
+
+def stretch_of(array: Array) -> tuple[int, int]:
+    """Return where the elements of an array lie, the whole stretch from the first to the last."""
+    shape, strides, width = (
+        part.__get__(array) for part in (_own.shape, _own.strides, _own.itemsize)
+    )
+    begin = address_of(array)
+    if 0 in shape:
+        return begin, begin
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    end = begin + sum(step for step in steps if step > 0) + width
+    return begin + sum(step for step in steps if step < 0), end
+
+
+class Kept:
+    """The sum of the bytes of an array, to be compared with what they are later.
+
+    NumPy calls weak references back before it gives memory up, so that the bytes can still be read
+    when the array goes.
+    """
+
+    __slots__ = ("_address", "_size", "_sum")
+
+    def __init__(self, array: Array) -> None:
+        self._address, self._size = address_of(array), size_of(array)
+        self.keep()
+
+    def keep(self) -> None:
+        """Take the bytes as they are now for those to compare with."""
+        self._sum = self._now()
+
+    def changed(self) -> bool:
+        """Whether the bytes are others than those kept."""
+        return self._now() != self._sum
+
+    def _now(self) -> int:
+        return zlib.crc32(memory_at(self._address, self._size))
