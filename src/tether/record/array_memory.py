@@ -56,7 +56,7 @@ def stretch_of(array: Array) -> tuple[int, int]:
     return begin + sum(step for step in steps if step < 0), end
 
 
-class Kept:
+class ByteSum:
     """The sum of the bytes of an array, to be compared with what they are later.
 
     NumPy calls weak references back before it gives memory up, so that the bytes can still be read

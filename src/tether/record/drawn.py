@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from tether.facts import Drawn, EventId
-from tether.record.array_memory import Kept, owner_of
+from tether.record.array_memory import ByteSum, owner_of
 from tether.record.contents import Array
 
 MOST = 16
@@ -31,7 +31,7 @@ class _Drawing:
     def __init__(self, event: int, root: Array, whole: int) -> None:
         self.event, self.whole = event, whole
         self.times, self.bytes = 0, 0
-        self.kept: Kept | None = None
+        self.kept: ByteSum | None = None
         self.changed: bool | None = None
         self.ref: weakref.ref[Array] = weakref.ref(root, self._gone)
 
@@ -72,7 +72,7 @@ class DrawnLog:
         one.times += 1
         one.bytes += result.numel() * result.element_size()
         if one.times == 2:
-            one.kept = Kept(root)
+            one.kept = ByteSum(root)
 
     def _forget(self) -> None:
         """Let go of arrays that went before more was taken of them than they had."""

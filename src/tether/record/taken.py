@@ -1,7 +1,7 @@
 """Tensors made of an array's elements in memory of their own: whether the array was written after.
 
 The bytes are summed when the tensor is made, and again when the tensor's memory goes, when the
-array goes, or when the recording ends. `Kept` says why they can still be
+array goes, or when the recording ends. `ByteSum` says why they can still be
 read then.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Moment, Taken
-from tether.record.array_memory import Kept, is_array, owner_of
+from tether.record.array_memory import ByteSum, is_array, owner_of
 from tether.record.contents import words_of
 from tether.record.tape import Tape
 
@@ -32,7 +32,7 @@ class _Taking:
     def __init__(self, event: int, data: Any, beside: int) -> None:
         self.event = event
         self.beside = beside
-        self.kept = Kept(data)
+        self.kept = ByteSum(data)
         self.changed = ""  # not known yet
         self.released: int = UNKNOWN
         self.array: weakref.ref[Any] | None = None
