@@ -166,6 +166,10 @@ ROWS: dict[str, Row] = _joined(
         part=True,
     ),
     _each("backward zero_grad step", accumulates=True),
+    _each(
+        "clamp_ clamp_min_ clamp_max_ clip_ _foreach_clamp_min_ _foreach_clamp_max_", bounds=True
+    ),
+    _each("_amp_foreach_non_finite_check_and_unscale_", unscales=True),
     _each("apply_ map_ map2_ real.__set__ imag.__set__", writes="values"),
     _each(
         "retain_grad requires_grad_", writes=""

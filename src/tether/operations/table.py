@@ -84,6 +84,8 @@ class Operation:
     writes: Literal["", "values", "shape"] = ""  # of its first argument
     overwrites: bool = False  # nothing is left of the old values
     part: bool = False  # some elements; which, its other arguments tell
+    bounds: bool = False  # keeps each element within limits
+    unscales: bool = False  # takes the scale of the loss out of gradients
     accumulates: bool = False  # adds to gradients, or to an optimizer's state, call by call
 
     # the graph

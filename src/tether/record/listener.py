@@ -419,10 +419,13 @@ class Listener(TorchFunctionMode):
     ) -> tuple[Snapshot, ...]:
         """Look again at the arguments that the call wrote."""
         who, writes = self.who, list[Snapshot]()
+        first: Any = call.args[0] if call.args else None
+        listed = type(first) in (list, tuple)
+        among = len(first) if listed else 1  # tensors that it writes
         for number, (tensor, before) in enumerate(zip(call.tensors, reads, strict=True)):
             version = before[2]
             moved = version >= 0 and tensor._version != version
-            if moved or (number == 0 and what.writes):
+            if moved or (what.writes and number < among):
                 writes.append(who.refresh(tensor))
         received = self.tape.take_received()
         call.unversioned += [one for one in call.tensors if id(one) in received]

@@ -9,6 +9,7 @@ from tether.analysis.begun_anew import BegunAnew, begun_anew
 from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
 from tether.analysis.lost_passes import LostPasses, lost_passes
+from tether.analysis.scaled_changes import ScaledChange, scaled_changes
 from tether.analysis.vain_clips import VainClip, vain_clips
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, say
@@ -24,8 +25,9 @@ the line named cleared or overwrote it in between. So it was at every step. Or s
 one line come before each step, and the line named clears all but the last. Or the line changed the
 gradient in place (a clipping, a scaling), and each time it was cleared and made anew before a step
 used it. Or the line clips gradients and never found any: there were none yet, or it was given an
-iterator that had been gone through. Or the line makes a new optimizer for each step, of a kind that
-goes by the gradients of earlier steps.
+iterator that had been gone through. Or it clips gradients that still hold the scale of a gradient
+scaler, which divides them, and with them the limit, before the step. Or the line makes a new
+optimizer for each step, of a kind that goes by the gradients of earlier steps.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -75,6 +77,8 @@ def check(history: History) -> Iterator[Claim]:
             yield _lost(history, change)
     for clip in vain_clips(history):
         yield _nothing_clipped(history, clip)
+    for bound in scaled_changes(history):
+        yield _bounded(history, bound)
     for anew in begun_anew(history):
         yield _forgotten(history, anew)
 
@@ -268,6 +272,35 @@ def _nothing_clipped(history: History, clip: VainClip) -> Claim:
     )  # fmt: skip
 
 
+def _bounded(history: History, found: ScaledChange) -> Claim:
+    events = history.events
+    passed, written, divided = (
+        events[at].site for at in (found.backward, found.write, found.divided)
+    )
+    return Claim(
+        tensors=found.tensors,
+        cause=("scaled", written),
+        site=written,
+        operation=events[found.write].operation,
+        message=say(
+            "The gradient of {subject} still held the scale of the loss when {line} limited it,"
+            " each of {n} times: {divided} divides it by that scale afterwards, and the limit with"
+            " it.",
+            line=At(written), divided=At(divided), n=found.times,
+        ),
+        story=(
+            Step("made", passed, say("backward of a scaled loss fills the gradient")),
+            Step("written", written, say("it is limited here")),
+            Step("cleared", divided, say("the scale is taken out here, before the step")),
+        ),
+        repair=Repair(
+            say("Call `unscale_` of the gradient scaler, with the optimizer, before {line}.",
+                line=At(written))
+        ),
+        count=found.times,
+    )  # fmt: skip
+
+
 def _forgotten(history: History, found: BegunAnew) -> Claim:
     fact = history.trace.optimizers[found.optimizer]
     step = history.events[found.step].site
@@ -374,6 +407,40 @@ for _ in range(3):
     opt.step()
 """,
             (Expected("gradient-discarded", "torch.nn.utils.clip_grad_norm_([w], 0.1)", 7),),
+        ),
+        Example(
+            "A clipping of gradients that a scaler has not divided yet",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for _ in range(3):
+    opt.zero_grad()
+    scaler.scale(w.pow(2).sum()).backward()
+    torch.nn.utils.clip_grad_norm_([w], 0.1)
+    scaler.step(opt)
+    scaler.update()
+""",
+            (Expected("gradient-discarded", "w", 9),),
+        ),
+        Example(
+            "A clipping of gradients that were divided before, and a mean of scaled ones",
+            """import torch
+
+w, count = torch.ones(3, requires_grad=True), torch.tensor(2.0)
+opt = torch.optim.SGD([w], lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for _ in range(3):
+    opt.zero_grad()
+    for part in range(2):
+        scaler.scale(w.pow(2).sum()).backward()
+    w.grad.div_(count)
+    scaler.unscale_(opt)
+    torch.nn.utils.clip_grad_norm_([w], 0.1)
+    scaler.step(opt)
+    scaler.update()
+""",
         ),
         Example(
             "A new optimizer with momentum for each step",
