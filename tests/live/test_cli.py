@@ -77,6 +77,7 @@ def test_a_saved_recording_gives_the_same_report_and_answers_why(program):
     assert again.stdout == ran.stderr
     why = tether("why", "w", folder=program)
     assert "w.detach()" in why.stdout
+    assert tether("why", "run.tether", "w", folder=program).stdout == why.stdout
     unknown = tether("why", "v", "run.tether", folder=program)
     assert unknown.returncode == 2
     assert len(unknown.stderr.splitlines()) == 1

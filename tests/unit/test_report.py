@@ -514,6 +514,7 @@ def test_why_of_a_plain_tensor():
     assert "made by linear" in text
     assert "shared by detach, 3 times" in text
     assert "its memory written by add_, through another tensor" in text
+    assert "Finding #1, gradient-cut of net.layer1.weight, is about the call at" in text
 
 
 def test_why_of_nothing():

@@ -19,6 +19,8 @@ def why_command(name: str, recording: str | None) -> None:
     NAME is a name of the report, its end if only one has it, or a line: model.py:28.
     RECORDING is a file saved by `tether run -o`; without it, the newest *.tether file here.
     """
+    if recording is not None and Path(name).is_file() and not Path(recording).is_file():
+        name, recording = recording, name  # the other way round
     if recording is None:
         found = sorted(Path().glob("*.tether"), key=lambda file: file.stat().st_mtime)
         if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
@@ -64,6 +64,7 @@ def why(name: str, about: Findings) -> Answer:
     document.blocks += upward(tensors, about)
     document.blocks += downward(tensors, about)
     document.blocks += _history(tensors, about)
+    document.blocks += _at_its_calls(tensors, about, numbers)
     if len(document.blocks) == 1:
         text = f"The name {full} was seen, and no call of the recording touched its tensor."
         document.blocks.append(Paragraph((Phrase(text),)))
@@ -190,6 +191,21 @@ def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
     names = shortest_names(about.history)
     sharers = {one for one in names if _on(about, one) in storages} - tensors
     yield from _sharers(sharers, names)
+
+
+def _at_its_calls(
+    tensors: AbstractSet[int], about: Findings, told: Collection[int]
+) -> Iterator[Block]:
+    """Name the findings about other tensors whose cause is a call that these ones went into."""
+    sites = about.trace.sites
+    calls = {sites[event.site] for event in about.trace.events if _any(event.reads, tensors)}
+    for number, one in enumerate(about.findings):
+        if number not in told and one.site in calls:
+            place = shown_line(one.site.file, one.site.line, about.trace.folder)
+            text = (
+                f"Finding #{number + 1}, {one.slug} of {one.subject}, is about the call at {place}."
+            )
+            yield Paragraph((Phrase(text),))
 
 
 def _on(about: Findings, tensor: int) -> int:
