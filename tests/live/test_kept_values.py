@@ -210,8 +210,22 @@ class Env:
 def main():
     env, seen = Env(), []
     for _ in range(4):
-        seen.append(torch.as_tensor(env.step()))  #! alias-write `torch.as_tensor(env.step())`
+        seen.append(torch.as_tensor(env.step()))  #! alias-write torch.as_tensor(env.step())
     print(torch.stack(seen).sum(1))
+main()
+""",
+    "an object under another name": """
+class State:
+    def __init__(self):
+        self.place = torch.zeros(2)
+
+def main():
+    state, track = State(), []
+    for step in range(3):
+        before = state  #~
+        state.place += step
+        track.append((state.place - before.place).sum().item())
+    print(track)
 main()
 """,
     "gradients kept by reference": LOOP

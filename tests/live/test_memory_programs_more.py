@@ -88,6 +88,51 @@ start = net.weight.detach().numpy()[0]  #! alias-write start
 step()
 print(start)
 """,
+    "the gradient of the step before, which is the gradient itself": """
+net, x = nn.Linear(3, 1), torch.randn(5, 3)
+class Damped(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if not state:
+                state["before"] = torch.zeros_like(p)
+            change = (state["before"] - p.grad).abs()
+            state["before"] = p.grad  #! alias-write state['before']
+            p.sub_(0.1 * p.grad * change)
+
+opt = Damped(net.parameters())
+for _ in range(4):
+    opt.zero_grad(set_to_none=False)
+    net(x).pow(2).mean().backward()
+    opt.step()
+print(net.weight)
+""",
+    "channels pruned in the copy that reshape makes": """
+conv = nn.Conv2d(2, 4, 3)
+def prune(keep):
+    with torch.no_grad():
+        rows = conv.weight.permute(1, 0, 2, 3).reshape(2, -1)
+        order = rows.abs().sum(1).argsort(descending=True)
+        rows[order[keep:]] = 0.0  #! alias-write conv.weight
+        return order[keep:].tolist()
+print(prune(1), (conv.weight == 0).float().mean())
+""",
+    "a vector whose parts become the parameters": """
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+net = nn.Linear(3, 1)
+start = parameters_to_vector(net.parameters()).detach()
+for rate in (0.1, 0.2):
+    vector_to_parameters(start, net.parameters())  #! alias-write start
+    opt = torch.optim.SGD(net.parameters(), lr=rate)
+    opt.zero_grad()
+    net(torch.ones(4, 3)).sum().backward()
+    opt.step()
+    print((parameters_to_vector(net.parameters()).detach() - start).norm())
+""",
 }
 
 QUIET = {
@@ -131,6 +176,41 @@ for _ in range(3):
     grads.append(net.weight.grad)
     sums.append(net.bias.grad.clone())
 print(torch.stack(grads), torch.stack(sums))
+""",
+    "two buffers of arrays, filled in turn": """
+blocks = [np.zeros(4, dtype=np.float32) for _ in range(2)]
+views = [torch.from_numpy(block) for block in blocks]
+w = torch.ones(4, requires_grad=True)
+for turn in range(12):
+    blocks[turn % 2][:] = turn
+    (views[turn % 2] * w).sum().backward()
+print(w.grad)
+""",
+    "a frame that is written while nothing reads the tensor made of it": """
+frame, waiting = np.zeros(4, dtype=np.float32), []
+w = torch.ones(4, requires_grad=True)
+for turn in range(3):
+    frame[:] = turn
+    batch = torch.from_numpy(frame)
+    waiting.append(batch.clone())
+    frame[:] = -1
+    (waiting[-1] * w).sum().backward()
+print(w.grad)
+""",
+    "a distance to itself, and the change of what is copied": """
+w = torch.randn(4)
+prev = w.clone()
+for _ in range(4):
+    w.mul_(0.9)
+    print((w - prev).norm(), torch.cdist(w[None], w[None]), torch.dist(w, w))
+    prev = w.clone()
+""",
+    "what reshape copied, changed and used": """
+conv = nn.Conv2d(2, 4, 3)
+with torch.no_grad():
+    rows = conv.weight.permute(1, 0, 2, 3).reshape(2, -1)
+    rows[0] = 0.0
+    print(rows.sum())
 """,
     "an array taken again before it is read": TRAINED
     + """

@@ -1,5 +1,9 @@
 """Several threads that train at once: no look at a gradient that another thread is working on."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from warm import tether
@@ -34,3 +38,34 @@ def test_they_do_not_crash(tmp_path, program):
         done = tether("run", "train.py", folder=tmp_path)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         assert "gradient-" not in done.stderr
+
+
+AS_DYNAMO_IS_IMPORTED = """
+import sys, threading, torch
+
+def work():
+    started.wait(60)
+    print((torch.ones(3) * 7).sum().item())
+
+class Start:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch._dynamo.trace_rules" and not threads[0].is_alive():
+            threads[0].start()
+            started.set()
+            threads[0].join()
+
+started, threads = threading.Event(), [threading.Thread(target=work)]
+sys.meta_path.insert(0, Start())
+assert "torch._dynamo" not in sys.modules
+torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1).step()
+"""
+
+
+def test_a_thread_that_starts_while_dynamo_is_imported_is_heard(tmp_path):
+    """The replacements of PyTorch's functions are taken back meanwhile."""
+    (tmp_path / "train.py").write_text(AS_DYNAMO_IS_IMPORTED)
+    run = [sys.executable, "-m", "tether", "run", "--json", "out.json", "train.py"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "21.0\n"), done.stderr
+    copies = json.loads((tmp_path / "out.json").read_text())["copies"]
+    assert [one["site"]["line"] for one in copies if one["operation"] == "item"] == [6]

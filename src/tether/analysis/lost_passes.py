@@ -80,8 +80,10 @@ class _Passes:
         graph, found = self._history.get(Graph), dict[SiteId, list[int]]()
         for at in self._history.backwards:
             leaves, event = graph.leaves(at), self._history.events[at]
-            reaches = leaves is None or tensor in leaves
-            if reaches and event.operation == "backward" and not event.raised:
+            gives = leaves is None or tensor in leaves
+            # An optimizer that calls a closure uses each of its passes.
+            gives = gives and self._history.inside(event, "closure") < 0
+            if gives and event.operation == "backward" and not event.raised:
                 found.setdefault(event.site, []).append(at)
         return found
 

@@ -170,16 +170,22 @@ class OddWrites:
         near = _one_line(history.site_of(maker), history.site_of(event))
         apart = not near and made < at - 3
         there = made in history.get(AlreadyThere).by_position
-        if apart and not (there or operation(maker.operation).regroups):
+        regroups = operation(maker.operation).regroups
+        if apart and not (there or regroups):
             return
         if history.inside(event, "function", "backward", "hook", "transform", "compiled") >= 0:
             return  # what returns there goes to PyTorch, which is not heard reading it
-        if history.get(Acts).died(written.tensor) > at + (2 if near else 1):
+        # What might have been a view is written for its source, however long it lives.
+        meant = apart and regroups and event.inner == event.site
+        died = history.get(Acts).died(written.tensor)
+        if died > at + (2 if near else 1) and not (meant and died < len(history.events)):
             return
         memory = history.flow.memory(written)
         if self._touched_after(memory, at):
             return
-        found = OddWrite("lost", maker.reads[0].tensor, written.tensor, (made,), at, UNKNOWN)
+        source: int = maker.reads[0].tensor
+        source = self._found.family(source) if regroups else source
+        found = OddWrite("lost", source, written.tensor, (made,), at, UNKNOWN)
         if apart:
             self._apart[event.operation, event.site, event.inner].append(found)
         else:

@@ -224,8 +224,8 @@ class _Search:
 def _counts_again(item: _Item, first: _Item) -> bool:
     """Whether an object met a second time is a place of its own.
 
-    A module in two places of one container, or two variables of one function, a dictionary or list
-    under two names: not an object that others refer to, as all programs are built.
+    In two places of one container, or two variables of one function, a dictionary or list under two
+    names: not an object that others refer to, as all programs are built.
     """
     kind = type(item.value)
     if issubclass(kind, torch.nn.Module):
@@ -234,7 +234,15 @@ def _counts_again(item: _Item, first: _Item) -> bool:
         return item.path.rpartition(".")[0] == first.path.rpartition(".")[0] != "" or (
             item.kind == first.kind == "slot"
         )
-    return issubclass(kind, (dict, list)) and item.root == first.root
+    if issubclass(kind, (dict, list)):
+        return item.root == first.root
+    same = item.kind == first.kind and item.root == first.root
+    return same and (item.kind == "variable" or (item.kind == "slot" and _beside(item, first)))
+
+
+def _beside(item: _Item, first: _Item) -> bool:
+    """Whether two places are of one container."""
+    return item.path.rpartition("[")[0] == first.path.rpartition("[")[0]
 
 
 def _tensors_inside(value: Any) -> Iterator[tuple[str, torch.Tensor]]:

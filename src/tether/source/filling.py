@@ -50,12 +50,23 @@ class Fillings:
         """Return what fills a name of a function, in the order of the text.
 
         ``history[2]`` is filled by what fills ``history``; an attribute that its function does
-        not fill, by any method that fills one of that name.
+        not fill, by any method that fills one of that name. ``before.place`` is what it is since
+        ``before = state``.
         """
-        for wanted in reversed(paths_to(name)):
+        paths = paths_to(name)
+        for wanted in reversed(paths):
             here = [one for one in self._of(file, function) if one.target == wanted]
             if here:
                 return here
+            named = [
+                one
+                for one in self._of(file, function)
+                if one.target == paths[0] != wanted
+                and one.how == "assigned"
+                and one.site.expression.isidentifier()
+            ]
+            if named:
+                return named
             attribute = re.search(r"\.([^.\[\]]+)$", wanted)
             if attribute is not None and (there := self._attributes.get(f"self.{attribute[1]}")):
                 return list(there)

@@ -80,7 +80,10 @@ def check(history: History) -> Iterator[Claim]:
     saved = _saved(history, {one.memory for one in writes})
     for write in writes:
         for value in saved[write.memory]:
-            if value.at > write.after or not _reaches(history, value.operand, write):
+            # What was found changed just before a call was written before that call saved it.
+            if value.at > min(write.after, write.before):
+                continue
+            if not _reaches(history, value.operand, write):
                 continue
             differs = _differs(history, value.at, write)
             backward = _used(history, value.at, write) if differs is not False else UNKNOWN

@@ -28,10 +28,12 @@ def install(replacements: Replacements, listen: Callable[[], Listener]) -> None:
     mode = torch.autograd.grad_mode.inference_mode
     for name, entering in (("__enter__", True), ("__exit__", False)):
         replace(mode, name, functools.partial(_switch, replacements, entering))
+    # Another thread may start just then: it would never be heard.
     replace(
         threading.Thread,
         "_bootstrap_inner",
         functools.partial(_bootstrap, replacements, listen),
+        lasting=True,
     )
     _answer_whether_a_mode_is_on(replacements)
     _leave_tracers_alone(replacements)

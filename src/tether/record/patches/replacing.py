@@ -31,6 +31,7 @@ class Replacements:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self._undo: list[Callable[[], None]] = []
+        self._undo_last: list[Callable[[], None]] = []  # of what no suspension takes back
         self._redo: list[Callable[[], None]] = []
         self._asides = 0  # regions that run without them now, in all threads
         self.lock = threading.RLock()
@@ -49,10 +50,13 @@ class Replacements:
         name: str,
         make: Callable[[Any], Any],
         known: Callable[[Any], bool] = callable,
+        *,
+        lasting: bool = False,
     ) -> bool:
         """Replace ``owner.name`` by what `make` makes of the original; return whether it was.
 
-        `known` says whether the original is of a kind that `make` can wrap.
+        `known` says whether the original is of a kind that `make` can wrap. A `lasting` one stays
+        in place while others are suspended.
         """
         own = owner.__dict__ if isinstance(owner, type) else vars(owner)
         inherited = name not in own
@@ -62,11 +66,13 @@ class Replacements:
             return False
         made = make(original)
         setattr(owner, name, made)
-        self._redo.append(lambda: setattr(owner, name, made))
+        undo = self._undo_last if lasting else self._undo
         if inherited:
-            self._undo.append(lambda: delattr(owner, name))
+            undo.append(lambda: delattr(owner, name))
         else:
-            self._undo.append(lambda: setattr(owner, name, original))
+            undo.append(lambda: setattr(owner, name, original))
+        if not lasting:
+            self._redo.append(lambda: setattr(owner, name, made))
         return True
 
     def unknown(self, what: str) -> None:
@@ -88,6 +94,8 @@ class Replacements:
             self._redo.clear()
             while self._undo:
                 self._undo.pop()()
+            while self._undo_last:
+                self._undo_last.pop()()
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

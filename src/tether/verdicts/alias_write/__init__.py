@@ -163,7 +163,25 @@ def _read_after(
     if read == UNKNOWN:
         return None
     last = max((one for one in others if one.at < read), key=lambda one: one.at)
-    return Story(at, last.at, read, record, last.operand.tensor)
+    writer = last.operand.tensor
+    return Story(max(at, _handed(history, writer, last)), last.at, read, record, writer)
+
+
+def _handed(history: History, tensor: int, write: Touch) -> int:
+    """Return the last call before a write that put the tensor on the memory it wrote; or -1."""
+    memory = history.flow.memory
+    handed = history.events.where(lambda name: operation(name).rebinds)
+    return max(
+        (
+            at
+            for at, event in handed
+            if at < write.at
+            and len(event.reads) == 2
+            and event.reads[0].tensor == tensor != event.reads[1].tensor
+            and memory(event.reads[1]) == memory(write.operand)
+        ),
+        default=UNKNOWN,
+    )
 
 
 def _next_read(

@@ -13,6 +13,7 @@ from tether.analysis.history import History
 from tether.analysis.holding import Holding, root_of
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.shared_memory import Sharing, overlaps_itself
+from tether.analysis.with_itself import WithItself, with_itself
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
@@ -48,19 +49,22 @@ def _lost(history: History, one: OddWrite) -> Iterator[Claim]:
         site=write.site,
         operation=write.operation,
         message=say(
-            "{x} does not change: {call} at {line} writes into a tensor made from it, which is"
-            " gone after that line, and nothing read what was written.",
+            "{x} does not change: {call} at {line} writes into a copy that {maker} made of it,"
+            " and nothing read what was written before the copy was gone.",
             line=At(write.site), x=Tensor(one.tensor), call=CallOf(one.write),
+            maker=CallOf(one.since[0]),
         ),
         story=(
             Step("shared", made.site, say("{call} makes a tensor of its own from {x}",
                  call=CallOf(one.since[0]), x=Tensor(one.tensor))),
-            Step("written", write.site, say("that tensor is written, and gone after this line")),
+            Step("written", write.site, say("that tensor is written, and read by nothing after")),
         ),
         repair=Repair(
-            say("Write into {x} itself: with one index on the left (x[mask] = ..., not"
-                " x[mask][0] = ...), or into the parameter that the value is computed from.",
-                x=Tensor(one.tensor))
+            say("Write into {x} itself, or write the copy back to it.", x=Tensor(one.tensor))
+            if operation(made.operation).regroups
+            else say("Write into {x} itself: with one index on the left (x[mask] = ..., not"
+                     " x[mask][0] = ...), or into the parameter that the value is computed from.",
+                     x=Tensor(one.tensor))
         ),
     )  # fmt: skip
 
@@ -194,6 +198,7 @@ def _beside_itself(history: History) -> Iterator[Claim]:
     They were two before a write through one of them: since then the call can only find them equal.
     """
     joins = history.events.where(lambda name: operation(name).compares or operation(name).blends)
+    told: set[int] = set()
     for at, event in joins:
         if event.raised or len(event.reads) < 2:
             continue
@@ -202,7 +207,11 @@ def _beside_itself(history: History) -> Iterator[Claim]:
             continue
         pair = _two_places(history, at, event, a, b)
         if pair is not None:
+            told.add(event.site)
             yield _one_for_two(history, event, a, b, *pair)
+    for one in with_itself(history):
+        if history.events[one.call].site not in told:
+            yield _same_object(history, one)
 
 
 def _one_for_two(
@@ -226,6 +235,30 @@ def _one_for_two(
             Step("read", event.site, say("both are read here")),
         ),
         repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(since))),
+    )  # fmt: skip
+
+
+def _same_object(history: History, one: WithItself) -> Claim:
+    read = history.events[one.call]
+    return Claim(
+        tensors=(one.tensor,),
+        cause=("with itself", one.filled.site),
+        site=one.filled.site,
+        operation=read.operation,
+        subject=one.kept,
+        message=say(
+            "`{kept}` and `{other}` are one tensor at {read}, each of {n} times, though it was"
+            " written in between: {line} keeps the object, which goes on changing, and {call} can"
+            " find no difference.",
+            kept=one.kept, other=one.other, read=At(read.site), n=one.times,
+            line=At(one.filled.site), call=CallOf(one.call),
+        ),
+        story=(
+            Step("shared", one.filled.site, say("the object itself is kept here, and no copy")),
+            Step("read", read.site, say("it is compared with itself")),
+        ),
+        repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(one.filled.site))),
+        count=one.times,
     )  # fmt: skip
 
 

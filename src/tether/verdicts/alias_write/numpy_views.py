@@ -9,13 +9,13 @@ that it was put into) and ran, by the calls recorded, after the write.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, unheard
-from tether.facts import UNKNOWN, Operand, Site
+from tether.facts import UNKNOWN, Operand, Site, Unseen
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap
@@ -24,6 +24,9 @@ from tether.source.syntax import Source, site_of_node, source_of
 from tether.verdicts.alias_write.telling import called, copied
 
 # -- a write on the array's side -------------------------------------------------------------------
+
+FILLED = 2
+"""Changes of one tensor through its array; with more it is a buffer that is filled anew."""
 
 
 class Change(NamedTuple):
@@ -41,9 +44,11 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
         if change.tensor not in told:
             groups[history.events[change.export].site].append(change)
     for members in groups.values():
-        if len({one.tensor for one in members}) == 1 and len(members) > 2:
-            continue  # one buffer, filled again and again: that is its use
-        yield _array_wrote(history, members)
+        times = Counter(one.tensor for one in members)
+        # A buffer that is filled again and again: that is its use.
+        records = [one for one in members if times[one.tensor] <= FILLED]
+        if records:
+            yield _array_wrote(history, records)
 
 
 def _changes(history: History) -> Iterator[Change]:
@@ -54,13 +59,26 @@ def _changes(history: History) -> Iterator[Change]:
             continue
         if fact.site == UNKNOWN or not fact.held:
             continue  # an array that nobody has any more is the tensor's own
-        read = min(history.position(fact.before), len(history.events) - 1)
+        read = _first_read(history, fact)
         event = history.events[export]
         operand = (event.results or event.reads)[0]
         if fact.storage not in filled and _held_nothing(history, Export(export, operand, read)):
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
-        yield Change(export, read, operand.tensor)
+        if read != UNKNOWN:
+            yield Change(export, read, operand.tensor)
+
+
+def _first_read(history: History, fact: Unseen) -> int:
+    """Return the first call that read a storage after it was found changed, or -1.
+
+    It may have been found before a backward pass, which is asked of all at once.
+    """
+    since = history.position(fact.before)
+    for at in history.on_memory(history.flow.memory_of(fact.storage)):
+        if at >= since and any(one.storage == fact.storage for one in history.events[at].reads):
+            return at
+    return UNKNOWN
 
 
 def _array_wrote(history: History, members: list[Change]) -> Claim:
@@ -69,6 +87,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
     tensors = list(dict.fromkeys(one.tensor for one in members))
     shared, read = history.events[first.export], history.events[first.read].site
     subject = called(history, tensors)
+    owner = "buffer" if shared.operation == "frombuffer" else "NumPy array"
     return Claim(
         tensors=tuple(tensors),
         cause=("array wrote", shared.site),
@@ -76,13 +95,13 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         operation=shared.operation,
         subject=subject,
         message=say(
-            "`{name}` shares its memory with a NumPy array since {line}. A write to the array"
+            "`{name}` shares its memory with a {owner} since {line}. A write to the {owner}"
             " changed what {read} reads from `{name}`.",
-            name=subject, line=At(shared.site), read=At(read),
+            name=subject, owner=owner, line=At(shared.site), read=At(read),
         ),
         story=(
-            Step("shared", shared.site, say("{call} shares the array's memory",
-                 call=CallOf(first.export))),
+            Step("shared", shared.site, say("{call} shares the memory of the {owner}",
+                 call=CallOf(first.export), owner=owner)),
             Step("read", read, say("read here, with bytes that no tensor call wrote")),
         ),
         repair=copied(history, first.export, subject),

@@ -27,7 +27,7 @@ def second_name(history: History, act: HeldAct) -> tuple[Step, ...]:
 def called(history: History, tensors: list[int]) -> str:
     """Return what several tensors lie in, by one name; the first one's, where that is nothing."""
     names = [history.name_of(one) for one in tensors]
-    return container(names) or names[0]
+    return (container(names) or names[0]).strip("`")
 
 
 def copied(history: History, shared: int, subject: str) -> Repair:
@@ -47,6 +47,8 @@ def copied(history: History, shared: int, subject: str) -> Repair:
             "Start from a copy at {line}: nn.Parameter(t.detach().clone()); to tie the two on"
             " purpose, assign the same Parameter object to both."
         )
+    elif event.operation == "data.__set__" and event.inner != event.site:
+        text = "Hand over a copy at {line}: {name}.clone()."
     elif event.operation == "data.__set__":
         text = "Copy the values at {line}: target.data.copy_(source.data), or load_state_dict."
     elif row.enters and row.own_counter:

@@ -1,0 +1,80 @@
+"""Calls that compare a tensor with itself by two names, again and again as it is written.
+
+What one name was given to keep is the very object that the other names, so the two can never
+differ. Comparing an object with itself once is how many loops begin; where it was written between
+two such comparisons, one of the names was to hold what it had been.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.facts import Event, SiteId
+from tether.operations.table import operation
+from tether.source.filling import Fill
+from tether.source.syntax import expression
+
+
+class WithItself(NamedTuple):
+    """A line that compares a tensor with itself."""
+
+    call: int  # the last time
+    tensor: int
+    kept: str  # the name that was to hold something else
+    other: str
+    filled: Fill  # where it was given the object
+    times: int
+
+
+def with_itself(history: History) -> Iterator[WithItself]:
+    """Yield the lines that compared a tensor with itself before and after a write to it."""
+    versions: dict[SiteId, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    last: dict[SiteId, tuple[int, Event]] = {}
+    for at, event in history.events.where(lambda name: operation(name).compares):
+        if len(event.reads) < 2 or event.raised or event.reads[0] != event.reads[1]:
+            continue
+        versions[event.site][event.reads[0].tensor].add(event.reads[0].version)
+        last[event.site] = at, event
+    for site, (at, event) in last.items():
+        times = sum(map(len, versions[site].values()))
+        if any(len(seen) > 1 for seen in versions[site].values()):
+            names = _kept(history, event)
+            if names is not None:
+                yield WithItself(at, event.reads[0].tensor, *names, times)
+
+
+def _kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
+    """Return which operand was assigned the object as it is, the other one, and where."""
+    site = history.site_of(event)
+    names = _operands(site.expression)
+    if names is None or names[0] == names[1] or event.inner != event.site:
+        return None
+    for kept, other in (names, names[::-1]):
+        for fill in reversed(history.get(Holding).fillings.of(site.file, site.function, kept)):
+            how = "stored" if kept.endswith("]") else "assigned"
+            if fill.how == how and _is_place(fill.site.expression):
+                return kept, other, fill
+    return None
+
+
+def _operands(text: str) -> tuple[str, str] | None:
+    """Return the texts of the two operands of an operator or a call."""
+    node = expression(text)
+    if isinstance(node, ast.BinOp):
+        return ast.unparse(node.left), ast.unparse(node.right)
+    if not isinstance(node, ast.Call):
+        return None
+    given = [ast.unparse(one) for one in node.args]
+    if len(given) == 1 and isinstance(node.func, ast.Attribute):
+        given.insert(0, ast.unparse(node.func.value))
+    return (given[0], given[1]) if len(given) > 1 else None
+
+
+def _is_place(text: str) -> bool:
+    """Whether an expression names an object that is there, and makes none."""
+    return isinstance(expression(text), (ast.Name, ast.Attribute, ast.Subscript))
