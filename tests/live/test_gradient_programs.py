@@ -305,6 +305,20 @@ def forward():
 }
 
 OTHER = {
+    "a second derivative without create_graph, a term of the loss": """
+import torch
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    x = torch.rand(3, requires_grad=True)
+    (first,) = torch.autograd.grad((w * x**3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)  #! gradient-lost inner (note)
+    inner = (second - 1).pow(2).mean()
+    loss = inner + w.sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
     "zeroed between backward and step": HEAD
     + TWO
     + """

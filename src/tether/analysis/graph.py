@@ -34,6 +34,10 @@ class Graph:
         self._calls: dict[int, list[int]] = defaultdict(list)  # thread -> those calls
         for position, event in self._events.at(np.flatnonzero(self._events.column("kind") >= 0)):
             self._add(position, event)
+        for position, event in self._events.where("autograd.grad".__eq__):
+            for result in event.results:
+                if result.requires_grad:  # create_graph=True
+                    self._makers[result.tensor].append(position)
         self._walks = {history.position(walk.event): walk for walk in history.trace.walks}
 
     def _add(self, position: int, event: Event) -> None:
@@ -80,6 +84,9 @@ class Graph:
         """Yield the calls that a call's graph leads back to, at once."""
         kind, event = self.kind(position), self._events[position]
         if kind is None:
+            if event.is_backward and any(one.requires_grad for one in event.results):
+                for one in losses_of(event):
+                    yield from self.makers_of(one, position)
             return
         for _, _, target in kind.edges:
             if target < 0 and -1 - target < len(event.reads):

@@ -1,8 +1,10 @@
-"""Passes of one line of which each step uses the last alone, since the others were cleared.
+"""Passes that no step uses: all but the last of one line, or all of a line that another replaces.
 
 A pass is lost when what it gave a parameter was cleared before the next pass of its line, no
 optimizer stepped between them and nobody read the gradient. Where the same line's last pass before
-each step is used, the others were to count as well.
+each step is used, the others were to count as well. Where no pass of a line is ever used, for none
+of the tensors that it reaches, and a pass of another line fills their gradients before each step,
+the steps follow another loss than that line's.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.facts import SiteId
+from tether.facts import UNKNOWN, SiteId
 
 LEAST_STEPS = 2
 """Steps that must each have lost passes: one may be a retry."""
@@ -44,6 +46,35 @@ def lost_passes(history: History) -> Iterator[LostPasses]:
                 step = steps[bisect_right(steps, first[1])]
                 count = sum(map(len, lost))
                 yield LostPasses(*first, step, tuple(tensors), count, count + len(lost))
+
+
+class OtherPasses(NamedTuple):
+    """A line whose backward passes are all cleared, and made good for by those of another."""
+
+    backward: int  # its first pass
+    cleared: int
+    instead: int  # the pass whose gradients the step used
+    step: int
+    tensors: tuple[int, ...]
+    times: int
+
+
+def replaced_passes(history: History) -> Iterator[OtherPasses]:
+    """Yield the lines of which no pass was used, and another line's were in their place."""
+    found = _Passes(history)
+    lines: dict[SiteId, list[int]] = defaultdict(list)
+    for at in history.backwards:
+        event = history.events[at]
+        if event.operation == "backward" and not event.raised:
+            lines[event.site].append(at)
+    for passes in lines.values():
+        known = [at for at in passes if found.leaves(at)]
+        if len(known) < LEAST_STEPS or len(lines) < 2:
+            continue
+        lost = [found.replaced(at) for at in known]
+        first = lost[0]
+        if first is not None and None not in lost:
+            yield first._replace(times=len(passes))
 
 
 def _between(passes: Sequence[int], steps: Sequence[int]) -> list[list[int]]:
@@ -85,6 +116,32 @@ class _Passes:
             gives = gives and self._history.inside(event, "closure") < 0
             if gives and event.operation == "backward" and not event.raised:
                 found.setdefault(event.site, []).append(at)
+        return found
+
+    def leaves(self, at: int) -> list[int]:
+        """Return the tensors that a pass gave a gradient, as far as that is known."""
+        order = self._history.order
+        return sorted(
+            self._history.get(Graph).leaves(at) or (), key=lambda one: order.get(one, len(order))
+        )
+
+    def replaced(self, at: int) -> OtherPasses | None:
+        """Return what became of a pass whose gradients were all cleared; None if one was used."""
+        history, leaves = self._history, self.leaves(at)
+        found: OtherPasses | None = None
+        for tensor in leaves:
+            ends = self._ends[tensor]
+            cleared = next((one for one in ends if one > at), UNKNOWN)
+            steps = history.steps_of(tensor)
+            place = bisect_right(steps, at)
+            step = steps[place] if place < len(steps) else UNKNOWN
+            if not at < cleared < step or not ends[cleared]:
+                return None
+            instead = bisect_right(history.backwards, cleared)
+            by = history.backwards[instead] if instead < len(history.backwards) else step
+            if by >= step or history.events[by].site == history.events[at].site:
+                return None
+            found = found or OtherPasses(at, cleared, by, step, tuple(leaves), 0)
         return found
 
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:

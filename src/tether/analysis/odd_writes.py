@@ -169,27 +169,41 @@ class OddWrites:
         maker = history.events[made]
         near = _one_line(history.site_of(maker), history.site_of(event))
         apart = not near and made < at - 3
-        there = made in history.get(AlreadyThere).by_position
-        regroups = operation(maker.operation).regroups
-        if apart and not (there or regroups):
+        if apart and not self._could_be_view(maker, made):
             return
         if history.inside(event, "function", "backward", "hook", "transform", "compiled") >= 0:
             return  # what returns there goes to PyTorch, which is not heard reading it
-        # What might have been a view is written for its source, however long it lives.
-        meant = apart and regroups and event.inner == event.site
-        died = history.get(Acts).died(written.tensor)
-        if died > at + (2 if near else 1) and not (meant and died < len(history.events)):
+        meant = apart and operation(maker.operation).regroups
+        if not self._gone_unread(at, written, within=2 if near else 1, meant=meant):
             return
-        memory = history.flow.memory(written)
-        if self._touched_after(memory, at):
-            return
-        source: int = maker.reads[0].tensor
-        source = self._found.family(source) if regroups else source
-        found = OddWrite("lost", source, written.tensor, (made,), at, UNKNOWN)
+        found = OddWrite("lost", self._source(maker), written.tensor, (made,), at, UNKNOWN)
         if apart:
             self._apart[event.operation, event.site, event.inner].append(found)
         else:
             yield found
+
+    def _gone_unread(self, at: int, written: Operand, *, within: int, meant: bool) -> bool:
+        """Whether a tensor went within some calls after a write, and nothing read it.
+
+        What might have been a view is `meant` for its source, however long it lives, where the
+        program's own line writes it.
+        """
+        history = self._history
+        event, last = history.events[at], at + within
+        if meant and event.inner == event.site:
+            last = len(history.events) - 1
+        died = history.get(Acts).died(written.tensor)
+        return died <= last and not self._touched_after(history.flow.memory(written), at)
+
+    def _could_be_view(self, maker: Event, made: int) -> bool:
+        """Whether what a call made is elements that were there already, in its own memory."""
+        there = self._history.get(AlreadyThere).by_position
+        return operation(maker.operation).regroups or made in there
+
+    def _source(self, maker: Event) -> int:
+        """Return what a copy was made of: what regroups shows the whole, by a view or a copy."""
+        source: int = maker.reads[0].tensor
+        return self._found.family(source) if operation(maker.operation).regroups else source
 
     def _is_of_its_own(self, made: int, written: Operand) -> bool:
         """Whether a call made a tensor of others, on memory of its own."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.begun_anew import BegunAnew, begun_anew
 from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
-from tether.analysis.lost_passes import LostPasses, lost_passes
+from tether.analysis.lost_passes import LostPasses, OtherPasses, lost_passes, replaced_passes
 from tether.analysis.scaled_changes import ScaledChange, scaled_changes
 from tether.analysis.vain_clips import VainClip, vain_clips
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
@@ -21,13 +21,14 @@ PAGE = """
 
 ## What it says
 After backward this parameter had a gradient; when the optimizer stepped it was None or zero, since
-the line named cleared or overwrote it in between. So it was at every step. Or several passes of
-one line come before each step, and the line named clears all but the last. Or the line changed the
-gradient in place (a clipping, a scaling), and each time it was cleared and made anew before a step
-used it. Or the line clips gradients and never found any: there were none yet, or it was given an
-iterator that had been gone through. Or it clips gradients that still hold the scale of a gradient
-scaler, which divides them, and with them the limit, before the step. Or the line makes a new
-optimizer for each step, of a kind that goes by the gradients of earlier steps.
+the line named cleared or overwrote it in between. So it was at every step. Or several passes of one
+line come before each step, and the line named clears all but the last; or it clears what one
+backward pass gave, and the step uses what another gave. Or the line changed the gradient in place
+(a clipping, a scaling), and each time it was cleared and made anew before a step used it. Or the
+line clips gradients and never found any: there were none yet, or it was given an iterator that had
+been gone through. Or it clips gradients that still hold the scale of a gradient scaler, which
+divides them, and with them the limit, before the step. Or the line makes a new optimizer for each
+step, of a kind that goes by the gradients of earlier steps.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -69,18 +70,26 @@ def check(history: History) -> Iterator[Claim]:
             where.setdefault(site, found)
     for site, tensors in groups.items():
         yield _claim(history, tensors, *where[site])
-    for lost in lost_passes(history):
-        if not groups.keys() & {history.events[lost.cleared].site}:
-            yield _only_the_last(history, lost)
-    for change in lost_changes(history):
-        if not groups.keys() & {history.events[change.cleared].site}:
-            yield _lost(history, change)
+    yield from _in_part(history, set(groups))
     for clip in vain_clips(history):
         yield _nothing_clipped(history, clip)
     for bound in scaled_changes(history):
         yield _bounded(history, bound)
     for anew in begun_anew(history):
         yield _forgotten(history, anew)
+
+
+def _in_part(history: History, told: set[int]) -> Iterator[Claim]:
+    """Yield what is lost though each step has a gradient, by lines that were not told of."""
+    for lost in lost_passes(history):
+        if history.events[lost.cleared].site not in told:
+            yield _only_the_last(history, lost)
+    for other in replaced_passes(history):
+        if history.events[other.cleared].site not in told:
+            yield _replaced(history, other)
+    for change in lost_changes(history):
+        if history.events[change.cleared].site not in told:
+            yield _lost(history, change)
 
 
 def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients] | None:
@@ -215,6 +224,35 @@ def _only_the_last(history: History, lost: LostPasses) -> Claim:
     )  # fmt: skip
 
 
+def _replaced(history: History, lost: OtherPasses) -> Claim:
+    events = history.events
+    loss, cleared, instead, step = (
+        events[at].site for at in (lost.backward, lost.cleared, lost.instead, lost.step)
+    )
+    return Claim(
+        tensors=lost.tensors,
+        cause=("replaced", loss, cleared),
+        site=cleared,
+        operation=events[lost.cleared].operation,
+        message=say(
+            "What backward at {loss} gives {subject} is used by no step, in any of {n} passes:"
+            " {here} clears it, and {step} steps with what backward at {instead} gives.",
+            loss=At(loss), here=At(cleared), step=At(step), instead=At(instead), n=lost.times,
+        ),
+        story=(
+            Step("made", loss, say("backward fills the gradient")),
+            Step("cleared", cleared, say("it is cleared here")),
+            Step("made", instead, say("another backward pass fills it")),
+            Step("step", step, say("the optimizer steps with what the other pass gave")),
+        ),
+        repair=Repair(
+            say("Ask for the other gradients with torch.autograd.grad, which leaves `.grad` alone,"
+                " or before the pass at {loss}.", loss=At(loss))
+        ),
+        count=lost.times,
+    )  # fmt: skip
+
+
 def _lost(history: History, change: LostChange) -> Claim:
     events = history.events
     written, cleared, step = (events[at].site for at in (change.write, change.cleared, change.step))
@@ -344,6 +382,37 @@ for part in range(8):
         opt.step()
 """,
             (Expected("gradient-discarded", "w", 6),),
+        ),
+        Example(
+            "Another loss whose gradients take the place of those that are stepped with",
+            """import torch
+
+w, data = torch.ones(3, requires_grad=True), torch.randn(3)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (w - data).pow(2).sum().backward()
+    probe = data.clone().requires_grad_()
+    opt.zero_grad()
+    (w * probe).max().backward()
+    print(probe.grad.abs().sum())
+    opt.step()
+""",
+            (Expected("gradient-discarded", "w", 9),),
+        ),
+        Example(
+            "Another loss that is looked at on the way, by autograd.grad",
+            """import torch
+
+w, data = torch.ones(3, requires_grad=True), torch.randn(3)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (w - data).pow(2).sum().backward()
+    probe = data.clone().requires_grad_()
+    print(torch.autograd.grad((w * probe).max(), probe)[0].abs().sum())
+    opt.step()
+""",
         ),
         Example(
             "A trial whose gradient is read, and a step that is left out once",
