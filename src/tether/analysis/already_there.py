@@ -197,7 +197,7 @@ def shown_by(event: Event) -> Iterator[tuple[Operand, Operand]]:
         strides = _expanded(event.reads[0], result.shape)
         if strides is not None:
             yield event.reads[0]._replace(shape=result.shape, strides=strides), result
-    sources = [one for one in event.reads if one.shape != (0,)]
+    sources = [one for one in event.reads if 0 not in one.shape]
     if row.joins and sources:
         yield from _side_by_side(event, sources, result)
 

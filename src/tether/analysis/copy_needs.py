@@ -354,12 +354,20 @@ class _Judge:
             for at in self.reads[tensor]:
                 if at <= copied.position:
                     continue
-                if self.history.events[at].thread != thread:
+                if self.history.events[at].thread != thread and not self._never_written(copied):
                     return Reason("unknown", "another thread reads it", at)
                 if self.history.events[at].non_blocking:
                     text = f"the transfer of {self._line(at)} may read it for longer"
                     return Reason("unknown", text, at)
         return None
+
+    def _never_written(self, copied: Copied) -> bool:
+        """Whether nothing wrote the memory of a copy, or of its source, from then on."""
+        return not any(
+            True
+            for one in (copied.source, copied.copy)
+            for _ in self.lives.written(one, copied.position, math.inf)
+        )
 
     def _stepped_apart(self, span: Span, copied: Copied) -> bool:
         """Whether a span is a step that writes neither: a closure's copies, as of any other code.

@@ -122,7 +122,11 @@ ROWS: dict[str, Row] = _joined(
     ),
     _each("flatten ravel reshape reshape_as view view_as unflatten", regroups=True, compact=True),
     _each("numpy __array__ resize_ set_ pin_memory", compact=True),
-    _each("__getitem__ index_select masked_select take gather take_along_dim where", picks=True),
+    _each(
+        "__getitem__ index_select masked_select take gather take_along_dim where pad roll"
+        " interpolate adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
+        picks=True,
+    ),
     _each("__setitem__ index_put index_put_ index_copy index_copy_ scatter scatter_", places=True),
     _each("cat concat concatenate hstack", joins="along"),
     _each("stack vstack row_stack dstack column_stack", joins="new"),

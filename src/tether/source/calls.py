@@ -7,7 +7,8 @@ import ast
 from tether.operations.table import operation
 from tether.source.syntax import expression
 
-_MODULES = frozenset({"torch", "copy"})
+_MODULES = frozenset({"torch", "copy", "nn", "F"})
+"""What programs call the modules whose functions they call on tensors."""
 
 
 def copied_text(name: str, text: str) -> str:
@@ -60,5 +61,7 @@ def _owner(function: ast.Attribute | ast.Name) -> ast.expr | None:
     """Return what a method is called on; None for a function, of a module or not."""
     if isinstance(function, ast.Name):
         return None
-    owner = function.value
-    return None if isinstance(owner, ast.Name) and owner.id in _MODULES else owner
+    owner = root = function.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return None if isinstance(root, ast.Name) and root.id in _MODULES else owner

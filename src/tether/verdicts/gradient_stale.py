@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
 from tether.analysis.surroundings import Surroundings
-from tether.facts import Operand
+from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -49,7 +49,7 @@ It changes what is trained: never applied by itself.
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each call that stays in the graphs of losses over a step."""
-    graph, steps = history.get(Graph), _steps(history)
+    graph, steps, begun = history.get(Graph), _steps(history), _begun(history)
     told: set[tuple[int, int]] = set()
 
     def rank(tensor: int) -> int:
@@ -60,7 +60,7 @@ def check(history: History) -> Iterator[Claim]:
             continue
         for at in sorted(graph.behind(backward)):
             for one in sorted(_entering(history, at), key=lambda leaf: rank(leaf.tensor)):
-                last = latest(steps.get(one.tensor, []), backward)
+                last = latest(steps.get(one.tensor, []), begun.get(backward, backward))
                 key = (one.tensor, history.events[at].site)
                 if at < last and key not in told:
                     told.add(key)
@@ -75,6 +75,15 @@ def _steps(history: History) -> dict[int, list[int]]:
         for one in event.writes if event.operation == "step" else ():
             found[one.tensor].append(position)
     return found
+
+
+def _begun(history: History) -> dict[int, int]:
+    """Return when each backward pass began: a hook may step within it, on values it has used."""
+    return {
+        history.position(span.event): history.position(span.first)
+        for span in history.trace.spans
+        if span.kind == "backward" and span.event != UNKNOWN
+    }
 
 
 def _entering(history: History, at: int) -> Iterator[Operand]:
