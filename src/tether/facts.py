@@ -459,6 +459,13 @@ class Entered(NamedTuple):
     since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
 
 
+class Repeated(NamedTuple):
+    """A line whose calls made the same bytes, in new memory, whenever they were compared."""
+
+    event: EventId  # its first call
+    looked: int  # calls whose result was compared, the first one among them
+
+
 class Drawn(NamedTuple):
     """Parts of one array became tensors of another type, which takes no more room, many times."""
 
@@ -613,6 +620,7 @@ class Trace:
     collisions: list[Collision] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
+    repeated: list[Repeated] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)

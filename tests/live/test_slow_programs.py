@@ -10,6 +10,54 @@ from programs import check_program, record_program
 from test_examples import copies, line_of, record
 
 SLOW = {
+    "a table of angles made in each call": """
+        import torch
+        def angles(length, half, base=100.0):
+            rates = base ** (-torch.arange(half, dtype=torch.float32) / half)
+            turned = torch.outer(torch.arange(length, dtype=torch.float32), rates)
+            return turned
+        x = torch.rand(1024, 32)
+        for layer in range(16):
+            x = x * angles(1024, 32).cos()  #! slow-copy angles(1024, 32) (note)
+        print(x.sum())
+    """,
+    "a grid made for each batch": """
+        import torch
+        def grid(size):
+            down, right = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
+            return torch.stack([down, right])  #! slow-copy [down, right] (note)
+        for batch in range(12):
+            print((grid(128) * batch).sum())
+    """,
+    "a table that NumPy converts for each batch": """
+        import numpy as np, torch
+        table = np.random.default_rng(0).normal(size=(4000, 16))
+        for n in range(0, 4000, 250):
+            x = torch.from_numpy(table.astype(np.float32))  #! slow-copy x (note)
+            print(x[n : n + 250].sum())
+    """,
+    "probabilities taken one by one and stacked": """
+        import torch
+        scores, chosen = torch.randn(600, 8).log_softmax(-1), [n % 8 for n in range(600)]
+        for _ in range(2):
+            print(torch.stack([scores[n, k] for n, k in enumerate(chosen)]).sum())  #! slow-copy scores (note)
+    """,
+    "numbers put into a padded batch": """
+        import torch
+        rows = [[k for k in range(n % 40 + 1)] for n in range(100)]
+        batch = torch.zeros(100, 40)
+        for i, row in enumerate(rows):
+            for j, number in enumerate(row):
+                batch[i, j] = number  #! slow-copy batch (note)
+        print(batch.sum())
+    """,
+    "all of a memory stacked for the rows that are drawn": """
+        import torch
+        memory = [torch.randn(64) for _ in range(500)]
+        for turn in range(12):
+            drawn = torch.randint(0, 500, (32,))
+            print(torch.stack(memory)[drawn].sum())  #! slow-copy memory (note)
+    """,
     "rows that become arrays one by one": """
         import numpy as np, torch
         x = torch.randn(100, 64)
@@ -178,9 +226,9 @@ SLOW = {
     """,
     "float() of one element at a time": """
         import torch
-        losses = torch.rand(90)
+        losses = torch.rand(150)
         total = 0.0
-        for n in range(90):
+        for n in range(150):
             total += float(losses[n])  #! slow-copy losses (note)
     """,
     "a bias expanded over a batch, and converted": """
@@ -192,6 +240,38 @@ SLOW = {
 }
 
 QUIET = {
+    "tables of other numbers each time, and one that is kept": """
+        import torch
+        kept = torch.outer(torch.arange(1024.0), torch.arange(32.0))
+        for step in range(12):
+            angles = torch.outer(torch.arange(1024.0) * step, torch.arange(32.0))
+            print((angles + kept).sum(), torch.randn(1024, 32).sum(), torch.zeros(1024, 32).sum())
+    """,
+    "the same input again and again, as a measurement has it": """
+        import torch
+        net, x = torch.nn.Linear(64, 512), torch.randn(64, 64)
+        with torch.no_grad():
+            for _ in range(12):
+                y = net(x).relu()
+        print(y.sum())
+    """,
+    "a table of arrays that changes": """
+        import numpy as np, torch
+        table = np.random.default_rng(0).normal(size=(4000, 16))
+        for n in range(8):
+            x = torch.from_numpy(table.astype(np.float32))
+            table += 1
+            print(x.sum())
+    """,
+    "a memory stacked once, and rows written": """
+        import torch
+        memory, rows = [torch.randn(64) for _ in range(500)], torch.zeros(2000, 8)
+        for n in range(2000):
+            rows[n] = n
+        whole = torch.stack(memory)
+        for turn in range(12):
+            print(whole[torch.randint(0, 500, (32,))].sum(), rows.sum())
+    """,
     "a tensor that grows with its graph, for a while only, or is written in between": """
         import torch
         w = torch.ones(1000, requires_grad=True)

@@ -76,6 +76,7 @@ def example() -> Trace:
         collisions=[facts.Collision(8, 2, 6)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
         entered=[facts.Entered(8, 3, 7)],
+        repeated=[facts.Repeated(8, 3)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
         arrays=[facts.ArrayFact(7, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],

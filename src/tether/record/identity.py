@@ -24,6 +24,7 @@ import torch
 
 from tether.facts import UNKNOWN, GapCode
 from tether.record.events import EventLog
+from tether.record.repeats import LEAST
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]
@@ -80,6 +81,7 @@ class Identities:
         self._on_gap = on_gap
         self.tensors: dict[int, TensorRef] = {}
         self.storages: dict[int, _StorageRef] = {}
+        self.large = UNKNOWN  # the last new storage that is worth a look, and is in no graph
         self.sizes = False  # whether storages that grow are measured again
         self._next_tensor = count().__next__
         self._next_storage = count().__next__
@@ -254,6 +256,8 @@ class Identities:
             known.born = self._log.count
             known.memory = UNKNOWN
             known.start = 0
+            if known.nbytes >= LEAST and not requires_grad:
+                self.large = known.serial
         elif self.sizes and storage.nbytes() > known.nbytes:
             known.nbytes = storage.nbytes()  # resized, as by `out=` into an empty tensor
         # What `torch.Tensor` says of itself, at 50 to 90 ns an attribute: half of what a

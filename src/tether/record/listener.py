@@ -32,6 +32,7 @@ from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.open_steps import leave_stale_steps
 from tether.record.plain import items_of
+from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
 from tether.record.tape import Tape, grad_mode
 from tether.record.user_overrides import original
@@ -104,6 +105,7 @@ class Ear(Protocol):
     holders: HolderLog
     same: SameLog
     collisions: CollisionLog
+    repeats: RepeatLog
 
 
 class Listener(TorchFunctionMode):
@@ -128,6 +130,7 @@ class Listener(TorchFunctionMode):
         self._holders = recorder.holders
         self._same = recorder.same
         self._collisions = recorder.collisions
+        self._repeats = recorder.repeats
 
     def __torch_function__(
         self,
@@ -287,6 +290,9 @@ class Listener(TorchFunctionMode):
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
                                 self._same.picked(what.name, arguments, result, index)
+                        if who.large >= 0 and written is None:
+                            with _without_subclasses():
+                                self.made(what.name, (site, inner), index, result)
                         if written is not None and (site == inner or not what.fills):
                             least = 2 if site == inner else 1
                             self._holders.wrote((written,), index, site, least=least)
@@ -375,7 +381,16 @@ class Listener(TorchFunctionMode):
         )  # fmt: skip
         if writes:
             self._wrote(what, index, (site, inner), call, writes)
+        else:
+            self.made(what.name, (site, inner), index, call.result)
         self._follow_arrays(what, index, call)
+
+    def made(self, name: str, place: tuple[int, int], index: int, result: Any) -> None:
+        """Look at a result for which large new memory was met, if it was."""
+        large, self.who.large = self.who.large, UNKNOWN
+        ref = self.who.find(result) if large >= 0 and isinstance(result, torch.Tensor) else None
+        if ref is not None and ref.snapshot[1] == large:
+            self._repeats.look(name, place, index, result)
 
     def _wrote(
         self, what: Function, index: int, place: tuple[int, int], call: Call,

@@ -24,6 +24,7 @@ from tether.record.hooks import HookLog
 from tether.record.listener import Functions
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
+from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
 from tether.record.tape import Tape
 from tether.store.columns import (
@@ -63,6 +64,7 @@ class Recorder:
         self.functions = Functions(self.tape)
         self.same = SameLog(self.tape)
         self.collisions = CollisionLog()
+        self.repeats = RepeatLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.gradients = GradientLog(self.tape)
         self.carried = CarriedLog(self.gradients)
@@ -151,6 +153,7 @@ class Recorder:
             "collisions": list(self.collisions.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),
+            "repeated": self.repeats.facts(),
             "drawn": list(self.same.drawn.facts()),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),

@@ -67,6 +67,10 @@ Safe where it was proven by a re-run (`tether run --prove`); by itself it is not
 TELLING = 64 << 10
 """Bytes in a run from which a needless copy in a library's code is told."""
 
+JOINED = 4 << 10
+"""Bytes in a run from which a join is told whose parts would have done: a few numbers read easier
+in one tensor."""
+
 
 def check(history: History) -> Iterator[Claim]:
     """Give each line whose copies were all needless; lines of libraries where they led from."""
@@ -77,7 +81,7 @@ def check(history: History) -> Iterator[Claim]:
         site, inner, _ = key
         if inner != UNKNOWN:
             libraries.setdefault(site, []).append((key, need))
-        else:
+        elif need.bytes >= JOINED or not all(one.part for one in need.executions):
             yield _claim(history, key, need)
     for found in libraries.values():
         if sum(need.bytes for _, need in found) >= TELLING:

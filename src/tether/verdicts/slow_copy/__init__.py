@@ -15,6 +15,7 @@ from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import repeated
 from tether.verdicts.slow_copy.between_devices import transfers
+from tether.verdicts.slow_copy.by_elements import by_elements
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
@@ -36,9 +37,13 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
 | the same bytes converted or laid out again, run after run | once, and kept |
+| the same made again of numbers alone: tables, masks, grids | once, and kept |
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
+| elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
+| numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
+| many tensors joined, of which a part is taken | the part first, then joined |
 | tensors stacked, and taken apart again by what reads them | the list of them |
 | the rows of a tensor assigned one by one | one assignment of a slice |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
@@ -90,7 +95,7 @@ def check(history: History) -> Iterator[Claim]:
     """Give each of the user's lines that copies, moves or reads in a slow way."""
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
-    found = (ways, transfers, vain, repeated, by_rows)
+    found = (ways, transfers, vain, repeated, by_rows, by_elements)
     for one in (slow for way in found for slow in way(lines)):
         event = history.events[one.at]
         if one.spec is not None:
@@ -106,7 +111,7 @@ def spec_of(history: History, finding: Finding) -> Spec | None:
 
 def _claim(history: History, one: Slow) -> Claim:
     event = history.events[one.at]
-    target = history.site_of(event).target if one.done == "copied" else ""
+    target = history.site_of(event).target if one.done in ("copied", "made") else ""
     subject = target or _name(history, one)  # the copy, before what it is made of
     made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
     story = [Step("made", event.site, made)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -16,6 +17,9 @@ from tether.regions import may_overlap
 from tether.source.calls import fixed
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
+FAR = 200
+"""Calls behind a result that are looked through."""
+
 PART = 4
 """How many times more is converted than there is, from which it is told."""
 
@@ -23,6 +27,7 @@ PART = 4
 def repeated(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's lines that converts the same bytes again, or an array at a time."""
     again = _Repeats(lines)
+    yield from again.constants()
     for (_, name), places in lines.by_line.items():
         if operation(name).enters:
             found = (
@@ -67,6 +72,70 @@ class _Repeats:
         """The arrays of which parts became tensors, by the position of the first call."""
         return {self.history.position(one.event): one for one in self.history.trace.drawn}
 
+    @cached_property
+    def repeating(self) -> set[tuple[int, str]]:
+        """The lines and operations that made the same whenever they were looked at."""
+        found = (self.history.position(one.event) for one in self.history.trace.repeated)
+        events = [self.lines.events[at] for at in found if at >= 0]
+        return {(one.site, one.operation) for one in events}
+
+    def constants(self) -> Iterator[Slow]:
+        """Give each function that makes the same anew of nothing that was there before it ran.
+
+        Not those of which only another such line makes something; and of several lines of one
+        function the one that makes the most stands for all.
+        """
+        events, position = self.lines.events, self.history.position
+        facts = [(position(one.event), one.looked) for one in self.history.trace.repeated]
+        made = {
+            at: one
+            for at, looked in facts
+            if at >= 0 and (one := self._constant(at, looked)) is not None
+        }
+        lines = {(events[at].site, events[at].operation) for at in made}
+        found: dict[tuple[str, str], list[Slow]] = defaultdict(list)
+        for at, one in made.items():
+            users = [events[user] for user in self.lines.after(events[at].results[0].tensor, at)]
+            if not users or any((user.site, user.operation) not in lines for user in users):
+                site = self.history.site_of(events[at])
+                found[site.file, site.function].append(one)
+        for some in found.values():
+            total = sum(one.nbytes for one in some)
+            yield max(some, key=lambda one: one.nbytes)._replace(nbytes=total)
+
+    def _constant(self, first: int, looked: int) -> Slow | None:
+        """Return a line of which each run made the same of what it had made itself."""
+        event = self.lines.events[first]
+        row, places = operation(event.operation), self.lines.by_line.get(
+            (event.site, event.operation), []
+        )  # fmt: skip
+        if looked < STEPS or len(places) < STEPS or row.random or row.blank or row.empty:
+            return None
+        if not all(self._of_its_own(before, at) for before, at in pairwise(places)):
+            return None
+        found = _told(self, places, places[1:], "")
+        if found is None:
+            return None
+        what = f"{event.operation} gives the same bytes each of {looked:,} times that they were"
+        what += f" compared, of nothing that was there before, and {found.nbytes:,} bytes of them"
+        what += f" in {len(places):,} runs"
+        fix = "Make it once and keep it: in a variable, a cache, or a buffer of the module."
+        return found._replace(what=what, fix=fix, done="made")
+
+    def _of_its_own(self, before: int, at: int) -> bool:
+        """Whether all that a call's result was computed from was made since an earlier call."""
+        events, flow = self.lines.events, self.history.flow
+        first, made = events[before].results[0], events[at].results[0]
+        if flow.memory(first) == flow.memory(made):
+            return False
+        for one in (at, *flow.behind(at, FAR)):
+            row = operation(events[one].operation)
+            if one <= before or row.random or not row.known:
+                return False
+            if not events[one].reads and not (row.fresh or row.enters):
+                return False
+        return True
+
     def needs_its_own(self, made: Operand) -> bool:
         """Whether what a call made is written, or has gradients."""
         at = self.history.made_at(made.tensor)
@@ -78,8 +147,10 @@ class _Repeats:
         history = self.history
         memories = {
             history.flow.memory(one)
-            for (_, name), places in self.lines.by_line.items()
-            if operation(name).enters or _gives_the_same(self.lines, name, places)
+            for (site, name), places in self.lines.by_line.items()
+            if operation(name).enters
+            or _gives_the_same(self.lines, name, places)
+            or (site, name) in self.repeating
             for at in places
             for one in (*self.lines.events[at].reads, *self.lines.events[at].results)
         }

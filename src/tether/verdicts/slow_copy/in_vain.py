@@ -21,7 +21,7 @@ def vain(lines: Lines) -> Iterator[Slow]:
     for (_, name), places in lines.by_line.items():
         found = None
         if operation(name).joins:
-            found = _grown(lines, places)
+            found = _grown(lines, places) or _partly_taken(lines, places)
         elif converts(name) or operation(name).copies == "clone" or name == "contiguous":
             found = _partly_used(lines, places)
         if found is not None and not lines.needless(found.at):
@@ -46,6 +46,28 @@ def _taken_apart(lines: Lines) -> Iterator[Slow]:
         fix = "Hand on the tensors that it was made of, in a list."
         at, made = first.position, whole.results[0]
         yield Slow(at, made, need.count, need.bytes, None, "copied", what, fix)
+
+
+def _partly_taken(lines: Lines, places: list[int]) -> Slow | None:
+    """Find joins of many tensors of which a choice is all that is used."""
+    total = taken = 0
+    for at in places:
+        event = lines.events[at]
+        made = event.results[0] if len(event.results) == 1 else None
+        then = lines.after(made.tensor, at) if made is not None else []
+        if made is None or len(then) != 1 or not operation(lines.events[then[0]].operation).picks:
+            return None
+        part = lines.events[then[0]].results
+        if not part or nbytes(part[0]) * PART > nbytes(made):
+            return None
+        total, taken = total + nbytes(made), taken + nbytes(part[0])
+    if len(places) < STEPS or total < LARGE:
+        return None
+    first = lines.events[places[0]]
+    what = f"{first.operation} puts {len(first.reads):,} tensors together, and a part is all that"
+    what += f" is used: {total:,} bytes in {len(places):,} runs for {taken:,}"
+    fix = "Choose first, and join only what was chosen."
+    return Slow(places[0], first.results[0], len(places), total, None, "copied", what, fix)
 
 
 class _Growth(NamedTuple):
