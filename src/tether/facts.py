@@ -323,9 +323,9 @@ class Rate(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """What sets the learning rates of an optimizer: a scheduler."""
+    """What sets the learning rates of an optimizer: a scheduler, or the state that it loads."""
 
-    kind: str  # "LambdaLR"
+    kind: str  # "LambdaLR", "load_state_dict"
     site: SiteId
     at: Moment
     optimizer: OptimizerId

@@ -508,3 +508,21 @@ def test_what_was_loaded_before_its_first_gradient_did_not_train(tmp_path, befor
     assert {
         text.splitlines().index(one) + 1 for one in text.splitlines() if "filter" in one
     } <= set(lines)
+
+
+def test_a_rate_of_zero_that_was_loaded_is_told_with_the_line_that_loads_it(tmp_path):
+    text = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+before = torch.optim.SGD([w], lr=0.0)
+opt = torch.optim.SGD([w], lr=0.1)
+opt.load_state_dict(before.state_dict())
+for _ in range(3):
+    opt.zero_grad()
+    w.pow(2).sum().backward()
+    opt.step()
+"""
+    (found,) = record_program(text, tmp_path).findings
+    assert found.slug == "parameter-unmoved"
+    assert 7 in {one.site.line for one in found.evidence}

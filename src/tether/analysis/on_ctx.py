@@ -1,7 +1,9 @@
-"""Values that a custom Function keeps as attributes of its ctx, and that are written before use.
+"""Values that a custom Function keeps as attributes of its ctx: written before use, or its own.
 
 What `save_for_backward` keeps is compared by version, and a write to it raises. An attribute is
-not compared: the Function's backward reads whatever the memory shows by then.
+not compared: the Function's backward reads whatever the memory shows by then. Where the attribute
+is what the Function returns, the result has the graph's node, the node has the ctx, and the ctx has
+the result: nothing of it is freed when the program lets go of it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from tether.analysis.acts import reaches
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, Touch
-from tether.facts import Operand
+from tether.facts import Operand, SiteId
 
 MOST_PASSES = 8
 """Backward passes after a call that are asked whether they go through it."""
@@ -45,6 +47,18 @@ def overwritten_on_ctx(history: History) -> Iterator[KeptOnCtx]:
                     if read >= 0:
                         yield KeptOnCtx(at, operand, write.at, read)
                     break
+
+
+def results_on_ctx(history: History) -> dict[SiteId, list[tuple[int, Operand]]]:
+    """Return the calls whose result is kept on their own ctx, by line, each with that result."""
+    graph, found = history.get(Graph), dict[SiteId, list[tuple[int, Operand]]]()
+    for at, event in history.events.where("apply".__eq__):
+        checked = {one.tensor for one in graph.saved(at)}
+        made = {one.tensor for one in event.results} - {one.tensor for one in event.reads} - checked
+        for operand in graph.saved(at, unchecked=True) if made and not event.raised else ():
+            if operand.tensor in made:
+                found.setdefault(event.site, []).append((at, operand))
+    return found
 
 
 def _when(touch: Touch) -> int:

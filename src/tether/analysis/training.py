@@ -37,6 +37,9 @@ Why = Literal[
 BY_VALUES: frozenset[Why] = frozenset({"zero by values", "cancelled"})
 """Reasons of a gradient that was there and was zero, for the values of this run."""
 
+LOADED = "load_state_dict"
+"""Of `facts.Schedule`: no scheduler, but a state with learning rates of its own."""
+
 MOST_STOPS = 3
 """Places at which a gradient became zero that are told of one parameter."""
 
@@ -200,7 +203,7 @@ class Training:
         """
         if tensor in self._history.asked:
             return False
-        if any(one.optimizer == optimizer for one in self._trace.schedules):
+        if any(one.optimizer == optimizer and one.kind != LOADED for one in self._trace.schedules):
             return True
         passes = self._history.after_backward
         return sum(one.status.get(tensor, "none") != "none" for one in islice(passes, 2)) > 1

@@ -76,6 +76,10 @@ class Fillings:
         """Return what puts something into an object in a function."""
         return [one for one in self._of(file, function) if one.how == "stored"]
 
+    def attributes(self, file: str, function: str) -> list[Fill]:
+        """Return what fills an attribute in a function."""
+        return [one for one in self._of(file, function) if "." in one.target]
+
     def _of(self, file: str, function: str) -> list[Fill]:
         return self._found.get(file, {}).get(function, [])
 

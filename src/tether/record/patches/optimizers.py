@@ -64,8 +64,8 @@ class Optimizers:
         replace(Optimizer, "add_param_group", self._replacements.telling(lambda *_: None))
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
-        for name in ("state_dict", "load_state_dict"):
-            replace(Optimizer, name, self._replacements.telling(_state_of(name)))
+        replace(Optimizer, "state_dict", self._replacements.telling(_state_of("state_dict")))
+        replace(Optimizer, "load_state_dict", self._replacements.telling(self._loaded))
         for owner, name in _internals():
             replace(owner, name, functools.partial(unheard, self._replacements))
 
@@ -115,6 +115,20 @@ class Optimizers:
 
         return __init__
 
+    def _loaded(
+        self, listener: Listener, place: tuple[int, int], args: tuple[Any, ...],
+        kwargs: dict[str, Any], result: Any,
+    ) -> None:  # fmt: skip
+        """Note a state that was loaded, which holds learning rates too."""
+        _state_of("load_state_dict")(listener, place, args, kwargs, result)
+        self._set_by("load_state_dict", args[0], place[0])
+
+    def _set_by(self, kind: str, optimizer: Optimizer, site: int, factor: int = UNKNOWN) -> None:
+        """Note what sets the learning rates of an optimizer."""
+        number = OptimizerId(self._know(optimizer, site).fact)
+        now = Moment(self._tape.now())
+        self._tape.schedules.append(Schedule(kind, SiteId(site), now, number, SiteId(factor)))
+
     def _scheduled(self, scheduler: LRScheduler, site: int) -> None:
         """Note a scheduler, and the function of the user's that it computes the rate by."""
         optimizer = getattr(scheduler, "optimizer", None)
@@ -125,12 +139,7 @@ class Optimizers:
         places = self._tape.places
         known = None if code is None else places.of_code(code)
         at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
-        self._tape.schedules.append(
-            Schedule(
-                type(scheduler).__name__, SiteId(site), Moment(self._tape.now()),
-                OptimizerId(self._know(optimizer, site).fact), SiteId(at),
-            )
-        )  # fmt: skip
+        self._set_by(type(scheduler).__name__, optimizer, site, at)
 
     def _know(self, optimizer: Optimizer, site: int) -> _Known:
         """Return what is known of an optimizer; a changed set of tensors is a new fact."""

@@ -13,6 +13,7 @@ from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.graph_retained.on_ctx import on_ctx
 from tether.verdicts.graph_retained.unused import unused
 
 PAGE = """
@@ -23,7 +24,8 @@ This container, attribute or variable holds tensors whose graphs were built in s
 all the values saved for those graphs stay in memory. The finding names the line where it grows,
 how many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
-carried on.
+carried on. So does the result of a custom Function that is an attribute of its own ctx: the three
+hold one another until Python's garbage collector runs.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -64,6 +66,7 @@ def check(history: History) -> Iterator[Claim]:
         told.update(claim.tensors)
         yield claim
     yield from _gradients(history)
+    yield from on_ctx(history)
     yield from unused(history, told)
 
 
@@ -476,6 +479,49 @@ VERDICT = Verdict(
     past="some",
     damage="leak",
     examples=(
+        Example(
+            "A result that its Function keeps on the ctx",
+            """import torch
+
+class Power(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.y = y
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.y
+
+w = torch.ones(600, 600, requires_grad=True)
+for _ in range(3):
+    Power.apply(w).sum().backward()
+""",
+            (Expected("graph-retained", "y", 7),),
+        ),
+        Example(
+            "A result that its Function saves for backward, and an argument on the ctx",
+            """import torch
+
+class Power(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, size):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        ctx.size = size
+        return y * size
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (y,) = ctx.saved_tensors
+        return gradient * y * ctx.size, None
+
+w, size = torch.ones(600, 600, requires_grad=True), torch.tensor(2.0)
+for _ in range(3):
+    Power.apply(w, size).sum().backward()
+""",
+        ),
         Example(
             "Losses kept for a plot",
             """import torch
