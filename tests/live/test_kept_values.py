@@ -214,6 +214,24 @@ def main():
     print(torch.stack(seen).sum(1))
 main()
 """,
+    "one head for all tasks": """
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleDict(dict.fromkeys(["a", "b"], nn.Linear(3, 1)))  #~
+
+    def forward(self, x):
+        return sum(head(x).pow(2).mean() for head in self.heads.values())
+
+def main():
+    net = Heads()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        opt.zero_grad()
+        net(torch.ones(4, 3)).backward()
+        opt.step()
+main()
+""",
     "an object under another name": """
 class State:
     def __init__(self):

@@ -18,7 +18,7 @@ from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Holder, Site, TensorId
 from tether.operations.table import operation
 from tether.source.filling import Fill, Fillings, mentions
-from tether.source.names import container_of
+from tether.source.names import container_of, steps_in
 
 _ROOT = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"\d+")
@@ -273,6 +273,17 @@ def are_alike(holders: Sequence[Holder]) -> bool:
     """Whether two names differ in a number alone: ``layers.0.weight`` and ``layers.3.weight``."""
     names = {one.name for one in holders}
     return len({_NUMBER.sub("#", name) for name in names}) < len(names)
+
+
+def are_of_one_module(holders: Sequence[Holder]) -> bool:
+    """Whether one module has two names beside each other: ``heads.a.weight``, ``heads.b.weight``.
+
+    Not a parameter that two modules share, as tied embeddings do.
+    """
+    steps = [steps_in(one.name) for one in holders]
+    if len({len(one) for one in steps}) > 1 or not any(one.kind == "slot" for one in holders):
+        return False
+    return sum(len(set(at)) > 1 for at in zip(*steps, strict=True)) == 1
 
 
 def are_two_names(holders: Sequence[Holder]) -> bool:

@@ -16,6 +16,7 @@ from tether.analysis.holding import (
     HeldAct,
     Holding,
     are_alike,
+    are_of_one_module,
     are_two_names,
     in_one_container,
     root_of,
@@ -228,7 +229,7 @@ class Ties:
             holders = act.others if act.by is None else (*act.others, act.by)
             if are_two_names(holders):
                 return -10
-            return 10 if are_alike(holders) else -30
+            return 10 if are_alike(holders) or are_of_one_module(holders) else -30
         return max(_weight(holding, act, one) for one in act.others)
 
 
