@@ -212,6 +212,34 @@ with torch.no_grad():
     rows[0] = 0.0
     print(rows.sum())
 """,
+    "averaged weights that are lent to a model, and taken back": TRAINED
+    + """
+averages = {name: one.detach().clone() for name, one in net.named_parameters()}
+for _ in range(4):
+    step()
+    for name, one in net.named_parameters():
+        averages[name].lerp_(one.detach(), 0.5)
+    kept = {name: one.data for name, one in net.named_parameters()}
+    for name, one in net.named_parameters():
+        one.data = averages[name]
+    with torch.no_grad():
+        print(net(torch.ones(1, 3)))
+    for name, one in net.named_parameters():
+        one.data = kept[name]
+""",
+    "a mean that is written, and then put into the parameters": """
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+net = nn.Linear(3, 1)
+mean = parameters_to_vector(net.parameters()).detach()
+for turn in range(4):
+    noise = torch.randn_like(mean)
+    with torch.no_grad():
+        vector_to_parameters(mean + noise, net.parameters())
+        up = net(torch.ones(1, 3)).item()
+        mean -= 0.1 * up * noise
+        vector_to_parameters(mean, net.parameters())
+        print(net(torch.ones(1, 3)))
+""",
     "an array taken again before it is read": TRAINED
     + """
 for _ in range(4):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.acts import Acts
@@ -211,9 +213,24 @@ def _written_through(
             continue
         if operation(done.operation).overwrites or done.inner != done.site:
             continue
-        for read in reads:
-            if read.at > write.at and _shows_source(history, found, record, read):
-                return Story(at, write.at, read.at, read.operand.tensor, record)
+        read = _source_read(history, found, record, write, reads)
+        if read is not None:
+            return Story(at, write.at, read.at, read.operand.tensor, record)
+    return None
+
+
+def _source_read(
+    history: History, found: Sharing, record: int, write: Touch, reads: Sequence[Touch]
+) -> Touch | None:
+    """Return the first read of a record's source after a write to the record.
+
+    What was put on the memory after the write has what was written on purpose.
+    """
+    for read in reads:
+        if read.at > write.at and _shows_source(history, found, record, read):
+            since = _rebound(history, read.operand.tensor)
+            if not any(write.at < at < read.at for at in since):
+                return read
     return None
 
 
@@ -297,10 +314,36 @@ def _acted(history: History, found: Sharing, memory: int, pair: Story) -> Story 
     done = [one.at for one in writes if one.operand.tensor == pair.writer]
     if not done or any(one.operand.tensor == pair.reader for one in writes):
         return None
-    read = _next_read(history, found, found.reads.get(memory, ()), pair.reader, done[0])
-    if read == UNKNOWN:
-        return None
-    return pair._replace(write=max(at for at in done if at < read), read=read)
+    reads = found.reads.get(memory, ())
+    for group in _between(done, _rebound(history, pair.reader)):
+        read = _next_read(history, found, reads, pair.reader, group.writes[0])
+        if UNKNOWN < read < group.until:
+            return pair._replace(write=max(at for at in group.writes if at < read), read=read)
+    return None
+
+
+class _Stay(NamedTuple):
+    """Writes while a tensor stayed on one memory, and when it was given other memory."""
+
+    writes: list[int]
+    until: float
+
+
+def _between(writes: list[int], rebound: list[int]) -> Iterator[_Stay]:
+    """Yield the writes between the moments at which a tensor was given memory."""
+    for first, last in pairwise((UNKNOWN, *rebound, math.inf)):
+        some = [at for at in writes if first < at < last]
+        if some:
+            yield _Stay(some, last)
+
+
+def _rebound(history: History, tensor: int) -> list[int]:
+    """Return the calls that put another tensor's memory under a tensor."""
+    return [
+        at
+        for at, event in history.events.where(lambda name: operation(name).rebinds)
+        if event.reads and event.reads[0].tensor == tensor
+    ]
 
 
 # -- telling -----------------------------------------------------------------------------------
