@@ -32,14 +32,17 @@ CHANGES = [
     for change in changes_of(text)
 ]
 SHARE = 0.75
-"""Of the broken programs whose line must be named. 139 of 160 were (87 %), and a sample of some forty
-varies by five points. The rest is mostly calls that PyTorch refuses, where the line that refuses is
+"""Of the broken programs whose line must be named. Of all 1,487 changes 403 broke their program, and
+the line of 360 was named (89 %); a sample of some forty varies by five points. The rest is mostly calls that PyTorch refuses, where the line that refuses is
 named and not the one that led there, and second names of one object."""
 
 TRIED = 200
 """Changes that are tried at length, of some 1,400: four minutes. `TETHER_PROGRAMS` tries more."""
 
-OF_THE_CHANGE = ("AttributeError", "NameError", "TypeError", "SyntaxError", "UnboundLocalError")
+OF_THE_CHANGE = (
+    "AttributeError", "NameError", "TypeError", "SyntaxError", "UnboundLocalError",
+    "UnsupportedOperation",
+)  # fmt: skip
 """Errors that say that the change made no sense where it was made."""
 
 GRADIENTS = {"item taken out", "detach taken out", "detach put in"}
