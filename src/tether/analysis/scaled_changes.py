@@ -7,11 +7,12 @@ smaller by the scale than the program says, and another one each time that the s
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.facts import Event, Operand, SiteId
+from tether.facts import Operand, SiteId
 from tether.operations.table import operation
 from tether.regions import overlaps
 
@@ -31,17 +32,17 @@ class ScaledChange(NamedTuple):
 
 def scaled_changes(history: History) -> Iterator[ScaledChange]:
     """Yield the lines that bound scaled gradients."""
-    owners = _owners(history)
+    bounds, owners = _Bounds(history), _owners(history)
     found: dict[SiteId, list[tuple[int, int, int, int]]] = {}
     for at, event in history.events.where(lambda name: operation(name).unscales):
         backward = latest(history.backwards, at)
         for gradient in event.writes:
-            for write in history.writes_to(gradient, backward):
-                if write >= at:
-                    break
-                if gradient.tensor in owners and _bounds(history, write, gradient, backward):
-                    line = history.events[write].site
-                    owner = owners[gradient.tensor]
+            if gradient.tensor not in owners:
+                continue
+            touched = history.on_storage(gradient)
+            for write in touched[bisect_right(touched, backward) : bisect_left(touched, at)]:
+                if bounds.is_bound(write, gradient, backward):
+                    line, owner = history.events[write].site, owners[gradient.tensor]
                     found.setdefault(line, []).append((backward, write, at, owner))
     for calls in found.values():
         tensors = tuple(dict.fromkeys(owner for *_, owner in calls))
@@ -52,32 +53,38 @@ def _owners(history: History) -> dict[int, int]:
     """Return the tensor that each gradient was asked of."""
     return {
         int(one.tensor): int(event.reads[0].tensor)
-        for _, event in history.events.where(lambda name: name == "grad.__get__")
+        for _, event in history.events.where("grad.__get__".__eq__)
         for one in event.results
         if event.reads
     }
 
 
-def _bounds(history: History, write: int, gradient: Operand, backward: int) -> bool:
-    """Whether a write bounds a gradient: by values, or a factor made of scaled gradients."""
-    event = history.events[write]
-    if operation(event.operation).bounds:
-        return True
-    written = {one.tensor for one in event.writes}
-    return any(
-        _made_of(history, history.made_at(one.tensor), gradient, backward)
-        for one in event.reads
-        if one.tensor not in written
-    )
+class _Bounds:
+    """What calls that write gradients were given beside them."""
 
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._factors: dict[int, set[int]] = {}  # call -> storages that its factors were made of
 
-def _made_of(history: History, made: int, gradient: Operand, since: int) -> bool:
-    """Whether something was computed from a gradient since the pass that gave it."""
-    if made <= since:
-        return False
-    behind = [made, *history.flow.behind(made, MOST_BEHIND)]
-    return any(at > since and _reads(history.events[at], gradient) for at in behind)
+    def is_bound(self, write: int, gradient: Operand, backward: int) -> bool:
+        """Whether a call bounds a gradient: by values, or a factor made of scaled gradients."""
+        event = self._history.events[write]
+        if not any(overlaps(one, gradient) for one in event.writes):
+            return False
+        if operation(event.operation).bounds:
+            return True
+        if write not in self._factors:
+            self._factors[write] = set(self._made_of(write, backward))
+        return gradient.storage in self._factors[write]
 
-
-def _reads(event: Event, gradient: Operand) -> bool:
-    return any(overlaps(one, gradient) for one in event.reads)
+    def _made_of(self, write: int, since: int) -> Iterator[int]:
+        """Yield the storages that a call's other operands were computed from since a pass."""
+        history = self._history
+        event = history.events[write]
+        written = {one.tensor for one in event.writes}
+        others = {one.tensor for one in event.reads} - written
+        for made in {history.made_at(one) for one in others}:
+            behind = [made, *history.flow.behind(made, MOST_BEHIND)] if made > since else []
+            for at in behind:
+                if at > since:
+                    yield from (one.storage for one in history.events[at].reads)

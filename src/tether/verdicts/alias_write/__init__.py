@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -171,19 +172,23 @@ def _read_after(
 
 def _handed(history: History, tensor: int, write: Touch) -> int:
     """Return the last call before a write that put the tensor on the memory it wrote; or -1."""
-    memory = history.flow.memory
-    handed = history.events.where(lambda name: operation(name).rebinds)
-    return max(
-        (
-            at
-            for at, event in handed
-            if at < write.at
-            and len(event.reads) == 2
-            and event.reads[0].tensor == tensor != event.reads[1].tensor
-            and memory(event.reads[1]) == memory(write.operand)
-        ),
-        default=UNKNOWN,
-    )
+    memory, events = history.flow.memory, history.events
+    calls = history.get(GivenMemory).calls.get(tensor, [])
+    for at in reversed(calls[: bisect_left(calls, write.at)]):
+        given = events[at].reads[1:2]
+        if given and given[0].tensor != tensor and memory(given[0]) == memory(write.operand):
+            return at
+    return UNKNOWN
+
+
+class GivenMemory:
+    """When each tensor was given the memory of another."""
+
+    def __init__(self, history: History) -> None:
+        self.calls: dict[int, list[int]] = defaultdict(list)  # tensor -> positions, in order
+        for at, event in history.events.where(lambda name: operation(name).rebinds):
+            if event.reads:
+                self.calls[event.reads[0].tensor].append(at)
 
 
 def _next_read(
@@ -228,8 +233,8 @@ def _source_read(
     """
     for read in reads:
         if read.at > write.at and _shows_source(history, found, record, read):
-            since = _rebound(history, read.operand.tensor)
-            if not any(write.at < at < read.at for at in since):
+            since = history.get(GivenMemory).calls.get(read.operand.tensor, [])
+            if bisect_right(since, write.at) == bisect_left(since, read.at):
                 return read
     return None
 
@@ -315,7 +320,7 @@ def _acted(history: History, found: Sharing, memory: int, pair: Story) -> Story 
     if not done or any(one.operand.tensor == pair.reader for one in writes):
         return None
     reads = found.reads.get(memory, ())
-    for group in _between(done, _rebound(history, pair.reader)):
+    for group in _between(done, history.get(GivenMemory).calls.get(pair.reader, [])):
         read = _next_read(history, found, reads, pair.reader, group.writes[0])
         if UNKNOWN < read < group.until:
             return pair._replace(write=max(at for at in group.writes if at < read), read=read)
@@ -335,15 +340,6 @@ def _between(writes: list[int], rebound: list[int]) -> Iterator[_Stay]:
         some = [at for at in writes if first < at < last]
         if some:
             yield _Stay(some, last)
-
-
-def _rebound(history: History, tensor: int) -> list[int]:
-    """Return the calls that put another tensor's memory under a tensor."""
-    return [
-        at
-        for at, event in history.events.where(lambda name: operation(name).rebinds)
-        if event.reads and event.reads[0].tensor == tensor
-    ]
 
 
 # -- telling -----------------------------------------------------------------------------------
