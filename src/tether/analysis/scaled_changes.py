@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
@@ -16,8 +17,9 @@ from tether.facts import Operand, SiteId
 from tether.operations.table import operation
 from tether.regions import overlaps
 
-MOST_BEHIND = 4_000
-"""Calls behind a factor that are looked through for what it was computed from."""
+MOST_DIVISIONS = 32
+"""Calls that divide gradients of which each is asked what was done before it; later ones are of the
+same lines."""
 
 
 class ScaledChange(NamedTuple):
@@ -34,7 +36,8 @@ def scaled_changes(history: History) -> Iterator[ScaledChange]:
     """Yield the lines that bound scaled gradients."""
     bounds, owners = _Bounds(history), _owners(history)
     found: dict[SiteId, list[tuple[int, int, int, int]]] = {}
-    for at, event in history.events.where(lambda name: operation(name).unscales):
+    divisions = history.events.where(lambda name: operation(name).unscales)
+    for at, event in islice(divisions, MOST_DIVISIONS):
         backward = latest(history.backwards, at)
         for gradient in event.writes:
             if gradient.tensor not in owners:
@@ -46,7 +49,10 @@ def scaled_changes(history: History) -> Iterator[ScaledChange]:
                     found.setdefault(line, []).append((backward, write, at, owner))
     for calls in found.values():
         tensors = tuple(dict.fromkeys(owner for *_, owner in calls))
-        yield ScaledChange(*calls[0][:3], tensors, len({one[0] for one in calls}))
+        times = len({one[0] for one in calls})
+        if times == MOST_DIVISIONS:
+            times = history.times(calls[0][1])
+        yield ScaledChange(*calls[0][:3], tensors, times)
 
 
 def _owners(history: History) -> dict[int, int]:
@@ -83,8 +89,10 @@ class _Bounds:
         event = history.events[write]
         written = {one.tensor for one in event.writes}
         others = {one.tensor for one in event.reads} - written
-        for made in {history.made_at(one) for one in others}:
-            behind = [made, *history.flow.behind(made, MOST_BEHIND)] if made > since else []
-            for at in behind:
-                if at > since:
-                    yield from (one.storage for one in history.events[at].reads)
+        waiting, seen = [history.made_at(one) for one in others], set[int]()
+        while waiting:
+            at = waiting.pop()
+            if at > since and at not in seen:
+                seen.add(at)
+                yield from (one.storage for one in history.events[at].reads)
+                waiting += history.flow.edges.sources(at)

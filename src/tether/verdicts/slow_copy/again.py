@@ -116,9 +116,9 @@ class _Repeats:
         found = _told(self, places, places[1:], "")
         if found is None:
             return None
-        what = f"{event.operation} gives the same bytes each of {looked:,} times that they were"
-        what += f" compared, of nothing that was there before, and {found.nbytes:,} bytes of them"
-        what += f" in {len(places):,} runs"
+        what = f"{event.operation} makes it of nothing that was there before, and its bytes were"
+        what += f" the same each of the {looked:,} times that they were compared, {found.nbytes:,}"
+        what += f" bytes made again in {len(places):,} runs"
         fix = "Make it once and keep it: in a variable, a cache, or a buffer of the module."
         return found._replace(what=what, fix=fix, done="made")
 
