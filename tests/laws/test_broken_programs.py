@@ -33,8 +33,9 @@ CHANGES = [
 ]
 SHARE = 0.75
 """Of the broken programs whose line must be named. Of all 1,487 changes 403 broke their program, and
-the line of 360 was named (89 %); a sample of some forty varies by five points. The rest is mostly calls that PyTorch refuses, where the line that refuses is
-named and not the one that led there, and second names of one object."""
+the line of 360 was named (89 %); a sample of some forty varies by five points. The rest is mostly
+calls that PyTorch refuses, where the line that refuses is named and not the one that led there, and
+second names of one object."""
 
 TRIED = 200
 """Changes that are tried at length, of some 1,400: four minutes. `TETHER_PROGRAMS` tries more."""

@@ -309,3 +309,22 @@ def test_a_memory_is_summed_no_more_once_that_has_taken_its_time(tmp_path, monke
     sums.clear()
     record_program(HEAD + ROWS.format(count=50).replace("    rows[n] += n\n", ""), tmp_path)
     assert len(sums) == 1
+
+
+READ_BY_NUMPY = """
+conv = nn.Conv2d(2, 4, 3)
+def rows(keep):
+    with torch.no_grad():
+        found = conv.weight.permute(1, 0, 2, 3).reshape(2, -1)
+        shown = found.numpy()
+        order = found.abs().sum(1).argsort(descending=True)
+        found[order[keep:]] = 0.0
+    return shown.sum()
+print(rows(1))
+"""
+
+
+def test_what_an_array_shows_is_not_said_to_be_read_by_nothing(tmp_path):
+    (found,) = record_program(HEAD + READ_BY_NUMPY, tmp_path).findings
+    assert found.subject == "shown"
+    assert "nothing read" not in found.message

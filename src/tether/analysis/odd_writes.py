@@ -190,10 +190,17 @@ class OddWrites:
         """
         history = self._history
         event, last = history.events[at], at + within
+        memory = history.flow.memory(written)
         if meant and event.inner == event.site:
             last = len(history.events) - 1
-        died = history.get(Acts).died(written.tensor)
-        return died <= last and not self._touched_after(history.flow.memory(written), at)
+        if history.get(Acts).died(written.tensor) > last:
+            return False
+        return not self._touched_after(memory, at) and not self._has_left(memory)
+
+    def _has_left(self, memory: int) -> bool:
+        """Whether a memory was handed to who is not heard reading it: an array, an address."""
+        names = {self._history.events[at].operation for at in self._history.on_memory(memory)}
+        return any(operation(name).leaves in ("array", "capsule", "address") for name in names)
 
     def _could_be_view(self, maker: Event, made: int) -> bool:
         """Whether what a call made is elements that were there already, in its own memory."""

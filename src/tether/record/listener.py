@@ -381,7 +381,7 @@ class Listener(TorchFunctionMode):
         )  # fmt: skip
         if writes:
             self._wrote(what, index, (site, inner), call, writes)
-        else:
+        elif self.who.large >= 0:
             self.made(what.name, (site, inner), index, call.result)
         self._follow_arrays(what, index, call)
 

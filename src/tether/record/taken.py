@@ -1,8 +1,7 @@
 """Tensors made of an array's elements in memory of their own: whether the array was written after.
 
 The bytes are summed when the tensor is made, and again when the tensor's memory goes, when the
-array goes, or when the recording ends. `ByteSum` says why they can still be
-read then.
+array goes, or when the recording ends. `ByteSum` says why they can still be read then.
 """
 
 from __future__ import annotations

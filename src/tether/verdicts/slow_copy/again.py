@@ -126,9 +126,11 @@ class _Repeats:
         """Whether all that a call's result was computed from was made since an earlier call."""
         events, flow = self.lines.events, self.history.flow
         first, made = events[before].results[0], events[at].results[0]
-        if flow.memory(first) == flow.memory(made):
-            return False
-        for one in (at, *flow.behind(at, FAR)):
+        shown = {flow.memory(one) for one in (first, *events[at].reads)}
+        behind = flow.behind(at, FAR)
+        if flow.memory(made) in shown or len(behind) + 1 >= FAR:
+            return False  # no new memory, or not all that lies behind was looked at
+        for one in (at, *behind):
             row = operation(events[one].operation)
             if one <= before or row.random or not row.known:
                 return False

@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import operation
+from tether.verdicts.slow_copy.by_rows import CALLS
 from tether.verdicts.slow_copy.on_device import COUNT, Lines, Slow
-
-CALLS = 1_000
-"""Calls, of a microsecond or two each, from which the time of all of them is worth a word."""
 
 FILLED = 2
 """Writes for each place along the longest dimension, from which they are of single elements."""

@@ -27,7 +27,7 @@ from tether.source.calls import copied_text
 
 COUNT = 64
 """Executions of a line from which what each call costs by itself, about a microsecond, is told."""
-CALLS = 2 * COUNT
+READS = 2 * COUNT
 """Calls of a line, one for an element or a row, from which the time of all is worth a word."""
 SMALL = 256 << 10
 """Bytes of a copy up to which a microsecond per call is a tenth of its time (10 GB/s and more)."""
@@ -329,7 +329,7 @@ def _one_by_one(lines: Lines, places: list[int]) -> Slow | None:
                 by_memory[one.storage, one.version, one.dtype, one.shape].append((at, one))
     best = max(by_memory.values(), key=len, default=[])
     offsets = {operand.offset for _, operand in best}
-    if len(offsets) < COUNT or len(places) < (COUNT if array else CALLS):
+    if len(offsets) < COUNT or len(places) < (COUNT if array else READS):
         return None
     at, operand = best[0]
     device, size = lines.device(operand), math.prod(operand.shape)
