@@ -244,7 +244,7 @@ class StorageFact(NamedTuple):
     """The life of one piece of memory."""
 
     nbytes: int
-    device: str  # "cpu", "cuda:0"
+    device: str  # "cpu", "cuda:0", "meta"; "cpu (pretended)": see `PRETENDED`
     born: Moment
     freed: Moment = Moment(UNKNOWN)  # UNKNOWN: alive at the end
     memory: MemoryId = MemoryId(
@@ -534,7 +534,7 @@ class Allocator(NamedTuple):
 
 GapCode = Literal[
     "killed", "forgotten", "steps", "failed", "pytorch", "release",  # of the recording
-    "child", "thread", "compiled", "traced", "memory",  # what ran or was held unseen
+    "child", "thread", "compiled", "traced", "memory", "pretended",  # what ran or was held unseen
     "array-large", "array-many", "array-time", "gradient-threads", "autosave",  # what was given up
     "analysis",  # what failed as the recording was looked at
 ]  # fmt: skip
@@ -542,6 +542,9 @@ GapCode = Literal[
 
 CACHE: Final = "__cache__"
 """In a name: what a function's cache keeps."""
+
+PRETENDED: Final = "(pretended)"
+"""After a device's name: a tensor says that it is there, as under FakeTensorMode, and has no bytes."""
 
 STRICT = "TETHER_STRICT"
 """The variable of the environment under which what fails inside tether raises, as in our tests."""

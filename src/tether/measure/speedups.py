@@ -20,7 +20,7 @@ import torch
 
 from tether.analysis.history import History
 from tether.copying.snapshot import Snapshot
-from tether.facts import Operand
+from tether.facts import PRETENDED, Operand
 from tether.finding import Finding
 from tether.measure.timing import Samples, Statement, interleaved
 from tether.regions import extent
@@ -103,6 +103,8 @@ def names_of(spec: Spec) -> dict[str, Any]:
     """Return what the ways speak of; only what they name is made."""
     if sum(map(_room, spec.operands)) > LARGEST:
         raise _CannotTimeError("too large to try")
+    if any(word in spec.device + spec.there for word in ("meta", PRETENDED)):
+        raise _CannotTimeError("it has no memory")
     first = _base(spec.operands[0], spec.device)
     x = first.expand(spec.operands[0].shape)
 

@@ -157,8 +157,10 @@ class _Wanted:
             return
         try:
             storage = tensor.untyped_storage()
+            if storage.device.type == "meta":
+                return  # a tensor that only pretends to have memory
             first = storage.data_ptr()
-        except Exception:  # noqa: BLE001 -- a tensor that only pretends to have memory
+        except Exception:  # noqa: BLE001 -- a wrapper may refuse
             return
         self.bytes = (first, first + storage.nbytes())
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, GapCode
+from tether.facts import PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
 from tether.record.repeats import LEAST
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
@@ -32,6 +32,7 @@ Snapshot = tuple[int, int, int, bool, bool, int]
 the version, requires_grad, leaf, and the row with all of it."""
 
 PLAIN, SUBCLASS, SEQUENCE, MAPPING, WORD, OTHER = 1, 2, 3, 4, 5, 0
+_META = "meta"  # the device whose storages have a size and no bytes
 _without_subclasses = torch._C.DisableTorchFunctionSubclass
 _Tensor = torch.Tensor
 
@@ -79,6 +80,7 @@ class Identities:
         self.on_leaf: Callable[[TensorRef], None] = lambda _: None
         self.on_release: Callable[[int], None] = lambda _: None
         self._on_gap = on_gap
+        self._pretends = False  # whether a tensor without bytes was met
         self.tensors: dict[int, TensorRef] = {}
         self.storages: dict[int, _StorageRef] = {}
         self.large = UNKNOWN  # the last new storage that is worth a look, and is in no graph
@@ -252,7 +254,8 @@ class Identities:
             known.key = key
             known.serial = self._next_storage()
             known.nbytes = storage.nbytes()
-            known.device = self._cpu if tensor.is_cpu else self._device(tensor)
+            plain = tensor.is_cpu and counted is None
+            known.device = self._cpu if plain else self._device(tensor.device, storage.device)
             known.born = self._log.count
             known.memory = UNKNOWN
             known.start = 0
@@ -346,10 +349,18 @@ class Identities:
 
     # -- memory ------------------------------------------------------------------------------
 
-    def _device(self, tensor: torch.Tensor) -> int:
-        device = tensor.device
-        number = self.names.get(device)
-        return self._number(device, str(device)) if number is None else number
+    def _device(self, device: torch.device, really: torch.device) -> int:
+        """Return the number of a device's name; `really` is where the storage itself lies."""
+        key = (device, really)
+        number = self.names.get(key)
+        if number is not None:
+            return number
+        if really.type != _META:
+            return self._number(key, str(device))
+        if not self._pretends:
+            self._pretends = True
+            self._on_gap("pretended", "")
+        return self._number(key, _META if device.type == _META else f"{device} {PRETENDED}")
 
     def memory_number(self, tensor: torch.Tensor) -> int | None:
         """Return a number for the memory behind a tensor, the same for all storages that wrap it.

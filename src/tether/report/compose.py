@@ -482,7 +482,8 @@ def _copies(about: Findings) -> list[Block]:
     total = sum(row.bytes for row in about.copies)
     count = sum(row.count for row in about.copies)
     made = counted(count, "copy or conversion", "copies and conversions")
-    text = f"{made}, {bytes_text(total)} copied"
+    pretended = any(gap.code == "pretended" for gap in about.trace.gaps)
+    text = f"{made}, {bytes_text(total)} copied{', as pretended' if pretended else ''}"
     blocks: list[Block] = [Heading("copies and conversions"), Paragraph((Phrase(text),))]
     if own:
         blocks.append(by_line(columns, cells, about))

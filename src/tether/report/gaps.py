@@ -25,6 +25,8 @@ SENTENCES: dict[GapCode, str] = {
     "compiled": "A compiled region is recorded as one call; --eager shows what happens inside.",
     "traced": "{detail} runs without being recorded.",
     "memory": "The memory of {detail} cannot be seen.",
+    "pretended": "Tensors of the meta device and under FakeTensorMode have no memory: their bytes are"
+    " those that they would have, and their values are not known.",
     "array-large": "Writes through NumPy arrays larger than {detail} were not checked.",
     "array-many": "Writes to arrays under more than {detail} tensors were not checked.",
     "array-time": "Writes through NumPy arrays were no longer checked: comparing had taken"
