@@ -533,8 +533,8 @@ class Allocator(NamedTuple):
 
 
 GapCode = Literal[
-    "killed", "forgotten", "steps", "failed", "pytorch", "release",  # of the recording
-    "child", "thread", "compiled", "traced", "memory", "pretended",  # what ran or was held unseen
+    "killed", "forgotten", "steps", "sampled", "failed", "pytorch", "release",  # of the recording
+    "child", "thread", "compiled", "traced", "memory", "pretended",  # ran or was held unseen
     "array-large", "array-many", "array-time", "gradient-threads", "autosave",  # what was given up
     "analysis",  # what failed as the recording was looked at
 ]  # fmt: skip
@@ -544,7 +544,7 @@ CACHE: Final = "__cache__"
 """In a name: what a function's cache keeps."""
 
 PRETENDED: Final = "(pretended)"
-"""After a device's name: a tensor says that it is there, as under FakeTensorMode, and has no bytes."""
+"""After a device's name: tensors say that they are there (FakeTensorMode), and have no bytes."""
 
 STRICT = "TETHER_STRICT"
 """The variable of the environment under which what fails inside tether raises, as in our tests."""

@@ -397,6 +397,7 @@ OPTIONS = [
     ("run --no-children --steps 0:1 train.py", r"1 warning in \d+ calls", ""),
     ("run --children --limit 9 -c 'import torch; [torch.ones(1) + n for n in range(2000)]'",
      r"Only the last [\d,]+ calls were kept", ""),
+    ("run --no-children --sample train.py", r"1 warning in 18 calls", ""),
     ("run --eager train.py", r"1 warning in 18 calls", ""),
     ("run --memory train.py", r"Peak \d+ B at train\.py", ""),
     ("run --github -q train.py", "::warning file=", ""),

@@ -1,5 +1,7 @@
 """`tether.record`: a block of a running program instead of a whole one."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
@@ -78,3 +80,47 @@ def test_one_recording_inside_another_hears_its_own_block():
     heard = [event.operation for event in outer.trace.events]
     assert heard[0] == "ones"
     assert heard[-1] == "eye"
+
+
+def fails(**options):
+    with tether.record(**options):
+        for _ in range(5000):
+            torch.ones(3).add_(1)
+        loss = torch.ones(3, requires_grad=True).exp().sum()
+        loss.backward()
+        loss.backward()
+
+
+def test_a_flight_recorder_saves_the_last_calls_when_the_block_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RuntimeError, match="second time"):
+        fails(last=1000, file="failed.tether")
+    assert "tether report failed.tether" in capsys.readouterr().err
+    saved = tether.load("failed.tether")
+    assert saved.trace.outcome == "raised"
+    assert 1000 <= len(saved.trace.events) <= 2001  # forgotten in lumps
+    assert [one.slug for one in saved.findings if one.severity == "error"] == ["tie-error"]
+
+
+def test_a_flight_recorder_names_the_process_and_leaves_nothing_when_all_went_well(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with tether.record(last=1000):
+        torch.ones(3)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RuntimeError):
+        fails(last=1000)
+    assert [one.name for one in tmp_path.iterdir()] == [f"failed-{os.getpid()}.tether"]
+
+
+def test_a_flight_recorder_that_cannot_save_says_so_and_lets_the_exception_pass(tmp_path, capsys):
+    with pytest.raises(RuntimeError, match="second time"):
+        fails(last=1000, file=tmp_path / "nowhere" / "failed.tether")
+    assert "was not saved" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [{"last": 0}, {"limit": 0}, {"limit": 5, "last": 5}])
+def test_impossible_numbers_of_calls_are_refused(options):
+    with pytest.raises(ValueError, match="keep"):
+        tether.record(**options)

@@ -49,7 +49,7 @@ _CLOSED = {
 }
 """Spans in which a copy plays a part that the facts do not tell."""
 
-_BLIND = frozenset({"killed", "forgotten", "failed", "pytorch", "thread", "compiled", "traced"})
+_BLIND = frozenset({"killed", "failed", "pytorch", "thread", "compiled", "traced"})
 """Gaps beside which memory may have been read unseen."""
 
 _FAR = 1_000  # events behind an index that are looked through
@@ -204,7 +204,7 @@ class _Judge:
         self.whole = bool(self.trace.program) and self.trace.outcome == "finished"
         self.held = history.held
         unseen = history.had_children or any(one.code in _BLIND for one in self.trace.gaps)
-        self._blind = not self.whole or unseen or bool(self.trace.dropped)
+        self._blind = not self.whole or unseen or history.in_part
         self.library = False  # the copy in question is made by a library's line
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
         pairs = [(one.source, one.copy) for one in made]
@@ -309,8 +309,8 @@ class _Judge:
 
     def _unseen(self, copied: Copied, event: Event) -> Reason | None:
         """Give what the recording cannot tell of this execution."""
-        if self.trace.dropped:
-            return Reason("unknown", "the start of the recording was forgotten (--limit)")
+        if self.history.in_part:
+            return Reason("unknown", "not all of the run is in the recording")
         if self.history.had_children:
             return Reason("unknown", "a child process, which was not recorded, may write it")
         return (

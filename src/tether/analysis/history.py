@@ -379,6 +379,12 @@ class History:
         return any(gap.code.startswith("array-") for gap in self.trace.gaps)
 
     @cached_property
+    def in_part(self) -> bool:
+        """Whether stretches of the run are not in the recording: what lived then had other uses."""
+        asked = any(gap.code in ("steps", "sampled") for gap in self.trace.gaps)
+        return asked or bool(self.trace.dropped)
+
+    @cached_property
     def had_children(self) -> bool:
         """Whether a process that was not recorded could share this one's memory."""
         return any(gap.code == "child" for gap in self.trace.gaps)

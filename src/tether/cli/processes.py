@@ -32,6 +32,7 @@ def recorded(
         limit=limit,
         eager=options["eager"],
         memory=options["memory"],
+        sample=options["sample"],
     )
 
 

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     help="Keep the last N calls.",
 )
 @click.option("--steps", metavar="A:B", help="Record only these optimizer steps, as a slice.")
+@click.option(
+    "--sample",
+    is_flag=True,
+    help="Record the first optimizer steps, then ever rarer ones: for runs of hours.",
+)
 @click.option("--eager", is_flag=True, help="Run torch.compile eagerly, to record its operations.")
 @click.option("--memory", is_flag=True, help="Also say which line holds the memory.")
 @click.option(
@@ -75,6 +80,8 @@ def run_command(
     """
     if (options["write"] or options["unsafe_fixes"]) and not options["fix"]:
         fail("--write and --unsafe-fixes need --fix")
+    if options["sample"] and options["steps"] is not None:
+        fail("--sample and --steps exclude each other")
     program = program_of(module, code, arguments)
     _check_writable(output, *(options[kind] for kind in FILES))
     from tether.cli import processes
@@ -89,6 +96,7 @@ def run_command(
             session = Session(
                 limit,
                 steps=_slice(options["steps"]),
+                sample=options["sample"],
                 eager=options["eager"],
                 memory=options["memory"],
                 children=children,

@@ -55,6 +55,7 @@ class Children:
     limit: int | None = None
     eager: bool = False
     memory: bool = False
+    sample: bool = False
 
     @classmethod
     @contextlib.contextmanager
@@ -154,7 +155,11 @@ class _ChildRun:
         self._number = os.getpid()
         self._done = False
         self._session = Session(
-            children.limit, eager=children.eager, memory=children.memory, children=children
+            children.limit,
+            eager=children.eager,
+            memory=children.memory,
+            sample=children.sample,
+            children=children,
         )
         tape = self._session.recorder.tape
         tape.process = tape.process._replace(started=True)

@@ -20,8 +20,13 @@ _mute = torch._C.DisableTorchFunction
 
 
 def push(listener: Listener) -> None:
-    """Let the listener hear this thread."""
-    _push_on_torch_function_stack(listener)
+    """Let the listener hear this thread, from under the modes that the program has put on.
+
+    The program takes its own off from the top.
+    """
+    above = [_pop_torch_function_stack() for _ in range(_len_torch_function_stack())]
+    for mode in (listener, *reversed(above)):
+        _push_on_torch_function_stack(mode)
 
 
 def remove(listener: Listener) -> None:

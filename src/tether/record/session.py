@@ -7,13 +7,16 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim import Optimizer
 
 from tether.facts import Trace
 from tether.record import mode_stack
 from tether.record.listener import Listener
 from tether.record.naming import variables_of
 from tether.record.patches import Patches
+from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
+from tether.record.stretches import Doors, Sample, Slice
 
 if TYPE_CHECKING:
     from tether.record.children import Children
@@ -33,7 +36,8 @@ class Session:
 
     `limit` keeps the last so many events. `steps` records from the end of optimizer step ``first``
     to the end of step ``last - 1``, counted from 0 over all optimizers, as a slice counts; outside
-    nothing is on the mode stack and nothing replaced. `eager` makes compiled functions run eagerly.
+    nothing is on the mode stack and nothing replaced. `sample` records the first steps, then ever
+    rarer ones (see `record.stretches`). `eager` makes compiled functions run eagerly.
     `memory` also meets the gradients and the optimizers' state, which no call returns. `children`
     says how processes that the program starts are recorded; None: they are not.
     """
@@ -43,6 +47,7 @@ class Session:
         limit: int | None = None,
         *,
         steps: tuple[int, int | None] | None = None,
+        sample: bool = False,
         eager: bool = False,
         memory: bool = False,
         children: Children | None = None,
@@ -50,8 +55,9 @@ class Session:
         self.recorder = Recorder(limit, memory=memory)
         self.children = children
         self._patches = Patches(self.recorder, self._listener, children, eager=eager)
-        self._first, self._last = steps if steps is not None else (0, None)
-        self._steps = 0
+        self._stretches: Sample | Slice = Sample() if sample else Slice(*steps or ())
+        self._doors: Doors | None = None
+        self._done = self._heard = 0  # optimizer steps, and those of them that were recorded
         self._threads = threading.local()
         self._count = 0
         self._lock = threading.Lock()
@@ -89,11 +95,13 @@ class Session:
         self._patches.optimizers.on_step = self._stepped
         self._patches.optimizers.hook()
         _forked.add(self)
-        if self._first <= 0 and (self._last is None or self._last > 0):
-            self._begin()
-        if self._first > 0 or self._last is not None:
-            last = "" if self._last is None else str(self._last)
-            self.recorder.tape.gap("steps", f"{self._first}:{last}")
+        if isinstance(self._stretches, Sample):
+            self._doors = Doors(Replacements(self.recorder.tape), self._opened)
+            self._doors.install()
+        elif (self._stretches.first, self._stretches.last) != (0, None):
+            last = "" if self._stretches.last is None else str(self._stretches.last)
+            self.recorder.tape.gap("steps", f"{self._stretches.first}:{last}")
+        self._choose()
 
     def _begin(self) -> None:
         self.recorder.tape.active = True
@@ -108,13 +116,36 @@ class Session:
             if self.recorder.autosave is not None:
                 self.recorder.autosave.flush()
 
-    def _stepped(self) -> None:
+    def _stepped(self, optimizer: Optimizer) -> None:
         """Count an optimizer step: recording may begin or end with it."""
-        self._steps += 1
-        if self._steps == self._last:
-            self._end()
-        elif self._steps == self._first:
+        self._done += 1
+        self._heard += self.recorder.tape.active
+        self._stretches.stepped(optimizer)
+        self._choose()
+
+    def _opened(self) -> None:
+        """Record what comes now, though no stretch was due."""
+        assert isinstance(self._stretches, Sample)
+        self._stretches.opened()
+        self._choose()
+
+    def _choose(self) -> None:
+        """Begin or end a stretch, where it is time."""
+        wanted = self._stretches.wanted(self._done)
+        if wanted and not self.recorder.tape.active:
             self._begin()
+        elif not wanted and self.recorder.tape.active:
+            self._end()
+            if self._doors is not None:
+                self._doors.closed()
+                self._sampled()
+
+    def _sampled(self) -> None:
+        """Say how much of the run was recorded."""
+        tape = self.recorder.tape
+        for key in [one for one in tape.gaps if one[0] == "sampled"]:
+            del tape.gaps[key]
+        tape.gap("sampled", f"{self._heard:,} of {self._done:,}")
 
     def stop(self, namespace: dict[str, Any] | None = None) -> Trace:
         """Stop hearing, put everything back, and return the facts.
@@ -134,8 +165,12 @@ class Session:
 
     def mute(self) -> None:
         """Hear nothing more, and put everything back. Safe to call twice."""
-        self._patches.optimizers.on_step = lambda: None
+        self._patches.optimizers.on_step = lambda _: None
         self._end()
+        if self._doors is not None:
+            self._doors.restore()
+            if self._heard < self._done:
+                self._sampled()
         # PyTorch takes a mode off the stack for the length of a call, and puts it back after: if
         # recording ended within one, it came back.
         mode_stack.remove(self._listener())
@@ -144,6 +179,9 @@ class Session:
 
     def in_child(self) -> None:
         """Fall silent in a forked process; where children are recorded it goes on by itself."""
+        self._patches.optimizers.on_step = lambda _: None
+        if self._doors is not None:
+            self._doors.restore()
         if self.children is None or self.children.which != "all":
             self.recorder.tape.active = False
             return

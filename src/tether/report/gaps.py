@@ -17,6 +17,8 @@ SENTENCES: dict[GapCode, str] = {
     " still alive or wrote their memory last are kept. {off} off, and {some} may miss what only the"
     " forgotten calls show.",
     "steps": "Only the optimizer steps {detail} were recorded.",
+    "sampled": "{detail} optimizer steps were recorded (--sample): the first, then ever rarer ones,"
+    " and what is called seldom. What happened between them is unknown.",
     "failed": "tether could not look at a call ({detail}).",
     "pytorch": "This PyTorch has no {detail} as tether knows it: calls of it are not recorded.",
     "release": "PyTorch {detail} is newer than any that this tether was tried with.",
@@ -25,8 +27,8 @@ SENTENCES: dict[GapCode, str] = {
     "compiled": "A compiled region is recorded as one call; --eager shows what happens inside.",
     "traced": "{detail} runs without being recorded.",
     "memory": "The memory of {detail} cannot be seen.",
-    "pretended": "Tensors of the meta device and under FakeTensorMode have no memory: their bytes are"
-    " those that they would have, and their values are not known.",
+    "pretended": "Tensors of the meta device and under FakeTensorMode have no memory: their bytes"
+    " are those that they would have, and their values are not known.",
     "array-large": "Writes through NumPy arrays larger than {detail} were not checked.",
     "array-many": "Writes to arrays under more than {detail} tensors were not checked.",
     "array-time": "Writes through NumPy arrays were no longer checked: comparing had taken"

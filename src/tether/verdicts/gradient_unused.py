@@ -111,7 +111,7 @@ def _claim(history: History, module: str, tensors: list[int]) -> Claim:
 def _how(history: History, tensors: list[int]) -> str:
     if any(tensor in history.get(Uses).lines for tensor in tensors):
         return "its values were used, but not for the loss"
-    return f"nothing {'in the calls that were kept' if history.trace.dropped else 'ever'} used it"
+    return f"nothing {'in the calls that were recorded' if history.in_part else 'ever'} used it"
 
 
 def _around(history: History, module: str, tensors: list[int], made: Site) -> Iterator[Step]:
@@ -129,8 +129,8 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
 
 
 def _no_backward(history: History) -> Iterator[Claim]:
-    if history.trace.dropped:
-        return  # the pass may be among what was forgotten
+    if history.in_part:
+        return  # the pass may be among what was not recorded
     ran = "no backward pass ran"
     if history.backwards:
         ran += " after its optimizer was made and before its steps"

@@ -50,7 +50,9 @@ class Optimizers:
         self._recorder = recorder
         self._tape = recorder.tape
         self._handles: list[Any] = []  # of the hooks around steps
-        self.on_step: Callable[[], None] = lambda: None  # after each step, recorded or not
+        self.on_step: Callable[[Optimizer], None] = lambda _: (
+            None
+        )  # after each step, recorded or not
         self._known: weakref.WeakKeyDictionary[Optimizer, _Known] = weakref.WeakKeyDictionary()
         self._steps: dict[int, _Step] = {}  # span -> the step that runs
 
@@ -224,7 +226,7 @@ class Optimizers:
         except Exception as error:  # noqa: BLE001
             self._tape.failed("optimizer step", error)
         self._tape.on_beat()
-        self.on_step()
+        self.on_step(optimizer)
 
     def _ends(self, optimizer: Optimizer) -> None:
         recorder, tape = self._recorder, self._tape
