@@ -201,10 +201,10 @@ class _Judge:
         self.history = history
         self.trace = history.trace
         self.flow = history.flow
-        self.whole = bool(self.trace.program) and self.trace.outcome == "finished"
+        self.whole = bool(self.trace.program) and history.whole
         self.held = history.held
         unseen = history.had_children or any(one.code in _BLIND for one in self.trace.gaps)
-        self._blind = not self.whole or unseen or history.in_part
+        self._blind = not self.whole or unseen
         self.library = False  # the copy in question is made by a library's line
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
         pairs = [(one.source, one.copy) for one in made]

@@ -385,6 +385,11 @@ class History:
         return asked or bool(self.trace.dropped)
 
     @cached_property
+    def whole(self) -> bool:
+        """Whether the program ran to its end and all of it is in the recording."""
+        return self.trace.outcome == "finished" and not self.in_part
+
+    @cached_property
     def had_children(self) -> bool:
         """Whether a process that was not recorded could share this one's memory."""
         return any(gap.code == "child" for gap in self.trace.gaps)

@@ -46,7 +46,7 @@ class IdleMemory:
         self._history = history
         self._lines: dict[tuple[str, int, int], list[_Left]] = defaultdict(list)
         self.all: list[Idle] = []
-        if history.trace.outcome == "finished" and not history.in_part:
+        if history.whole:
             for block in self._blocks():
                 event = history.events[block.made]
                 self._lines[event.operation, event.site, event.inner].append(block)

@@ -106,6 +106,7 @@ class Session:
     def _begin(self) -> None:
         self.recorder.tape.active = True
         self._patches.install()
+        self.recorder.arrays.wrote_any()  # since it was last heard, if it was
         mode_stack.push(self._listener())
 
     def _end(self) -> None:

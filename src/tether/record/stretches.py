@@ -102,13 +102,10 @@ class Doors:
     def install(self) -> None:
         """Put the doors in place."""
         self._replace(torch.nn.Module, "train", often=False)
-        for owner, name in (
-            (torch.nn.Module, "state_dict"),
-            (torch.nn.Module, "load_state_dict"),
-            (torch, "save"),
-            (torch, "load"),
-        ):
-            self._replace(owner, name, often=True)
+        for name in ("state_dict", "load_state_dict"):
+            self._replace(torch.nn.Module, name, often=True)
+        for name in ("save", "load"):
+            self._replace(torch, name, often=True)
 
     def restore(self) -> None:
         """Put the originals back."""

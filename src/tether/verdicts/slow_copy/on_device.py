@@ -225,9 +225,7 @@ def _expanded(lines: Lines, places: list[int]) -> Slow | None:
     )
     what = f"{event.operation} writes each element of an expanded tensor {times:,} times"
     fix = "Copy before it is expanded, and expand the copy."
-    history = lines.history
-    whole = history.trace.outcome == "finished" and not history.in_part
-    if same and whole and not _source_written(lines, found):
+    if same and lines.history.whole and not _source_written(lines, found):
         fix = "Use the expanded tensor itself: nothing is written."
     return Slow(at, source, len(found), _total(found), spec, "copied", what, fix)
 
