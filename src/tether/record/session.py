@@ -16,7 +16,7 @@ from tether.record.naming import variables_of
 from tether.record.patches import Patches
 from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
-from tether.record.stretches import Doors, Sample, Slice
+from tether.record.stretches import MEASURED, Doors, Sample, Slice
 
 if TYPE_CHECKING:
     from tether.record.children import Children
@@ -58,6 +58,7 @@ class Session:
         self._stretches: Sample | Slice = Sample() if sample else Slice(*steps or ())
         self._doors: Doors | None = None
         self._done = self._heard = 0  # optimizer steps, and those of them that were recorded
+        self._next: float = 0  # of them, after which the next stretch begins
         self._threads = threading.local()
         self._count = 0
         self._lock = threading.Lock()
@@ -120,14 +121,17 @@ class Session:
     def _stepped(self, optimizer: Optimizer) -> None:
         """Count an optimizer step: recording may begin or end with it."""
         self._done += 1
-        self._heard += self.recorder.tape.active
-        self._stretches.stepped(optimizer)
-        self._choose()
+        active = self.recorder.tape.active
+        self._heard += active
+        if self._done <= MEASURED:
+            self._stretches.stepped(optimizer, self._done)
+        if active or self._done >= self._next:
+            self._choose()
 
     def _opened(self) -> None:
         """Record what comes now, though no stretch was due."""
         assert isinstance(self._stretches, Sample)
-        self._stretches.opened()
+        self._stretches.opened(self._done)
         self._choose()
 
     def _choose(self) -> None:
@@ -135,7 +139,8 @@ class Session:
         wanted = self._stretches.wanted(self._done)
         if wanted and not self.recorder.tape.active:
             self._begin()
-        elif not wanted and self.recorder.tape.active:
+        elif not wanted:
+            self._next = self._stretches.begins(self._done)
             self._end()
             if self._doors is not None:
                 self._doors.closed()

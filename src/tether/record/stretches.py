@@ -7,6 +7,7 @@ loop: clearing, forward, backward, step.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
 import types
@@ -29,6 +30,9 @@ LONGEST = 64
 """Most steps of a stretch; a round of optimizers that takes more is heard in part."""
 
 
+MEASURED = 512
+"""Steps of a run of which each is looked at to tell how long a round is."""
+
 SHARE = 0.01
 """Of a run's time that may be recorded because a state was taken, saved or loaded once more."""
 
@@ -42,12 +46,16 @@ class Slice:
     def __init__(self, first: int = 0, last: int | None = None) -> None:
         self.first, self.last = first, last
 
-    def stepped(self, optimizer: Optimizer) -> None:
+    def stepped(self, optimizer: Optimizer, done: int) -> None:
         """Nothing depends on whose step it was."""
 
     def wanted(self, done: int) -> bool:
         """Whether to record what comes after so many steps."""
         return self.first <= done and (self.last is None or done < self.last)
+
+    def begins(self, done: int) -> float:
+        """Return after how many steps the next stretch begins."""
+        return self.first if done < self.first else math.inf
 
 
 class Sample:
@@ -58,18 +66,16 @@ class Sample:
     """
 
     def __init__(self) -> None:
-        self._done = 0
         self._round = 1
         self._until = 0
         self._turns: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
-    def stepped(self, optimizer: Optimizer) -> None:
+    def stepped(self, optimizer: Optimizer, done: int) -> None:
         """Measure how many steps of all optimizers a round takes."""
-        self._done += 1
         before = self._turns.get(optimizer)
         if before is not None:
-            self._round = min(LONGEST, max(self._round, self._done - before))
-        self._turns[optimizer] = self._done
+            self._round = min(LONGEST, max(self._round, done - before))
+        self._turns[optimizer] = done
 
     def wanted(self, done: int) -> bool:
         """Whether to record what comes after so many steps."""
@@ -78,9 +84,13 @@ class Sample:
         since = done - (1 << done.bit_length() - 1)
         return since < self._round
 
-    def opened(self) -> None:
+    def begins(self, done: int) -> float:
+        """Return after how many steps the next stretch begins."""
+        return 1 << done.bit_length()
+
+    def opened(self, done: int) -> None:
         """Have what comes now recorded, for a round."""
-        self._until = self._done + self._round
+        self._until = done + self._round
 
 
 class Doors:

@@ -190,6 +190,8 @@ class Optimizers:
     # -- steps -----------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        if not self._tape.active:
+            return None
         try:
             return self._begins(optimizer, args, kwargs)
         except Exception as error:  # noqa: BLE001
@@ -221,11 +223,12 @@ class Optimizers:
         return _with_closure(step, args, kwargs) if step is not None else None
 
     def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        try:
-            self._ends(optimizer)
-        except Exception as error:  # noqa: BLE001
-            self._tape.failed("optimizer step", error)
-        self._tape.on_beat()
+        if self._tape.active:
+            try:
+                self._ends(optimizer)
+            except Exception as error:  # noqa: BLE001
+                self._tape.failed("optimizer step", error)
+            self._tape.on_beat()
         self.on_step(optimizer)
 
     def _ends(self, optimizer: Optimizer) -> None:
