@@ -439,9 +439,10 @@ def test_nothing_shows(name):
     assert not [gap for gap in watched.gaps if gap == "failed"]
 
 
-def test_compiled_code_runs_compiled_and_is_one_event():
+def test_compiled_code_runs_compiled_and_is_told_from_its_graphs():
     watched = same(COMPILED["compiled: the same graphs, no recompilation"])
-    assert watched.operations.count("compiled") >= 6
+    assert watched.operations.count("sin") >= 2  # of graphs that are parted by a break
+    assert watched.operations.count("compiled") >= 1  # what no graph covers
     assert "relu" in watched.operations  # heard again after a region that raised
     assert "compiled" in watched.gaps
 

@@ -7,7 +7,8 @@ all return. The region is one event named ``compiled``, from its tensor argument
 parameters) to its results, and one `Gap`.
 
 Dynamo says where a region begins and ends by the frame callback it sets, through
-``torch._dynamo.eval_frame._maybe_set_eval_frame``. Importing dynamo takes seconds, so a finder
+``torch._dynamo.eval_frame._maybe_set_eval_frame``. What happened inside is told from the graphs that
+dynamo made (`record.compiled_graph`); the one event is for what those do not cover. Importing dynamo takes seconds, so a finder
 waits for the program to do it, and steps aside during the import too: dynamo notes many functions
 by identity.
 """
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch._guards
 
+from tether.record.compiled_graph import RegionGraphs
 from tether.record.mode_stack import listener_here, muted, off_the_stack
 
 if TYPE_CHECKING:
-    from tether.record.listener import Listener
+    from tether.record.listener import Functions, Listener
     from tether.record.tape import Tape
 
 _DYNAMO = "torch._dynamo"
@@ -46,7 +48,6 @@ class _Region:
         self.listener = listener
         with muted(listener):
             self.place = tape.places.user_place(frame)
-            tape.gap("compiled", "", self.place[0])
             variables = _variables(frame, "args", "kwargs", "fn")
             owner = getattr(variables.get("fn"), "__self__", None)
             held = owner.parameters() if isinstance(owner, torch.nn.Module) else ()
@@ -55,6 +56,10 @@ class _Region:
             self.tensors = tensors
             self.reads = tuple(tape.who.snapshot(one) for one in tensors)
             self.span = tape.open_span("compiled", self.name, self.place[0], listener.span)
+        # What sets another callback in between (a function that dynamo is kept out of) is within.
+        self.frame = id(frame)
+        self.told: set[int] = set()
+        self.known = False
         self.outer, listener.span = listener.span, self.span
         self.off = off_the_stack(listener)
         self.off.__enter__()
@@ -76,6 +81,12 @@ class _Region:
                 for one, before in zip(self.tensors, self.reads, strict=True)
                 if before[2] >= 0 and one._version != before[2]
             ]
+            numbers = tape.who.known(results)
+            if numbers and self.told.issuperset(numbers):
+                tape.close_span(self.span)  # all of it is there, call by call
+                return
+            if not self.known:
+                tape.gap("compiled", "", self.place[0])
             event = listener.note(
                 "compiled", self.place, results=results, writes=written, detail=self.name,
                 snapshots=self.reads,
@@ -90,10 +101,12 @@ class Compiled:
         self,
         tape: Tape,
         suspended: Callable[[], AbstractContextManager[None]],
+        functions: Functions,
         *,
         eager: bool,
     ) -> None:
         self._tape = tape
+        self._graphs = RegionGraphs(tape, functions, self._running)
         self._suspended = suspended
         self._eager = eager
         self._threads = threading.local()
@@ -130,11 +143,26 @@ class Compiled:
                 self._undo.append(lambda: torch.compiler.set_stance(before))
             return
         module._maybe_set_eval_frame = self._watching(original)
+        self._read_graphs()
 
         def undo() -> None:
             module._maybe_set_eval_frame = original
 
         self._undo.append(undo)
+
+    def _read_graphs(self) -> None:
+        """Replace the method by which dynamo hands a graph to a backend."""
+        maker = getattr(sys.modules.get(f"{_DYNAMO}.output_graph"), "OutputGraph", None)
+        original = getattr(maker, "call_user_compiler", None)
+        if maker is None or original is None:
+            self._tape.gap("pytorch", "OutputGraph.call_user_compiler")
+            return
+        maker.call_user_compiler = self._graphs.watching(original)
+        self._undo.append(lambda: setattr(maker, "call_user_compiler", original))
+
+    def _running(self) -> _Region | None:
+        """Return the compiled region that runs in this thread."""
+        return getattr(self._threads, "running", None)
 
     def _watching(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         tape, threads = self._tape, self._threads
@@ -150,7 +178,7 @@ class Compiled:
                     listener = listener_here(tape)
                     if listener is not None:
                         threads.running = _Region(listener, sys._getframe(1), self._suspended())
-                elif callback is None and running is not None:
+                elif running is not None and running.frame == id(sys._getframe(1)):
                     threads.running = None
                     running.end(sys._getframe(1))
             except Exception as error:  # noqa: BLE001

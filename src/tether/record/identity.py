@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -386,6 +386,44 @@ class Identities:
         if id(storage) not in self.storages:
             self.refresh(tensor)
         return self.storages.get(id(storage))
+
+    # -- what stands in for tensors that nobody holds ----------------------------------------
+
+    def stand_in_memory(self) -> int:
+        """Return the number of a memory that may never have been: it has no bytes."""
+        serial, now = self._next_storage(), self._log.count
+        self.dead_storages += _pack_storage(serial, 0, self._cpu, now, now, UNKNOWN, 0)
+        return serial
+
+    def stand_in(
+        self,
+        memory: int,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: torch.dtype,
+        requires_grad: bool,
+        leaf: bool,
+    ) -> tuple[int, int]:
+        """Return the number of a tensor inside a graph, and the row that shows it."""
+        serial, row = self._next_tensor(), self._next_row()
+        known = [self.tuples.get(one) for one in (shape, strides)]
+        a, b = (
+            self.tuples.setdefault(one, self._next_name()) if number is None else number
+            for one, number in zip((shape, strides), known, strict=True)
+        )
+        c = self.names.get(dtype)
+        if c is None:
+            c = self._number(dtype, str(dtype).removeprefix("torch."))
+        layout = (offset, a, b, c << 2 | requires_grad << 1 | leaf)
+        self.rows += _pack_row(row, serial, memory, 0, *layout)
+        return serial, row
+
+    def stood_in(self, tensors: Iterable[int], born: int) -> None:
+        """Take note that tensors inside a graph are gone: its last call was just appended."""
+        kind, now = self._number(_Tensor, _Tensor.__name__), self._log.count
+        for serial in tensors:
+            self.dead_tensors += _pack_tensor(serial, kind, born, now)
 
     # -- the dead ----------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class Places:
     def __init__(self) -> None:
         self.codes: dict[int, CodePlaces] = {}
         self._all: list[tuple[CodePlaces, int] | Site] = []
+        self._known: dict[Site, int] = {}  # of those that came as lines
         self.callers: dict[int, tuple[int, ...]] = {}  # place of the user's -> those it came from
 
     def of_code(self, code: types.CodeType) -> CodePlaces:
@@ -163,6 +164,14 @@ class Places:
             place = Place(len(self._all) - 1, code, 0)
             known.places[-1] = place
         return place.number
+
+    def add_site(self, site: Site) -> int:
+        """Learn a place that is known by its line, and of no code object that is at hand."""
+        number = self._known.get(site)
+        if number is None:
+            self._all.append(site)
+            number = self._known[site] = len(self._all) - 1
+        return number
 
     def user_place(self, frame: types.FrameType | None) -> tuple[int, int]:
         """Numbers of the user's place that led to `frame`, and of `frame`'s own place.

@@ -61,8 +61,9 @@ def copies(
     seen, rows = events.touched("reads", "results")
     storages, first = np.unique(events.operands.table[rows, 2], return_index=True)
     since = dict(zip(storages.tolist(), seen[first].tolist(), strict=True))
+    compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
     for at, event in events.where(lambda name: operation(name).converts):
-        if event.site >= 0:
+        if event.site >= 0 and event.span not in compiled:  # a backend may make it or not
             before = (*event.reads, *event.results)
             known = {int(one.storage) for one in before if since[one.storage] < at}
             memory = _memory(event, known)

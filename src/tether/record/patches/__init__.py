@@ -48,7 +48,9 @@ class Patches:
         self.optimizers = Optimizers(self._replacements, recorder)
         self._replacements.on_suspend = self.optimizers.unhook
         self._replacements.on_resume = self.optimizers.hook
-        self._compiled = Compiled(recorder.tape, self._replacements.suspended, eager=eager)
+        self._compiled = Compiled(
+            recorder.tape, self._replacements.suspended, recorder.functions, eager=eager
+        )
 
     def install(self) -> None:
         """Put every replacement in place."""

@@ -82,11 +82,14 @@ class Lines:
         """Positions of what the user's lines called themselves, by (site, operation)."""
         found: dict[tuple[int, str], list[int]] = defaultdict(list)
         fields = ("site", "operation", "inner")
+        spans = self.history.trace.spans
+        compiled = [number for number, one in enumerate(spans) if one.kind == "compiled"]
         keys = np.stack([self.events.column(one) for one in fields], axis=1)
         _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         own = [self._own(self.events[at]) for at in first.tolist()]
         raised = self.events.column("flags") & RAISED
         chosen = np.array(own, bool)[group.ravel()] & (keys[:, 0] >= 0) & (raised == 0)
+        chosen &= ~np.isin(self.events.column("span"), compiled)  # a backend may copy or not
         strings = self.events.names.strings
         positions = np.flatnonzero(chosen)
         for at, (site, name, _) in zip(positions.tolist(), keys[positions].tolist(), strict=True):
