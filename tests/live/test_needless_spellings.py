@@ -59,12 +59,12 @@ SPELLINGS = {
     "a mask of ones": "y = x[torch.ones(6, dtype=torch.bool)]  #? no\nprint(y.sum())",
     "masked_select of all": "y = x.masked_select(torch.ones(6, 4, dtype=torch.bool))  #? no\nprint(y.sum())",
     "a guard against values that are not there": """
-        y = x[~torch.isnan(x)]  #? unknown hangs on their values
-        z = torch.where(x.isnan(), 0.0, x)  #? unknown hangs on their values
+        y = x[~torch.isnan(x)]  #? unknown hangs on the values
+        z = torch.where(x.isnan(), 0.0, x)  #? unknown hangs on the values
         print(y.sum(), z.sum())
         """,
     "rows in an order that they have already": """
-        y = x[x[:, 0].argsort()]  #? unknown hangs on their values
+        y = x[x[:, 0].argsort()]  #? unknown hangs on the values
         print(y.sum())
         """,
     "a mask like another tensor": """
@@ -333,7 +333,11 @@ _MARK = re.compile(r"#\?\s*(yes|no|unknown)\s*(.*?)\s*$")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_it_does_not_matter_how_a_copy_is_spelled(name, tmp_path):
-    text = START + textwrap.dedent(SPELLINGS[name])
+    check_needs(START + textwrap.dedent(SPELLINGS[name]), tmp_path)
+
+
+def check_needs(text, tmp_path):
+    """Compare what is said of each line's copies with the line's mark; without one nothing is."""
     history = record_program(text, tmp_path).history
     found = {}
     for (site, inner, _), need in needs(history).items():

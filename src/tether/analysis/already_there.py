@@ -3,7 +3,8 @@
 How a call is spelled does not matter: a clone, one tensor put into a list and joined, the parts of
 a tensor put together again, a choice by an index that takes everything in order, elements said
 several times over where they could be expanded, a number format there and back, an array or a list
-that comes back. Each is given as the older memory's own view that shows the same elements.
+that comes back, a factor of one, a permutation and its inverse. Each is given as the older memory's
+own view that shows the same elements.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from tether.analysis.gives_back import leads_back
 from tether.analysis.history import History
 from tether.analysis.layouts import remapped, same_strides
-from tether.facts import OUT, UNKNOWN, Event, Operand, Same, Taken
+from tether.facts import OUT, Event, Operand, Same, Taken
 from tether.operations.table import operation
 from tether.regions import element_size
 
 Ints = tuple[int, ...]
+
+_FAR = 1_000
+"""Calls behind a result that are looked through."""
 
 
 class Copied(NamedTuple):
@@ -42,13 +47,17 @@ class AlreadyThere:
         self._same = _came_back(history)
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
+        compared = {
+            (event.site, event.inner, event.operation)
+            for event in (history.events[at] for at in self._same if at >= 0)
+        }
         chosen: dict[tuple[int, int, str], list[int]] = defaultdict(list)
         for position, event in enumerate(history.events):
             if event.raised or not event.results or event.flags & OUT:
                 continue
-            row = operation(event.operation)
-            if row.picks or row.enters:
-                chosen[event.site, event.inner, event.operation].append(position)
+            line = event.site, event.inner, event.operation
+            if operation(event.operation).enters or line in compared:
+                chosen[line].append(position)
             found = list(self._made(position, event)) or list(self._seen(position, event))
             if found:
                 self.by_position[position] = found
@@ -109,14 +118,34 @@ class AlreadyThere:
         result, fact, taken = event.results[0], self._same.get(position), self._taken.get(position)
         if taken is not None:
             yield Copied(position, result, result, position, taken=taken)
-        since = self._history.position(fact.since) if fact is not None else UNKNOWN
-        if fact is None or since < 0:
+        if fact is None:
             return
-        for one in self._history.events[since].reads:
-            if one.tensor == fact.source and self._alike(one, result):
-                shown = one._replace(offset=fact.offset, shape=result.shape, strides=fact.strides)
-                yield Copied(position, shown, result, since)
-                return
+        taken_by = self._taken_by(position, fact)
+        if taken_by is not None and self._alike(taken_by[1], result):
+            since, one = taken_by
+            shown = one._replace(offset=fact.offset, shape=result.shape, strides=fact.strides)
+            yield Copied(position, shown, result, since)
+
+    def _taken_by(self, position: int, fact: Same) -> tuple[int, Operand] | None:
+        """Return the call that took the elements which came back, and what it was given.
+
+        Of those compared with what the call was not given, only where each call in between gives
+        elements as they are, or each one of its own.
+        """
+        history = self._history
+        since = history.position(fact.since)
+        if since < 0:
+            return None
+        for one in history.events[since].reads:
+            if one.tensor == fact.source:
+                return since, one
+        behind = history.flow.behind(position, _FAR) if since == position else []
+        for at in reversed(behind):
+            for one in history.events[at].reads:
+                if one.tensor == fact.source:
+                    leads = leads_back(history, position, at, behind)
+                    return (at, one) if leads else None
+        return None
 
 
 def _came_back(history: History) -> dict[int, Same]:

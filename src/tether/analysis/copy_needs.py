@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tether.analysis.already_there import AlreadyThere, Copied, nbytes, within_one
+from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.layouts import contiguous, remapped, same_layout
@@ -258,6 +259,7 @@ class _Judge:
         return (
             self._unseen(copied, event)
             or self._chosen_by_values(copied, event)
+            or self._computed(copied, event)
             or self._writes_of_source(copied)
             or self._writes_of_copy(copied)
             or self._object(copied)
@@ -303,7 +305,8 @@ class _Judge:
         filled = bool(row.writes) and not within_one(self.history, copied.position)
         module = _deep(self.history, event) and event.operation != "__deepcopy__"
         outside = not event.reads and not row.copies  # no function mode hears `from_numpy`
-        return copied.part or copied.taken is not None or filled or module or outside
+        more = filled or module or outside or computes(event)
+        return copied.part or copied.taken is not None or more
 
     # -- what the recording cannot tell ----------------------------------------------------------
 
@@ -419,17 +422,25 @@ class _Judge:
         return fact.kind if fact is not None else "Tensor"
 
     def _chosen_by_values(self, copied: Copied, event: Event) -> Reason | None:
-        """Ask of a choice whether the very values decide it: a guard that met nothing this time."""
-        if not operation(event.operation).picks:
+        """Ask of a call whether the very values decide it: a guard that met nothing this time."""
+        if not (operation(event.operation).picks or computes(event)):
             return None
         memory = self.flow.memory(copied.source)
-        for one in event.reads:
+        # What a round trip leads through is made of the source's values as a matter of course.
+        for one in event.reads[copied.since != copied.position :]:
             made = self.history.made_at(one.tensor)
             if self.flow.memory(one) == memory or made < 0:
                 continue
             if any(self._uses(at, memory) for at in (made, *self.flow.behind(made, _FAR))):
-                return Reason("unknown", "which elements it takes hangs on their values", made)
+                return Reason("unknown", "what it takes hangs on the values", made)
         return None
+
+    def _computed(self, copied: Copied, event: Event) -> Reason | None:
+        """Ask of a call that computes whether it gives what was there for any values."""
+        more, text = pays(event, copied.source), doubt(self.history, event, copied.source)
+        if more:
+            return Reason("yes", more, copied.position)
+        return Reason("unknown", text, copied.position) if text else None
 
     def coincidence(self, copied: Copied) -> Reason | None:
         """Ask of the only run of a join: other parts may have been put into its list.

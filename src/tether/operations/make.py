@@ -35,7 +35,10 @@ def facts() -> dict[str, Any]:
     functions = parse_native_yaml(native, tags).native_functions
     infos = [info for by_key in derivatives.values() for info in by_key.values()]
     release = metadata.version("torch").partition("+")[0]
-    return {"release": release, "operations": _operations(functions), "nodes": _nodes(infos)}
+    operations, linear = _operations(functions), _linear(infos)
+    for name in operations.keys() & linear.keys():
+        operations[name]["linear"] = linear[name]
+    return {"release": release, "operations": operations, "nodes": _nodes(infos)}
 
 
 def _operations(functions: Iterable[Any]) -> dict[str, dict[str, Any]]:
@@ -109,6 +112,38 @@ def _nodes(infos: Iterable[Any]) -> dict[str, dict[str, Any]]:
             row["rounds"] = True
         found[info.op] = row
     return dict(sorted(found.items()))
+
+
+def _linear(infos: Iterable[Any]) -> dict[str, list[int]]:
+    """Return for each name the tensor arguments in which its first result is linear, or affine.
+
+    The formula of the derivative there names neither the argument nor a result, and is not zero;
+    so for each of its overloads but those that are asked to round.
+    """
+    said: dict[str, set[tuple[int, bool]]] = defaultdict(set)
+    for info in infos:
+        if any("rounding_mode" in one.formula for one in info.derivatives):
+            continue
+        schema = info.func.func
+        given = [one.name for one in schema.arguments.flat_non_out if one.type.is_tensor_like()]
+        made = ["result", *(one.name for one in schema.returns if one.name)]
+        said[schema.name.name.base] |= {
+            (given.index(name), _is_linear(one.formula, (name, *made)))
+            for one in info.derivatives
+            for name in one.var_names
+            if name in given
+        }
+    found = {
+        name: sorted(place for place, yes in places if yes and (place, False) not in places)
+        for name, places in said.items()
+    }
+    return {name: places for name, places in found.items() if places}
+
+
+def _is_linear(formula: str, words: Iterable[str]) -> bool:
+    if _FLAT.fullmatch(formula.strip()) or formula.startswith("not_implemented"):
+        return False
+    return not any(re.search(rf"\b{word}\b", formula) for word in words)
 
 
 if __name__ == "__main__":

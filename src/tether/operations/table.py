@@ -58,6 +58,7 @@ class Operation:
     selects: Selects = ""  # its results are true and false, or places
     random: bool = False
     single: bool = False  # takes one sample at a time: no call of it takes many
+    linear: tuple[int, ...] = ()  # tensor arguments of whose values its derivative says nothing
     pointwise: bool = False  # each element of the result is made of the elements in its place
 
     # the memory
@@ -149,6 +150,7 @@ def operation(name: str) -> Operation:
         derived["view"] = "view" in theirs
         derived["overwrites"] = plain in _overwriting()
         derived["flat"] = plain.removesuffix("_") in _flat()
+        derived["linear"] = tuple(theirs.get("linear", ()))
     if plain.endswith("_like") or plain.startswith("new_"):
         derived |= {"fresh": True, "template": ALL}
     return Operation(name, **{"known": bool(ours) or theirs is not None, **derived, **ours})

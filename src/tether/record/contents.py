@@ -89,6 +89,16 @@ def is_zero(tensor: torch.Tensor) -> bool | None:
     return not bool((words & mask).any() if signed else words.any())
 
 
+def has_zero(tensor: torch.Tensor) -> bool | None:
+    """Whether any element is zero, of either sign; None where that cannot be read."""
+    words = words_of(tensor)
+    if words is None:
+        return None
+    signed = tensor.is_floating_point() or tensor.is_complex()
+    mask = words.dtype.type((1 << (8 * words.itemsize - 1)) - 1)
+    return not bool((words & mask if signed else words).all())
+
+
 def fingerprint(tensor: torch.Tensor) -> int | None:
     """Return a check sum of the elements, by their bits; None where they cannot be read."""
     words = words_of(tensor)

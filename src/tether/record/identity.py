@@ -83,7 +83,7 @@ class Identities:
         self._pretends = False  # whether a tensor without bytes was met
         self.tensors: dict[int, TensorRef] = {}
         self.storages: dict[int, _StorageRef] = {}
-        self.large = UNKNOWN  # the last new storage that is worth a look, and is in no graph
+        self.large = UNKNOWN  # the last new storage that is worth a look
         self.sizes = False  # whether storages that grow are measured again
         self._next_tensor = count().__next__
         self._next_storage = count().__next__
@@ -259,7 +259,7 @@ class Identities:
             known.born = self._log.count
             known.memory = UNKNOWN
             known.start = 0
-            if known.nbytes >= LEAST and not requires_grad:
+            if known.nbytes >= LEAST:
                 self.large = known.serial
         elif self.sizes and storage.nbytes() > known.nbytes:
             known.nbytes = storage.nbytes()  # resized, as by `out=` into an empty tensor

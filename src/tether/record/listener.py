@@ -292,7 +292,7 @@ class Listener(TorchFunctionMode):
                                 self._same.picked(what.name, arguments, result, index)
                         if who.large >= 0 and written is None:
                             with _without_subclasses():
-                                self.made(what.name, (site, inner), index, result)
+                                self.made(what.name, (site, inner), index, result, tensors)
                         if written is not None and (site == inner or not what.fills):
                             least = 2 if site == inner else 1
                             self._holders.wrote((written,), index, site, least=least)
@@ -382,15 +382,20 @@ class Listener(TorchFunctionMode):
         if writes:
             self._wrote(what, index, (site, inner), call, writes)
         elif self.who.large >= 0:
-            self.made(what.name, (site, inner), index, call.result)
+            self.made(what.name, (site, inner), index, call.result, call.tensors)
         self._follow_arrays(what, index, call)
 
-    def made(self, name: str, place: tuple[int, int], index: int, result: Any) -> None:
+    def made(
+        self, name: str, place: tuple[int, int], index: int, result: Any,
+        given: Sequence[torch.Tensor],
+    ) -> None:  # fmt: skip
         """Look at a result for which large new memory was met, if it was."""
         large, self.who.large = self.who.large, UNKNOWN
         ref = self.who.find(result) if large >= 0 and isinstance(result, torch.Tensor) else None
         if ref is not None and ref.snapshot[1] == large:
-            self._repeats.look(name, place, index, result)
+            self._same.made(name, place, index, result, given)
+            if not result.requires_grad:
+                self._repeats.look(name, place, index, result)
 
     def _wrote(
         self, what: Function, index: int, place: tuple[int, int], call: Call,

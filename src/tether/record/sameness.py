@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,11 @@ from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.array_memory import address_of, is_array
+from tether.record.by_value import Ints, View, by_value
 from tether.record.contents import Array, words_of
 from tether.record.drawn import DrawnLog
 from tether.record.entered import EnteredLog
+from tether.record.equals import EqualLog
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 
@@ -28,10 +31,6 @@ LIMIT = 16 << 20
 SHARE = 0.01
 _LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
 _LEFT = 64  # tensors that left for an array or a list and may come back
-
-Ints = tuple[int, ...]
-View = tuple[int, Ints, Ints]
-"""Offset, shape and strides in a storage, in elements."""
 
 Shown = tuple[torch.Tensor, View]
 """A tensor, and a view of its memory."""
@@ -57,6 +56,7 @@ class SameLog:
         self.taken = TakenLog(tape, self._late)
         self.entered = EnteredLog()
         self.drawn = DrawnLog()
+        self._equals = EqualLog()
 
     # -- a choice --------------------------------------------------------------------------------
 
@@ -69,6 +69,22 @@ class SameLog:
         if found is not None:
             self._found(event, result, found, event)
         self._spent += time.perf_counter() - began
+
+    # -- any call ---------------------------------------------------------------------------------
+
+    def made(
+        self, name: str, place: tuple[int, int], event: int, result: torch.Tensor,
+        given: Sequence[torch.Tensor],
+    ) -> None:  # fmt: skip
+        """Look at a large result in new memory."""
+        line = (name, *place)
+        if self._equals.open(line) and self._wanted(result):
+            began = time.perf_counter()
+            found = self._equals.look(line, result, given)
+            if found is not None and not (self.facts and self.facts[-1].event == event):
+                self._found(event, result, found, event)
+            self._spent += time.perf_counter() - began
+        self._equals.remember(result)
 
     # -- out and in again ------------------------------------------------------------------------
 
@@ -105,7 +121,7 @@ class SameLog:
                 continue
             if root is None:
                 other = isinstance(data, (list, tuple)) and marks and not _met(marks, data)
-                view = None if other else _by_value(source, result)
+                view = None if other else by_value(source, result)
             elif source.untyped_storage() is root.untyped_storage():
                 view = _in_memory(root, data, result)
             else:
@@ -170,7 +186,7 @@ def chosen(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | No
         if not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
             continue
         key = _key(name, args)
-        view = _by_key(source, key) if key is not None else _by_value(source, result)
+        view = _by_key(source, key) if key is not None else by_value(source, result)
         if view is not None and view[1] == tuple(result.shape):
             return source, view
     return None
@@ -267,31 +283,6 @@ def _flattened(shape: Ints, strides: Ints, count: int) -> tuple[Ints, Ints] | No
             return None
         size *= shape[n]
     return (size, *shape[count:]), (strides[count - 1], *strides[count:])
-
-
-# -- by value --------------------------------------------------------------------------------------
-
-
-def _by_value(source: torch.Tensor, result: torch.Tensor) -> View | None:
-    """Return the view of a tensor that a result is, where their elements are the same bits.
-
-    Elements that are all one and the same say nothing of where they came from.
-    """
-    if source.numel() != result.numel() or 0 in source.stride():
-        return None
-    if source.shape == result.shape:
-        strides = source.stride()
-    elif source.is_contiguous() and result.is_contiguous():
-        strides = result.stride()
-    else:
-        return None
-    one, other = words_of(source), words_of(result)
-    if one is None or other is None or one.size != other.size:
-        return None
-    same = np.array_equal(one.reshape(-1), other.reshape(-1))
-    if not same or bool((other == other.flat[0]).all()):
-        return None
-    return int(source.storage_offset()), tuple(result.shape), strides
 
 
 def _shares(data: Any, result: torch.Tensor) -> bool:

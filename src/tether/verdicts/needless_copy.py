@@ -8,9 +8,10 @@ from typing import Literal
 
 from tether.analysis.already_there import Copied
 from tether.analysis.copy_needs import Key, Need, needs
+from tether.analysis.gives_back import computes
 from tether.analysis.history import History, shortened
 from tether.analysis.wording import place
-from tether.facts import UNKNOWN, Site
+from tether.facts import UNKNOWN, Event, Site
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
@@ -27,7 +28,8 @@ the whole run read the copy at all.
 
 How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.numpy())`,
 `torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
-order, `repeat` where broadcasting does, a number format there and back.
+order, `repeat` where broadcasting does, a number format there and back, a product with ones, a
+`masked_fill` of nothing, `flip` twice.
 
 ## Why it matters
 The copy is read and written once, and lives beside its source: the bytes are named, for the whole
@@ -113,17 +115,19 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
         story=tuple(_story(history, first, need)),
         repair=_repair(history, need, first, unread=unread),
         subject=subject,
-        assumes=tuple(_assumes(need, first, unread=unread)),
+        assumes=tuple(_assumes(history.events[first.position], need, first, unread=unread)),
         count=need.count,
         bytes=need.bytes,
     )  # fmt: skip
 
 
-def _assumes(need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
+def _assumes(event: Event, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
     read = "reads it" if unread else "writes either of them"
     yield say(f"no line of the program that did not run {read}")
     if need.relaid and copied.copy.requires_grad:
         yield say("sums over gradients round the same in the source's layout")
+    if computes(event):
+        yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
     for site, _, name in sorted(need.rests_on):
         yield say("the copy that {call} makes at {line} goes too", call=shown(name), line=At(site))
 
@@ -137,6 +141,11 @@ def _what(history: History, copied: Copied) -> Sentence:
     if copied.since == copied.position and origin:
         return say("a copy of {it}", it=_code(origin))
     name = history.name_of(copied.source.tensor).strip("`")
+    if computes(event):
+        if name == history.name_of(copied.copy.tensor).strip("`"):
+            call = shown(event.operation)
+            return say("what {call} was given, element by element, a copy", call=call)
+        return say("{it} over again, element by element, a copy", it=_code(name))
     return say("a copy of {it}, element by element,", it=_code(name)) if name else say("a copy")
 
 

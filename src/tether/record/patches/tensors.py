@@ -45,7 +45,7 @@ def _made(name: str, arrays: ArrayWatch) -> Tell:
         data = args[0] if args else kwargs.get("ext_tensor", kwargs.get("buffer"))
         sources = [data] if isinstance(data, torch.Tensor) else []
         index = listener.note(name, place, sources, [result])
-        listener.made(name, place, index, result)
+        listener.made(name, place, index, result, ())
         arrays.entered(index, data, result)
         if name == "from_dlpack" and sources:
             arrays.join(sources[0], result)
