@@ -36,6 +36,25 @@ SLOW = {
             x = torch.from_numpy(table.astype(np.float32))  #! slow-copy x (note)
             print(x[n : n + 250].sum())
     """,
+    "a whole table scaled at each step, for some of its rows": """
+        import torch
+        table = torch.rand(4000, 16)
+        middle, wide = table.mean(0), table.std(0)
+        for n in range(0, 4000, 400):
+            rows = torch.randint(0, 4000, (20,))
+            scaled = (table - middle) / wide  #! slow-copy scaled (note)
+            print(scaled[rows].sum())
+    """,
+    "what a frozen layer gives of the same, in each epoch": """
+        import torch
+        frozen, head = torch.nn.Linear(16, 64).requires_grad_(False), torch.nn.Linear(64, 1)
+        optimizer, x = torch.optim.SGD(head.parameters(), lr=0.1), torch.rand(1000, 16)
+        for epoch in range(8):
+            features = frozen(x)  #! slow-copy features (note)
+            head(features).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
     "probabilities taken one by one and stacked": """
         import torch
         scores, chosen = torch.randn(600, 8).log_softmax(-1), [n % 8 for n in range(600)]
@@ -254,6 +273,33 @@ QUIET = {
             for _ in range(12):
                 y = net(x).relu()
         print(y.sum())
+    """,
+    "the same input again, through two branches": """
+        import torch
+        net, x = torch.nn.Linear(64, 512), torch.randn(64, 64)
+        with torch.no_grad():
+            for _ in range(12):
+                y = net(x).relu() + net(x).tanh()
+        print(y.sum())
+    """,
+    "a table scaled by what moves, and gives the same": """
+        import torch
+        table, most = torch.rand(4000, 16), torch.full((), 2.0)
+        for n in range(8):
+            scaled = table.clamp(max=most)
+            print(scaled[torch.randint(0, 4000, (20,))].sum())
+            most += 1
+    """,
+    "what a layer that trains gives of the same": """
+        import torch
+        layer, head = torch.nn.Linear(16, 64), torch.nn.Linear(64, 1)
+        optimizer = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.1)
+        x = torch.rand(1000, 16)
+        for epoch in range(8):
+            features = layer(x)
+            head(features).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
     """,
     "a table of arrays that changes": """
         import numpy as np, torch

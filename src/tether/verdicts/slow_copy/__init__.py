@@ -7,17 +7,19 @@ program and at the sizes it used, by `tether.measure.speedups`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.slow_copy.again import repeated
+from tether.verdicts.slow_copy.again import Repeats, repeated
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.by_elements import by_elements
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.in_vain import vain
+from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 
 PAGE = """
@@ -40,6 +42,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same made again of numbers alone: tables, masks, grids | once, and kept |
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
+| the same calls of what nothing writes, for what does change | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
@@ -95,9 +98,14 @@ def check(history: History) -> Iterator[Claim]:
     """Give each of the user's lines that copies, moves or reads in a slow way."""
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
-    found = (ways, transfers, vain, repeated, by_rows, by_elements)
-    for one in (slow for way in found for slow in way(lines)):
+    again = Repeats(lines)
+    found = [way(lines) for way in (ways, transfers, vain, by_rows, by_elements)]
+    told: set[tuple[str, int]] = set()
+    for one in chain(*found, repeated(again), made_again(again)):
         event = history.events[one.at]
+        if event[:2] in told:
+            continue
+        told.add(event[:2])
         if one.spec is not None:
             specs[history.site_of(event)[:5], event.operation] = one.spec
         yield _claim(history, one)

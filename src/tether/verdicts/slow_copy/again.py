@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -16,18 +15,15 @@ from tether.operations.table import operation
 from tether.regions import may_overlap
 from tether.source.calls import fixed
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
-
-FAR = 200
-"""Calls behind a result that are looked through."""
+from tether.verdicts.slow_copy.runs import Runs
 
 PART = 4
 """How many times more is converted than there is, from which it is told."""
 
 
-def repeated(lines: Lines) -> Iterator[Slow]:
+def repeated(again: Repeats) -> Iterator[Slow]:
     """Give each of the user's lines that converts the same bytes again, or an array at a time."""
-    again = _Repeats(lines)
-    yield from again.constants()
+    lines = again.lines
     for (_, name), places in lines.by_line.items():
         if operation(name).enters:
             found = (
@@ -55,12 +51,13 @@ def _gives_the_same(lines: Lines, name: str, places: Sequence[int]) -> bool:
     return alone and fixed(name, lines.history.site_of(first).expression)
 
 
-class _Repeats:
+class Repeats:
     """What the questions about one line need of the whole recording."""
 
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
         self.history: History = lines.history
+        self.runs = Runs(lines)
 
     @cached_property
     def entered(self) -> dict[int, Entered]:
@@ -72,71 +69,12 @@ class _Repeats:
         """The arrays of which parts became tensors, by the position of the first call."""
         return {self.history.position(one.event): one for one in self.history.trace.drawn}
 
-    @cached_property
-    def repeating(self) -> set[tuple[int, str]]:
-        """The lines and operations that made the same whenever they were looked at."""
-        found = (self.history.position(one.event) for one in self.history.trace.repeated)
-        events = [self.lines.events[at] for at in found if at >= 0]
-        return {(one.site, one.operation) for one in events}
-
-    def constants(self) -> Iterator[Slow]:
-        """Give each function that makes the same anew of nothing that was there before it ran.
-
-        Not those of which only another such line makes something; and of several lines of one
-        function the one that makes the most stands for all.
-        """
-        events, position = self.lines.events, self.history.position
-        facts = [(position(one.event), one.looked) for one in self.history.trace.repeated]
-        made = {
-            at: one
-            for at, looked in facts
-            if at >= 0 and (one := self._constant(at, looked)) is not None
-        }
-        lines = {(events[at].site, events[at].operation) for at in made}
-        found: dict[tuple[str, str], list[Slow]] = defaultdict(list)
-        for at, one in made.items():
-            users = [events[user] for user in self.lines.after(events[at].results[0].tensor, at)]
-            if not users or any((user.site, user.operation) not in lines for user in users):
-                site = self.history.site_of(events[at])
-                found[site.file, site.function].append(one)
-        for some in found.values():
-            total = sum(one.nbytes for one in some)
-            yield max(some, key=lambda one: one.nbytes)._replace(nbytes=total)
-
-    def _constant(self, first: int, looked: int) -> Slow | None:
-        """Return a line of which each run made the same of what it had made itself."""
-        event = self.lines.events[first]
-        row, places = operation(event.operation), self.lines.by_line.get(
-            (event.site, event.operation), []
-        )  # fmt: skip
-        if looked < STEPS or len(places) < STEPS or row.random or row.blank or row.empty:
-            return None
-        if not all(self._of_its_own(before, at) for before, at in pairwise(places)):
-            return None
-        found = _told(self, places, places[1:], "")
-        if found is None:
-            return None
-        what = f"{event.operation} makes it of nothing that was there before, and its bytes were"
-        what += f" the same each of the {looked:,} times that they were compared, {found.nbytes:,}"
-        what += f" bytes made again in {len(places):,} runs"
-        fix = "Make it once and keep it: in a variable, a cache, or a buffer of the module."
-        return found._replace(what=what, fix=fix, done="made")
-
-    def _of_its_own(self, before: int, at: int) -> bool:
-        """Whether all that a call's result was computed from was made since an earlier call."""
-        events, flow = self.lines.events, self.history.flow
-        first, made = events[before].results[0], events[at].results[0]
-        shown = {flow.memory(one) for one in (first, *events[at].reads)}
-        behind = flow.behind(at, FAR)
-        if flow.memory(made) in shown or len(behind) + 1 >= FAR:
-            return False  # no new memory, or not all that lies behind was looked at
-        for one in (at, *behind):
-            row = operation(events[one].operation)
-            if one <= before or row.random or not row.known:
-                return False
-            if not events[one].reads and not (row.fresh or row.enters):
-                return False
-        return True
+    def judged(self, at: int) -> bool:
+        """Whether a call is of those that are asked by themselves, when they repeat."""
+        event = self.lines.events[at]
+        places = self.lines.by_line.get((event.site, event.operation), [])
+        entering = operation(event.operation).enters
+        return bool(places) and (entering or _gives_the_same(self.lines, event.operation, places))
 
     def needs_its_own(self, made: Operand) -> bool:
         """Whether what a call made is written, or has gradients."""
@@ -150,13 +88,11 @@ class _Repeats:
         memories = {
             history.flow.memory(one)
             for (site, name), places in self.lines.by_line.items()
-            if operation(name).enters
-            or _gives_the_same(self.lines, name, places)
-            or (site, name) in self.repeating
+            if operation(name).enters or _gives_the_same(self.lines, name, places)
             for at in places
             for one in (*self.lines.events[at].reads, *self.lines.events[at].results)
         }
-        return MemoryLives(history, memories)
+        return MemoryLives(history, memories | self.runs.memories)
 
     def kept(self, at: int, gone: float) -> Operand | None:
         """Return what a call made, if what it made the time before would have done as well.
@@ -200,7 +136,7 @@ class _Repeats:
         )
 
 
-def _told(again: _Repeats, places: Sequence[int], repeats: list[int], what: str) -> Slow | None:
+def told(again: Repeats, places: Sequence[int], repeats: list[int], what: str) -> Slow | None:
     """Give a line whose runs did the same again, where what was made so is worth a word."""
     if len(repeats) < STEPS:
         return None
@@ -218,7 +154,7 @@ def _told(again: _Repeats, places: Sequence[int], repeats: list[int], what: str)
     return Slow(at, operand, len(repeats), total, None, "copied", text, fix)
 
 
-def _from_data(again: _Repeats, places: Sequence[int]) -> Slow | None:
+def _from_data(again: Repeats, places: Sequence[int]) -> Slow | None:
     """Find data of Python that became the same tensor as the time before."""
     position, entered = again.history.position, again.entered
     repeats = [
@@ -226,10 +162,10 @@ def _from_data(again: _Repeats, places: Sequence[int]) -> Slow | None:
         for before, at in pairwise(places)
         if at in entered and position(entered[at].since) == before
     ]
-    return _told(again, places, repeats, "data that has not changed,")
+    return told(again, places, repeats, "data that has not changed,")
 
 
-def _of_parts(again: _Repeats, places: Sequence[int]) -> Slow | None:
+def _of_parts(again: Repeats, places: Sequence[int]) -> Slow | None:
     """Find parts of one array, converted afresh each time: more than the whole array has."""
     fact = again.drawn.get(places[0])
     made = [one for at in places for one in again.lines.events[at].results]
@@ -245,27 +181,27 @@ def _of_parts(again: _Repeats, places: Sequence[int]) -> Slow | None:
     return Slow(at, made[0], len(places), fact.bytes, None, "copied", what, fix)
 
 
-def _from_tensor(again: _Repeats, places: Sequence[int]) -> Slow | None:
+def _from_tensor(again: Repeats, places: Sequence[int]) -> Slow | None:
     """Find elements that nothing wrote since the line last converted them."""
     repeats = [at for before, at in pairwise(places) if _same_elements(again, before, at)]
-    return _told(again, places, repeats, "elements that nothing wrote,")
+    return told(again, places, repeats, "elements that nothing wrote,")
 
 
-def _same_elements(again: _Repeats, before: int, at: int) -> bool:
+def _same_elements(again: Repeats, before: int, at: int) -> bool:
     """Whether two runs of a line were given the same elements, and made other memory of them."""
     first, then = again.lines.events[before], again.lines.events[at]
     if len(first.reads) != 1 or len(then.reads) != 1 or not then.results or not first.results:
         return False
     one, other, made = first.reads[0], then.reads[0], then.results[0]
     memory = again.history.flow.memory
-    if _view(again, one) != _view(again, other) or memory(made) == memory(other):
+    if view(again, one) != view(again, other) or memory(made) == memory(other):
         return False
     alike = first.results[0][4:7] == made[4:7]
     here = again.lines.device(other) == again.lines.device(made)
     return alike and here and again.unchanged(one, before, other, at)
 
 
-def _view(again: _Repeats, operand: Operand) -> tuple[object, ...]:
+def view(again: Repeats, operand: Operand) -> tuple[object, ...]:
     """Return which bytes an operand shows, and how."""
     fact = again.history.trace.storages[operand.storage]
     start = fact.start if fact.memory != UNKNOWN else 0

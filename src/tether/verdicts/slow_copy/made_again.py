@@ -1,0 +1,112 @@
+"""The lines that make the same run after run, of nothing or of what nothing wrote.
+
+Part of `slow-copy`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tether.facts import Operand
+from tether.operations.table import operation
+from tether.verdicts.slow_copy.again import Repeats, told, view
+from tether.verdicts.slow_copy.on_device import STEPS, Slow
+
+
+def made_again(again: Repeats) -> Iterator[Slow]:
+    """Give each function that makes the same anew, of nothing that changed.
+
+    Not those of which only another such line makes something; and of several lines of one
+    function the one that makes the most stands for all.
+    """
+    history, events = again.history, again.lines.events
+    made = {at: one for at in again.runs.looked if (one := _same(again, at)) is not None}
+    lines = {events[at][:2] for at in made}
+    found: dict[tuple[str, str], list[Slow]] = defaultdict(list)
+    for at, one in made.items():
+        users = [events[user][:2] for user in again.lines.after(events[at].results[0].tensor, at)]
+        if not users or any(user not in lines for user in users):
+            site = history.site_of(events[at])
+            found[site.file, site.function].append(one)
+    for some in found.values():
+        total = sum(one.nbytes for one in some)
+        yield max(some, key=lambda one: one.nbytes)._replace(nbytes=total)
+
+
+def _same(again: Repeats, first: int) -> Slow | None:
+    """Return a line of which each run made the same of what had not changed since the last."""
+    event, looked = again.lines.events[first], again.runs.looked[first]
+    row, places = operation(event.operation), again.runs.places[first]
+    if looked < STEPS or len(places) < STEPS or row.random or row.blank or row.empty:
+        return None
+    inputs = [again.runs.made_of[at] for at in places[1:]]
+    if again.runs.own(first) and not any(inputs) and None not in inputs:
+        return _of_nothing(again, first)
+    if again.judged(first):
+        return None
+    pairs = list(pairwise(places[1:]))
+    if not all(_unchanged(again, *pair) for pair in pairs):
+        return None
+    if not any(_used_with_more(again, *pair) for pair in pairs):
+        return None  # all is the same each time, as where a call is timed
+    repeats = [at for _, at in pairs]
+    return told(again, places, repeats, "what nothing wrote,")
+
+
+def _of_nothing(again: Repeats, first: int) -> Slow | None:
+    """Return a line of which each run made the same of what it had made itself."""
+    places, looked = again.runs.places[first], again.runs.looked[first]
+    if not all(_new(again, before, at) for before, at in pairwise(places)):
+        return None
+    found = told(again, places, places[1:], "")
+    if found is None:
+        return None
+    name = again.lines.events[first].operation
+    what = f"{name} makes it of nothing that was there before, and its bytes were"
+    what += f" the same each of the {looked:,} times that they were compared, {found.nbytes:,}"
+    what += f" bytes made again in {len(places):,} runs"
+    fix = "Make it once and keep it: in a variable, a cache, or a buffer of the module."
+    return found._replace(what=what, fix=fix, done="made")
+
+
+def _new(again: Repeats, before: int, at: int) -> bool:
+    """Whether a run gave new memory, neither an earlier run's nor what it was given."""
+    events, memory = again.lines.events, again.history.flow.memory
+    shown = {memory(one) for one in (events[before].results[0], *events[at].reads)}
+    return memory(events[at].results[0]) not in shown
+
+
+def _unchanged(again: Repeats, before: int, at: int) -> bool:
+    """Whether a run was given what the run before was given, and nothing wrote it in between."""
+    inputs, earlier = again.runs.made_of[at], again.runs.made_of[before]
+    if inputs is None or earlier is None or not _new(again, before, at):
+        return False
+    if {view(again, one) for one in inputs} != {view(again, one) for one in earlier}:
+        return False
+    return all(again.unchanged(one, before, one, at) for one in inputs)
+
+
+def _used_with_more(again: Repeats, before: int, at: int) -> bool:
+    """Whether what a run made is used together with something new, or changed since the last."""
+    earlier = {(one.tensor, one.version) for one in _beside(again, before)}
+    return any(
+        (one.tensor, one.version) not in earlier and not _repeats(again, one)
+        for one in _beside(again, at)
+    )
+
+
+def _beside(again: Repeats, at: int) -> Iterator[Operand]:
+    """Yield what the calls that used a run's result were given beside it."""
+    made = again.lines.events[at].results[0]
+    for user in again.history.on_storage(made):
+        if user > at:
+            reads = again.lines.events[user].reads
+            yield from (one for one in reads if one.storage != made.storage)
+
+
+def _repeats(again: Repeats, operand: Operand) -> bool:
+    """Whether an operand was made by a line that makes the same each time."""
+    made = again.history.made_at(operand.tensor)
+    return made >= 0 and again.lines.events[made][:2] in again.runs.lines
