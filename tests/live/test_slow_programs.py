@@ -61,6 +61,22 @@ SLOW = {
         for _ in range(2):
             print(torch.stack([scores[n, k] for n, k in enumerate(chosen)]).sum())  #! slow-copy scores (note)
     """,
+    "rows drawn one by one and stacked": """
+        import torch
+        memory = torch.randn(500, 8)
+        for _ in range(20):
+            drawn = torch.randint(0, 500, (64,)).tolist()
+            print(torch.stack([memory[n] for n in drawn]).sum())  #! slow-copy memory (note)
+    """,
+    "distances put into a table one by one": """
+        import torch
+        here, there = torch.randn(40, 3), torch.randn(40, 3)
+        table = torch.zeros(40, 40)
+        for i in range(40):
+            for j in range(40):
+                table[i, j] = (here[i] - there[j]).norm()  #! slow-copy table (note)
+        print(table.sum())
+    """,
     "numbers put into a padded batch": """
         import torch
         rows = [[k for k in range(n % 40 + 1)] for n in range(100)]
@@ -273,6 +289,22 @@ QUIET = {
             for _ in range(12):
                 y = net(x).relu()
         print(y.sum())
+    """,
+    "a table of which each number is made of those before it": """
+        import torch
+        cost = torch.rand(40, 40)
+        best = torch.zeros(41, 41)
+        for i in range(40):
+            for j in range(40):
+                best[i + 1, j + 1] = cost[i, j] + torch.min(best[i, j + 1], best[i + 1, j])
+        print(best[-1, -1])
+    """,
+    "windows drawn one by one and stacked": """
+        import torch
+        song = torch.randn(5000, 2)
+        for _ in range(20):
+            drawn = torch.randint(0, 4900, (64,)).tolist()
+            print(torch.stack([song[n : n + 20] for n in drawn]).sum())
     """,
     "the same input again, through two branches": """
         import torch

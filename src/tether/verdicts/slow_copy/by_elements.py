@@ -10,13 +10,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tether.facts import UNKNOWN, Operand
+from tether.analysis.already_there import nbytes
+from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.by_rows import CALLS
-from tether.verdicts.slow_copy.on_device import COUNT, Lines, Slow
+from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow
 
 FILLED = 2
 """Writes for each place along the longest dimension, from which they are of single elements."""
+
+LOOKED = 8
+"""Writes of a line of which is asked what their numbers were computed of."""
+
+FAR = 200
+"""Calls behind a number that are looked through."""
 
 
 def by_elements(lines: Lines) -> Iterator[Slow]:
@@ -29,42 +36,48 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
             found = _put(lines, places)
         else:
             continue
-        if found is not None:
+        if found is not None and not lines.needless(found.at):
             yield found
 
 
 def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
-    """Find joins of single elements that calls took out of one tensor."""
+    """Find joins of single elements, or rows, that calls took out of one tensor."""
     joins = [(at, source) for at in places if (source := _source(lines, at)) is not None]
     count = sum(len(lines.events[at].reads) for at, _ in joins)
     if len(joins) < len(places) or count < CALLS:
         return None
     at, source = joins[0]
-    what = f"{name} joins elements that were taken out of it by one call each, {count:,} in"
+    parts, way = "rows", "an index of all their numbers, index_select"
+    if not lines.events[at].reads[0].shape:
+        parts, way = "elements", "gather, or an index with a tensor for each dimension"
+    what = f"{name} joins {parts} that were taken out of it by one call each, {count:,} in"
     what += f" {len(joins):,} runs"
-    fix = "Take them by one call: gather, or an index with a tensor for each dimension."
+    fix = f"Take them by one call: {way}."
     return Slow(at, source, count, 0, None, "read", what, fix)
 
 
 def _source(lines: Lines, at: int) -> Operand | None:
-    """Return the tensor of which a join was given single elements, one call for each."""
+    """Return the tensor of which a join was given elements or rows, one call for each."""
     history, reads = lines.history, lines.events[at].reads
-    if len(reads) < COUNT or any(one.shape for one in reads):
+    if len(reads) < COUNT or nbytes(reads[0]) > SMALL:
         return None
     makers = {history.made_at(one.tensor) for one in reads}
     if len(makers) < len(reads) or min(makers) < 0:
         return None
     taken = [lines.events[one] for one in makers]
-    sources = {one.reads[0].tensor for one in taken if operation(one.operation).picks}
-    if len(sources) != 1 or not all(operation(one.operation).picks for one in taken):
+    if not all(operation(one.operation).picks for one in taken):
         return None
-    return taken[0].reads[0]
+    source, shape = taken[0].reads[0], reads[0].shape
+    if any(one.reads[0].tensor != source.tensor for one in taken):
+        return None
+    alike = shape in ((), source.shape[1:]) and all(one.shape == shape for one in reads)
+    return source if alike else None
 
 
 def _put(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find writes of numbers to more places of a tensor than it has along any dimension."""
     events = [(at, lines.events[at]) for at in places]
-    numbers = [(at, one) for at, one in events if len(one.reads) == 1 and one.writes]
+    numbers = [(at, one) for at, one in events if one.writes and _is_number(one)]
     if len(numbers) < max(CALLS, len(places)):
         return None
     times = Counter(one.writes[0].tensor for _, one in numbers)
@@ -72,7 +85,27 @@ def _put(lines: Lines, places: Sequence[int]) -> Slow | None:
     written = largest.writes[0]
     if len(written.shape) < 2 or times[written.tensor] < FILLED * max(written.shape):
         return None
+    if any(_hangs_on(lines, one) for one, _ in numbers[:: len(numbers) // LOOKED]):
+        return None
     count = len(numbers)
     what = f"one call for each number that is put into it, {count:,} of {len(times):,} tensors"
     fix = "Make it of lists, by one torch.tensor(...), or join rows: pad_sequence fills them up."
+    if len(largest.reads) > 1:
+        fix = "Compute them all by one call, along dimensions of the tensors that they are made of."
     return Slow(at, written, count, 0, None, "written", what, fix, UNKNOWN)
+
+
+def _is_number(event: Event) -> bool:
+    """Whether a call was given one number to write: Python's, or one that a call computed."""
+    return len(event.reads) == 1 or (len(event.reads) == 2 and not event.reads[1].shape)
+
+
+def _hangs_on(lines: Lines, at: int) -> bool:
+    """Whether a number that is written was computed of the tensor that it is put into."""
+    event, flow = lines.events[at], lines.history.flow
+    made = lines.history.made_at(event.reads[1].tensor) if len(event.reads) > 1 else UNKNOWN
+    if made < 0:
+        return False
+    memory = flow.memory(event.reads[0])
+    behind = (lines.events[one] for one in (made, *flow.behind(made, FAR)))
+    return any(flow.memory(one) == memory for each in behind for one in each.reads)

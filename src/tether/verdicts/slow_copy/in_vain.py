@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import needs
-from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
+from tether.facts import GRAD_ON, UNKNOWN, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
@@ -50,24 +50,19 @@ def _taken_apart(lines: Lines) -> Iterator[Slow]:
 
 def _partly_taken(lines: Lines, places: list[int]) -> Slow | None:
     """Find joins of many tensors of which a choice is all that is used."""
-    total = taken = 0
-    for at in places:
-        event = lines.events[at]
-        made = event.results[0] if len(event.results) == 1 else None
-        then = lines.after(made.tensor, at) if made is not None else []
-        if made is None or len(then) != 1 or not operation(lines.events[then[0]].operation).picks:
-            return None
-        part = lines.events[then[0]].results
-        if not part or nbytes(part[0]) * PART > nbytes(made):
-            return None
-        total, taken = total + nbytes(made), taken + nbytes(part[0])
-    if len(places) < STEPS or total < LARGE:
+    parts = [_part(lines, at) for at in places]
+    found = [one for one in parts if one is not None]
+    if len(found) < max(STEPS, len(parts)):
+        return None
+    total = sum(nbytes(one.made) for one in found)
+    if total < LARGE:
         return None
     first = lines.events[places[0]]
+    taken = sum(nbytes(one.taken) for one in found)
     what = f"{first.operation} puts {len(first.reads):,} tensors together, and a part is all that"
     what += f" is used: {total:,} bytes in {len(places):,} runs for {taken:,}"
     fix = "Choose first, and join only what was chosen."
-    return Slow(places[0], first.results[0], len(places), total, None, "copied", what, fix)
+    return Slow(places[0], found[0].made, len(places), total, None, "copied", what, fix)
 
 
 class _Growth(NamedTuple):
@@ -135,44 +130,51 @@ def _read_by(lines: Lines, at: int, made: Operand) -> list[int]:
 
 def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
     """Find copies of which one small part is taken, and nothing else is ever used."""
-    found = []
-    for at in places:
-        part = _part(lines, at)
-        if part is None:
-            return None
-        found.append((at, lines.events[at].reads[0], lines.events[at].results[0], part))
-    more = sum(nbytes(copy) - nbytes(part[1]) for _, _, copy, part in found)
-    if len(found) < STEPS or more < LARGE:
+    parts = [_part(lines, at) for at in places]
+    found = [one for one in parts if one is not None and _is_whole(lines, one)]
+    more = sum(nbytes(one.made) - nbytes(one.taken) for one in found)
+    if len(found) < max(STEPS, len(parts)) or more < LARGE:
         return None
-    at, source, copy, (then, taken) = max(found, key=lambda one: nbytes(one[2]))
-    times = math.prod(copy.shape) // max(1, math.prod(taken.shape))
+    most = max(found, key=lambda one: nbytes(one.made))
+    at, copy, source = most.at, most.made, lines.events[most.at].reads[0]
+    times = math.prod(copy.shape) // max(1, math.prod(most.taken.shape))
     what = f"{lines.events[at].operation} gives {math.prod(copy.shape):,} elements at a time, of"
     what += f" which one in {times:,} is used"
     fix = f"Take the part first, and copy that: {lines.text(at)}[...] before the call."
     spec = _whole_or_part(lines, at, source, copy, times)
-    return Slow(at, source, len(found), more, spec, "copied", what, fix, then)
+    return Slow(at, source, len(found), more, spec, "copied", what, fix, most.then)
 
 
-def _part(lines: Lines, at: int) -> tuple[int, Operand] | None:
-    """Return the only call that a copy was given to, and the small part of it that this took."""
+class _Part(NamedTuple):
+    """A result of which a small part was taken, and no more was done with it."""
+
+    at: int  # the call that made it
+    made: Operand
+    then: int  # the call that took the part
+    taken: Operand
+
+
+def _part(lines: Lines, at: int) -> _Part | None:
+    """Return what a call made, if it was given to one call only, which took a small part of it."""
     event = lines.events[at]
-    if not event.reads or not event.results or event.writes:
+    if not event.reads or len(event.results) != 1 or event.writes:
         return None
-    source, copy = event.reads[0], event.results[0]
-    later = lines.after(copy.tensor, at)
-    if source.storage == copy.storage or source.shape != copy.shape or len(later) != 1:
+    made = event.results[0]
+    later = lines.after(made.tensor, at)
+    then = lines.events[later[0]] if len(later) == 1 else None
+    if then is None or then.writes or len(then.results) != 1:
         return None
-    then = lines.events[later[0]]
-    if then.writes or len(then.results) != 1 or then.reads[0].tensor != copy.tensor:
-        return None
-    return (later[0], then.results[0]) if _is_small_part(then, copy) else None
+    taken = then.results[0]
+    first = then.reads[0].tensor == made.tensor
+    few = taken.storage == made.storage or operation(then.operation).picks
+    small = nbytes(made) >= PART * nbytes(taken)
+    return _Part(at, made, later[0], taken) if first and few and small else None
 
 
-def _is_small_part(then: Event, copy: Operand) -> bool:
-    """Whether a call took a few of a tensor's elements, and no more than took them."""
-    part = then.results[0]
-    taken = part.storage == copy.storage or operation(then.operation).picks
-    return taken and nbytes(copy) >= PART * nbytes(part)
+def _is_whole(lines: Lines, part: _Part) -> bool:
+    """Whether a result is all of what the call was given, in other memory."""
+    source = lines.events[part.at].reads[0]
+    return source.storage != part.made.storage and source.shape == part.made.shape
 
 
 def _whole_or_part(
