@@ -61,6 +61,32 @@ SLOW = {
         for _ in range(2):
             print(torch.stack([scores[n, k] for n, k in enumerate(chosen)]).sum())  #! slow-copy scores (note)
     """,
+    "a reference put into its buffer at each step": """
+        import torch
+        reference, buffer = torch.randn(300, 300), torch.empty(300, 300)
+        for n in range(8):
+            buffer.copy_(reference)  #! slow-copy reference (note)
+            print((buffer * n).sum())
+    """,
+    "a target that is given the same weights at each step": """
+        import torch
+        net, target = torch.nn.Linear(300, 300), torch.nn.Linear(300, 300)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for epoch in range(2):
+            for _ in range(6):
+                target.load_state_dict(net.state_dict())  #! slow-copy net.state_dict() (note)
+                print(target(torch.ones(1, 300)).sum().item())
+            optimizer.zero_grad()
+            net(torch.ones(4, 300)).sum().backward()
+            optimizer.step()
+    """,
+    "a list that is joined anew at each step": """
+        import torch
+        seen = []
+        for n in range(100):
+            seen.append(torch.randn(100))
+            print(torch.stack(seen).mean())  #! slow-copy seen (note)
+    """,
     "rows drawn one by one and stacked": """
         import torch
         memory = torch.randn(500, 8)
@@ -298,6 +324,50 @@ QUIET = {
             for j in range(40):
                 best[i + 1, j + 1] = cost[i, j] + torch.min(best[i, j + 1], best[i + 1, j])
         print(best[-1, -1])
+    """,
+    "a target that is given new weights at each step": """
+        import torch
+        net, target = torch.nn.Linear(300, 300), torch.nn.Linear(300, 300)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(6):
+            target.load_state_dict(net.state_dict())
+            print(target(torch.ones(1, 300)).sum().item())
+            optimizer.zero_grad()
+            net(torch.ones(4, 300)).sum().backward()
+            optimizer.step()
+    """,
+    "a buffer that is put back as it was": """
+        import torch
+        start, state = torch.randn(300, 300), torch.empty(300, 300)
+        for n in range(8):
+            state.copy_(start)
+            state.mul_(n)
+            print(state.sum())
+    """,
+    "a buffer that an array writes in between": """
+        import torch
+        start, state = torch.randn(300, 300), torch.empty(300, 300)
+        shown = state.numpy()
+        for n in range(8):
+            state.copy_(start)
+            shown *= n
+            print(state.sum())
+    """,
+    "a list that is joined at each step, and begun anew": """
+        import torch
+        seen = []
+        for n in range(100):
+            seen = [torch.randn(100) for _ in range(n + 1)]
+            print(torch.stack(seen).mean())
+    """,
+    "a list whose parts change and are joined at each step": """
+        import torch
+        seen = []
+        for n in range(100):
+            seen.append(torch.randn(100))
+            for one in seen:
+                one.mul_(0.9)
+            print(torch.stack(seen).mean())
     """,
     "windows drawn one by one and stacked": """
         import torch

@@ -21,6 +21,7 @@ from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
+from tether.verdicts.slow_copy.put_again import put_again
 
 PAGE = """
 # slow-copy
@@ -42,6 +43,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same made again of numbers alone: tables, masks, grids | once, and kept |
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
+| the same copied into a place that holds it already | when it has changed |
 | the same calls of what nothing writes, for what does change | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
@@ -99,7 +101,7 @@ def check(history: History) -> Iterator[Claim]:
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
     again = Repeats(lines)
-    found = [way(lines) for way in (ways, transfers, vain, by_rows, by_elements)]
+    found = [way(lines) for way in (ways, transfers, vain, by_rows, by_elements, put_again)]
     told: set[tuple[str, int]] = set()
     for one in chain(*found, repeated(again), made_again(again)):
         event = history.events[one.at]

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import needs
-from tether.facts import GRAD_ON, UNKNOWN, Operand
+from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
 PART = 4
 """How many times more is copied than is used, from which it is told."""
+
+FILLED_ON = (
+    "Make the whole memory once, write each part into its place, and read the slice that is filled"
+    " so far; where its size is not known, double it when it is full."
+)
+"""What to do instead of joining all anew, where what there is so far is read at each step."""
 
 
 def vain(lines: Lines) -> Iterator[Slow]:
@@ -21,7 +28,9 @@ def vain(lines: Lines) -> Iterator[Slow]:
     for (_, name), places in lines.by_line.items():
         found = None
         if operation(name).joins:
-            found = _grown(lines, places) or _partly_taken(lines, places)
+            found = (
+                _grown(lines, places) or _lists_grown(lines, places) or _partly_taken(lines, places)
+            )
         elif converts(name) or operation(name).copies == "clone" or name == "contiguous":
             found = _partly_used(lines, places)
         if found is not None and not lines.needless(found.at):
@@ -88,9 +97,38 @@ def _grown(lines: Lines, places: list[int]) -> Slow | None:
     what += f" bytes for {whole:,}"
     fix = f"Append the parts to a list, and join them once at the end: {name}(parts)."
     if any(one.read for one in found):
-        fix = "Make the whole memory once, write each part into its place, and read the slice that"
-        fix += " is filled so far; where its size is not known, double it when it is full."
+        fix = FILLED_ON
     return Slow(last.at, last.made, len(places), again, None, "copied", what, fix)
+
+
+def _lists_grown(lines: Lines, places: list[int]) -> Slow | None:
+    """Find lists that grow and are joined anew at each step, of what nothing wrote meanwhile."""
+    events = [lines.events[at] for at in places]
+    if len(events) < STEPS or any(len(one.results) != 1 for one in events):
+        return None
+    pairs = [(a, b) for a, b in pairwise(events) if _is_begun_by(b, a)]
+    again, whole = sum(nbytes(a.results[0]) for a, _ in pairs), nbytes(events[-1].results[0])
+    mostly = 2 * len(pairs) >= len(events)
+    if not mostly or again < max(LARGE, PART * whole):
+        return None
+    if any(_needs_its_own(lines, _Growth(at, lines.events[at].results[0])) for at in places):
+        return None
+    name = events[-1].operation
+    what = f"{name} copies all that it had joined before at each of {len(pairs):,} steps, {again:,}"
+    what += f" bytes for {whole:,}"
+    at, made = places[-1], events[-1].results[0]
+    return Slow(at, made, len(places), again, None, "copied", what, FILLED_ON)
+
+
+def _is_begun_by(event: Event, earlier: Event) -> bool:
+    """Whether a join was given what an earlier one was given, unwritten, and more after that."""
+    before, now = earlier.reads, event.reads
+    if not 0 < len(before) < len(now):
+        return False
+    return all(
+        (one.tensor, one.version) == (other.tensor, other.version)
+        for one, other in zip(before, now[: len(before)], strict=True)
+    )
 
 
 def _growths(lines: Lines, places: list[int]) -> list[_Growth]:
