@@ -80,6 +80,22 @@ COMPUTED = {
         one, other = (torch.arange(20_000.) for _ in range(2))
         print(one.sum(), other.sum())
         """,
+    "a list that is all that is left of a tensor": """
+        def asked(n):
+            return (x * n + n).tolist()
+        for n in range(3):
+            y = torch.tensor(asked(n))  #? no
+            print((y @ w).sum())
+        """,
+    "a list that is changed before it comes back": """
+        def asked(n):
+            return (x * n + n).tolist()
+        for n in range(3):
+            numbers = asked(n)
+            numbers[3][4] = 0.5
+            y = torch.tensor(numbers)
+            print((y @ w).sum())
+        """,
     "a factor of one in a graph": """
         v = torch.randn(200, 100, requires_grad=True)
         y = v * 1.0  #? no
@@ -113,4 +129,9 @@ COMPUTED = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", COMPUTED)
 def test_what_computes_may_give_what_is_there(name, tmp_path):
-    check_needs(START + textwrap.dedent(COMPUTED[name]), tmp_path)
+    turns = textwrap.indent(textwrap.dedent(COMPUTED[name]), "    ")
+    check_needs(f"{START}\nfor turn in range(2):\n{turns}", tmp_path)
+
+
+def test_one_run_says_little(tmp_path):
+    check_needs(START + "y = x * 1.0  #? unknown ran once\nprint((y @ w).sum())", tmp_path)

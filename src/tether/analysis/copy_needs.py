@@ -443,12 +443,14 @@ class _Judge:
         return Reason("unknown", text, copied.position) if text else None
 
     def coincidence(self, copied: Copied) -> Reason | None:
-        """Ask of the only run of a join: other parts may have been put into its list.
+        """Ask of the only run of a join, or a computation: it may be given something else.
 
         The text says which they are where it lists them; so does a function that made them all.
         """
         event = self.history.events[copied.position]
         site = self.history.site_of(event)
+        if computes(event):
+            return Reason("unknown", "it ran once, and may give other values", copied.position)
         if not operation(event.operation).joins or lists_parts(site.expression):
             return None
         makers = [self.history.made_at(one.tensor) for one in event.reads]

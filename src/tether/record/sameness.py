@@ -20,10 +20,11 @@ from numpy.lib.stride_tricks import as_strided
 from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.array_memory import address_of, is_array
 from tether.record.by_value import Ints, View, by_value
-from tether.record.contents import Array, words_of
+from tether.record.contents import Array, fingerprint, words_of
 from tether.record.drawn import DrawnLog
-from tether.record.entered import EnteredLog
+from tether.record.entered import LEAST, EnteredLog
 from tether.record.equals import EqualLog
+from tether.record.identity import Snapshot
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 
@@ -42,6 +43,10 @@ class _Gone(NamedTuple):
     tensor: weakref.ref[torch.Tensor]
     event: int
     marks: tuple[Any, ...]  # numbers that it became, which no other list has
+    seen: Snapshot  # as it was
+    view: View
+    dtype: torch.dtype
+    sum: int | None  # of its elements, where the list may outlive it
 
 
 class SameLog:
@@ -77,20 +82,27 @@ class SameLog:
         given: Sequence[torch.Tensor],
     ) -> None:  # fmt: skip
         """Look at a large result in new memory."""
-        line = (name, *place)
+        line, found = (name, *place), None
         if self._equals.open(line) and self._wanted(result):
             began = time.perf_counter()
             found = self._equals.look(line, result, given)
             if found is not None and not (self.facts and self.facts[-1].event == event):
                 self._found(event, result, found, event)
             self._spent += time.perf_counter() - began
-        self._equals.remember(result)
+        self._equals.remember(result if found is None else found[0])
 
     # -- out and in again ------------------------------------------------------------------------
 
     def left(self, tensor: torch.Tensor, event: int, data: Any = None) -> None:
         """Remember a tensor that became an array or a list."""
-        self._left.append(_Gone(weakref.ref(tensor), event, _marks(data)))
+        marks, total = _marks(data), None
+        if marks and tensor.nbytes >= LEAST and self._wanted(tensor):
+            began = time.perf_counter()
+            total = fingerprint(tensor)
+            self._spent += time.perf_counter() - began
+        view = int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
+        seen = self._tape.who.snapshot(tensor)
+        self._left.append(_Gone(weakref.ref(tensor), event, marks, seen, view, tensor.dtype, total))
 
     def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
@@ -104,6 +116,8 @@ class SameLog:
         found = None if within else self.origin(data, result, root)
         if found is not None:
             self._found(event, result, *found)
+        elif isinstance(data, (list, tuple)):
+            self._outlived(event, data, result)
         elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):
             self.taken.taken(event, data, result)
         self._spent += time.perf_counter() - began
@@ -115,8 +129,8 @@ class SameLog:
 
         A list of other numbers than those that left is another's, though all are equal: a file's.
         """
-        for ref, since, marks in reversed(self._left):
-            source = ref()
+        for gone in reversed(self._left):
+            source, marks = gone.tensor(), gone.marks
             if source is None or source.dtype != result.dtype or source is result:
                 continue
             if root is None:
@@ -127,8 +141,18 @@ class SameLog:
             else:
                 continue
             if view is not None:
-                return (source, view), since, root is not None or _met(marks, data)
+                return (source, view), gone.event, root is not None or _met(marks, data)
         return None
+
+    def _outlived(self, event: int, data: Any, result: torch.Tensor) -> None:
+        """Look whether a list is what a tensor became that has gone since."""
+        for gone in reversed(self._left):
+            if gone.sum is None or gone.tensor() is not None or not _met(gone.marks, data):
+                continue
+            alike = gone.view[1] == tuple(result.shape) and gone.dtype == result.dtype
+            if alike and fingerprint(result) == gone.sum:
+                self._note(event, result, (gone.seen, gone.view), gone.event)
+                return
 
     def _wanted(self, result: Any) -> bool:
         """Whether a result can be looked at."""
@@ -145,8 +169,14 @@ class SameLog:
     def _found(
         self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True
     ) -> None:
-        who, (source, view) = self._tape.who, found
-        made, shown = who.snapshot(result), who.snapshot(source)
+        source, view = found
+        self._note(event, result, (self._tape.who.snapshot(source), view), since, sure=sure)
+
+    def _note(
+        self, event: int, result: torch.Tensor, found: tuple[Snapshot, View], since: int,
+        *, sure: bool = True,
+    ) -> None:  # fmt: skip
+        made, (shown, view) = self._tape.who.snapshot(result), found
         if made[1] == shown[1] or shown[1] < 0:
             return
         self.facts.append(
