@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from programs import record_program
 from test_needless_spellings import check_needs
 
 START = """
@@ -135,3 +136,10 @@ def test_what_computes_may_give_what_is_there(name, tmp_path):
 
 def test_one_run_says_little(tmp_path):
     check_needs(START + "y = x * 1.0  #? unknown ran once\nprint((y @ w).sum())", tmp_path)
+
+
+def test_it_is_said_which_tensor_is_there_already(tmp_path):
+    text = "for n in range(2):\n    y = torch.lerp(torch.rand_like(x), x, 1.0)\n    print((y @ w).sum())"
+    (found,) = record_program(START + text, tmp_path).findings
+    assert found.slug == "needless-copy"
+    assert "is `x` over again, element by element" in found.message

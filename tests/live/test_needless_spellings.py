@@ -291,6 +291,14 @@ SPELLINGS = {
         Square.apply(w).sum().backward()
         print(w.grad)
         """,
+    "zeros that are filled whole": "y = torch.zeros_like(x)\ny.copy_(x)  #? no\nprint(y.sum())",
+    "a state that is filled at first, and put back later": """
+        state = torch.empty(6, 4)
+        for n in range(3):
+            state.copy_(x)  #? unknown not all of its runs
+            state = state + n
+        print(state.sum())
+        """,
     "a copy of what a call has just made": "y = torch.zeros(4).clone()  #? no\nprint(y.sum())",
     "an average of weights that nothing reads": """
         model = torch.nn.Linear(2, 1)

@@ -56,7 +56,8 @@ class AlreadyThere:
             if event.raised or not event.results or event.flags & OUT:
                 continue
             line = event.site, event.inner, event.operation
-            if operation(event.operation).enters or line in compared:
+            row = operation(event.operation)
+            if row.enters or line in compared or (row.copies and row.writes):
                 chosen[line].append(position)
             found = list(self._made(position, event)) or list(self._seen(position, event))
             if found:
@@ -193,14 +194,14 @@ def _one_device(history: History, source: Operand, copy: Operand) -> bool:
 
 
 def _filled(history: History, position: int) -> tuple[Operand, Operand] | None:
-    """Return the pair of ``torch.empty_like(x).copy_(x)``: what fills new memory first."""
+    """Return the pair of ``torch.zeros_like(x).copy_(x)``: what fills new memory first."""
     event = history.events[position]
     if len(event.reads) < 2 or not event.results:
         return None
     target, source = event.reads[0], event.reads[1]
     at = history.made_at(target.tensor)
     made = history.events[at]
-    if at < 0 or not operation(made.operation).empty or made.thread != event.thread:
+    if at < 0 or not operation(made.operation).blank or made.thread != event.thread:
         return None
     met = [one for one in history.on_storage(target) if one <= position]
     if met != [at, position] or made.results[0][3:] != target[3:]:

@@ -138,15 +138,17 @@ def _what(history: History, copied: Copied) -> Sentence:
     origin = copied_text(event.operation, history.site_of(event).expression)
     if copied.part:
         return say("a copy of tensors of which each is used by itself,")
-    if copied.since == copied.position and origin:
+    plain = not (computes(event) or event.writes)
+    if plain and copied.since == copied.position and origin:
         return say("a copy of {it}", it=_code(origin))
     name = history.name_of(copied.source.tensor).strip("`")
-    if computes(event):
-        if name == history.name_of(copied.copy.tensor).strip("`"):
-            call = shown(event.operation)
-            return say("what {call} was given, element by element, a copy", call=call)
-        return say("{it} over again, element by element, a copy", it=_code(name))
-    return say("a copy of {it}, element by element,", it=_code(name)) if name else say("a copy")
+    if not computes(event):
+        known = say("a copy of {it}, element by element,", it=_code(name))
+        return known if name else say("a copy")
+    if name == history.name_of(copied.copy.tensor).strip("`"):
+        given = shown(event.operation)
+        return say("what {call} was given, element by element, a copy", call=given)
+    return say("{it} over again, element by element, a copy", it=_code(name))
 
 
 def _code(text: str, kind: Literal["name", "code"] = "code") -> Segment:

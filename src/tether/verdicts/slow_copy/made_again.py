@@ -19,7 +19,7 @@ def made_again(again: Repeats) -> Iterator[Slow]:
     """Give each function that makes the same anew, of nothing that changed.
 
     Not those of which only another such line makes something; and of several lines of one
-    function the one that makes the most stands for all.
+    function the one that makes the most, and of these the last, stands for all.
     """
     history, events = again.history, again.lines.events
     made = {at: one for at in again.runs.looked if (one := _same(again, at)) is not None}
@@ -32,7 +32,7 @@ def made_again(again: Repeats) -> Iterator[Slow]:
             found[site.file, site.function].append(one)
     for some in found.values():
         total = sum(one.nbytes for one in some)
-        yield max(some, key=lambda one: one.nbytes)._replace(nbytes=total)
+        yield max(some, key=lambda one: (one.nbytes, one.at))._replace(nbytes=total)
 
 
 def _same(again: Repeats, first: int) -> Slow | None:
