@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.gives_back import leads_back
@@ -47,22 +48,26 @@ class AlreadyThere:
         self._same = _came_back(history)
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
-        compared = {
-            (event.site, event.inner, event.operation)
-            for event in (history.events[at] for at in self._same if at >= 0)
-        }
         chosen: dict[tuple[int, int, str], list[int]] = defaultdict(list)
         for position, event in enumerate(history.events):
             if event.raised or not event.results or event.flags & OUT:
                 continue
             line = event.site, event.inner, event.operation
-            row = operation(event.operation)
-            if row.enters or line in compared or (row.copies and row.writes):
+            if line in self._compared or _may_differ(event):
                 chosen[line].append(position)
-            found = list(self._made(position, event)) or list(self._seen(position, event))
-            if found:
-                self.by_position[position] = found
+            self._find(position, event)
         self.unseen = self._sometimes(chosen.values())
+
+    @cached_property
+    def _compared(self) -> set[tuple[int, int, str]]:
+        """The lines of which a run was seen to give what was there."""
+        events = (self._history.events[at] for at in self._same if at >= 0)
+        return {(event.site, event.inner, event.operation) for event in events}
+
+    def _find(self, position: int, event: Event) -> None:
+        found = list(self._made(position, event)) or list(self._seen(position, event))
+        if found:
+            self.by_position[position] = found
 
     def _sometimes(self, lines: Iterable[list[int]]) -> set[int]:
         """Return the calls that did not give what was there, on lines that did at other times."""
@@ -147,6 +152,12 @@ class AlreadyThere:
                     leads = leads_back(history, position, at, behind)
                     return (at, one) if leads else None
         return None
+
+
+def _may_differ(event: Event) -> bool:
+    """Whether a call like this one may give what was there, and another may not."""
+    row = operation(event.operation)
+    return row.enters or bool(row.copies and row.writes)
 
 
 def _came_back(history: History) -> dict[int, Same]:

@@ -58,20 +58,22 @@ def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
 
 def _source(lines: Lines, at: int) -> Operand | None:
     """Return the tensor of which a join was given elements or rows, one call for each."""
-    history, reads = lines.history, lines.events[at].reads
+    reads = lines.events[at].reads
     if len(reads) < COUNT or nbytes(reads[0]) > SMALL:
         return None
-    makers = {history.made_at(one.tensor) for one in reads}
-    if len(makers) < len(reads) or min(makers) < 0:
+    makers = {lines.history.made_at(one.tensor) for one in reads}
+    taken = [lines.events[one] for one in makers if one >= 0]
+    if len(taken) < len(reads) or not all(operation(one.operation).picks for one in taken):
         return None
-    taken = [lines.events[one] for one in makers]
-    if not all(operation(one.operation).picks for one in taken):
-        return None
-    source, shape = taken[0].reads[0], reads[0].shape
-    if any(one.reads[0].tensor != source.tensor for one in taken):
-        return None
-    alike = shape in ((), source.shape[1:]) and all(one.shape == shape for one in reads)
-    return source if alike else None
+    return _one_source(taken, {one.shape for one in reads})
+
+
+def _one_source(taken: Sequence[Event], shapes: set[tuple[int, ...]]) -> Operand | None:
+    """Return the one tensor that calls took elements or rows of."""
+    source = taken[0].reads[0]
+    alike = len(shapes) == 1 and shapes <= {(), source.shape[1:]}
+    one = {event.reads[0].tensor for event in taken} == {source.tensor}
+    return source if alike and one else None
 
 
 def _put(lines: Lines, places: Sequence[int]) -> Slow | None:

@@ -183,7 +183,7 @@ def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
     return Slow(at, source, len(found), more, spec, "copied", what, fix, most.then)
 
 
-class _Part(NamedTuple):
+class _SmallPart(NamedTuple):
     """A result of which a small part was taken, and no more was done with it."""
 
     at: int  # the call that made it
@@ -192,7 +192,7 @@ class _Part(NamedTuple):
     taken: Operand
 
 
-def _part(lines: Lines, at: int) -> _Part | None:
+def _part(lines: Lines, at: int) -> _SmallPart | None:
     """Return what a call made, if it was given to one call only, which took a small part of it."""
     event = lines.events[at]
     if not event.reads or len(event.results) != 1 or event.writes:
@@ -206,10 +206,10 @@ def _part(lines: Lines, at: int) -> _Part | None:
     first = then.reads[0].tensor == made.tensor
     few = taken.storage == made.storage or operation(then.operation).picks
     small = nbytes(made) >= PART * nbytes(taken)
-    return _Part(at, made, later[0], taken) if first and few and small else None
+    return _SmallPart(at, made, later[0], taken) if first and few and small else None
 
 
-def _is_whole(lines: Lines, part: _Part) -> bool:
+def _is_whole(lines: Lines, part: _SmallPart) -> bool:
     """Whether a result is all of what the call was given, in other memory."""
     source = lines.events[part.at].reads[0]
     return source.storage != part.made.storage and source.shape == part.made.shape

@@ -6,7 +6,7 @@ Part of `slow-copy`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tether.facts import Operand
@@ -37,22 +37,24 @@ def made_again(again: Repeats) -> Iterator[Slow]:
 
 def _same(again: Repeats, first: int) -> Slow | None:
     """Return a line of which each run made the same of what had not changed since the last."""
-    event, looked = again.lines.events[first], again.runs.looked[first]
-    row, places = operation(event.operation), again.runs.places[first]
-    if looked < STEPS or len(places) < STEPS or row.random or row.blank or row.empty:
+    row, places = operation(again.lines.events[first].operation), again.runs.places[first]
+    few = min(again.runs.looked[first], len(places)) < STEPS
+    if few or row.random or row.blank or row.empty:
         return None
     inputs = [again.runs.made_of[at] for at in places[1:]]
-    if again.runs.own(first) and not any(inputs) and None not in inputs:
+    if again.runs.own(first) and all(one == () for one in inputs):
         return _of_nothing(again, first)
-    if again.judged(first):
-        return None
+    return None if again.judged(first) else _of_the_same(again, places)
+
+
+def _of_the_same(again: Repeats, places: Sequence[int]) -> Slow | None:
+    """Return a line of which each run was given what the one before was given, unwritten."""
     pairs = list(pairwise(places[1:]))
     if not all(_unchanged(again, *pair) for pair in pairs):
         return None
     if not any(_used_with_more(again, *pair) for pair in pairs):
         return None  # all is the same each time, as where a call is timed
-    repeats = [at for _, at in pairs]
-    return told(again, places, repeats, "what nothing wrote,")
+    return told(again, places, [at for _, at in pairs], "what nothing wrote,")
 
 
 def _of_nothing(again: Repeats, first: int) -> Slow | None:
