@@ -121,7 +121,7 @@ COMPUTED = {
     "turned round twice in a graph": """
         v = torch.randn(200, 100, requires_grad=True)
         y = v.flip(0)
-        z = y.flip(0)  #? unknown have gradients
+        z = y.flip(0)
         (z @ w).sum().backward()
         """,
 }

@@ -37,16 +37,22 @@ Shown = tuple[torch.Tensor, View]
 """A tensor, and a view of its memory."""
 
 
+class _Seen(NamedTuple):
+    """A tensor as it was when it became a list."""
+
+    snapshot: Snapshot
+    view: View
+    dtype: torch.dtype
+    sum: int
+
+
 class _Gone(NamedTuple):
     """A tensor that became an array or a list."""
 
     tensor: weakref.ref[torch.Tensor]
     event: int
     marks: tuple[Any, ...]  # numbers that it became, which no other list has
-    seen: Snapshot  # as it was
-    view: View
-    dtype: torch.dtype
-    sum: int | None  # of its elements, where the list may outlive it
+    seen: _Seen | None  # as it was, where the list may outlive it
 
 
 class SameLog:
@@ -81,7 +87,7 @@ class SameLog:
         self, name: str, place: tuple[int, int], event: int, result: torch.Tensor,
         given: Sequence[torch.Tensor],
     ) -> None:  # fmt: skip
-        """Look at a large result in new memory."""
+        """Look at a large result in new memory; calls only lead back where there is no graph."""
         line, found = (name, *place), None
         if self._equals.open(line) and self._wanted(result):
             began = time.perf_counter()
@@ -89,20 +95,26 @@ class SameLog:
             if found is not None and not (self.facts and self.facts[-1].event == event):
                 self._found(event, result, found, event)
             self._spent += time.perf_counter() - began
-        self._equals.remember(result if found is None else found[0])
+        if not result.requires_grad:
+            self._equals.remember(result if found is None else found[0])
 
     # -- out and in again ------------------------------------------------------------------------
 
     def left(self, tensor: torch.Tensor, event: int, data: Any = None) -> None:
         """Remember a tensor that became an array or a list."""
-        marks, total = _marks(data), None
+        marks, seen = _marks(data), None
         if marks and tensor.nbytes >= LEAST and self._wanted(tensor):
             began = time.perf_counter()
-            total = fingerprint(tensor)
+            seen = self._seen(tensor)
             self._spent += time.perf_counter() - began
+        self._left.append(_Gone(weakref.ref(tensor), event, marks, seen))
+
+    def _seen(self, tensor: torch.Tensor) -> _Seen | None:
+        total = fingerprint(tensor)
+        if total is None:
+            return None
         view = int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
-        seen = self._tape.who.snapshot(tensor)
-        self._left.append(_Gone(weakref.ref(tensor), event, marks, seen, view, tensor.dtype, total))
+        return _Seen(self._tape.who.snapshot(tensor), view, tensor.dtype, total)
 
     def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
@@ -147,11 +159,12 @@ class SameLog:
     def _outlived(self, event: int, data: Any, result: torch.Tensor) -> None:
         """Look whether a list is what a tensor became that has gone since."""
         for gone in reversed(self._left):
-            if gone.sum is None or gone.tensor() is not None or not _met(gone.marks, data):
+            seen = gone.seen
+            if seen is None or gone.tensor() is not None or not _met(gone.marks, data):
                 continue
-            alike = gone.view[1] == tuple(result.shape) and gone.dtype == result.dtype
-            if alike and fingerprint(result) == gone.sum:
-                self._note(event, result, (gone.seen, gone.view), gone.event)
+            alike = seen.view[1] == tuple(result.shape) and seen.dtype == result.dtype
+            if alike and fingerprint(result) == seen.sum:
+                self._note(event, result, (seen.snapshot, seen.view), gone.event)
                 return
 
     def _wanted(self, result: Any) -> bool:
