@@ -7,10 +7,10 @@ all return. The region is one event named ``compiled``, from its tensor argument
 parameters) to its results, and one `Gap`.
 
 Dynamo says where a region begins and ends by the frame callback it sets, through
-``torch._dynamo.eval_frame._maybe_set_eval_frame``. What happened inside is told from the graphs that
-dynamo made (`record.compiled_graph`); the one event is for what those do not cover. Importing dynamo takes seconds, so a finder
-waits for the program to do it, and steps aside during the import too: dynamo notes many functions
-by identity.
+``torch._dynamo.eval_frame._maybe_set_eval_frame``. What happens inside is told from the graphs that
+dynamo makes (`record.compiled_graph`); the one event is for what those do not cover. Importing
+dynamo takes seconds, so a finder waits for the program to do it, and steps aside during the import
+too: dynamo notes many functions by identity.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from tether.facts import GRAD_OFF, GRAD_ON, ON, UNKNOWN, Site
 from tether.record.sites import is_user_file
 
 if TYPE_CHECKING:
+    from tether.record.functions import Function
     from tether.record.identity import Snapshot
     from tether.record.listener import Functions, Listener
     from tether.record.sites import Places
@@ -48,7 +49,7 @@ class _Shown(NamedTuple):
     leaf: bool
 
 
-class _Step(NamedTuple):
+class _GraphCall(NamedTuple):
     """One call of a graph."""
 
     operation: int  # number of its name in the log
@@ -71,7 +72,7 @@ class TracedGraph:
         self._grad = torch.is_grad_enabled()
         self.inputs: list[_Shown | None] = []
         self.outputs: list[_Shown | None] = []
-        self.steps: list[_Step] = []
+        self.steps: list[_GraphCall] = []
         nodes = list(graph.nodes)
         self._places = _traces(nodes)
         for node in nodes:
@@ -80,7 +81,7 @@ class TracedGraph:
             elif node.op == "output":
                 given = node.args[0] if isinstance(node.args[0], (tuple, list)) else node.args[:1]
                 self.outputs += [next(iter(self._of(one)), None) for one in given]
-            elif node.op in ("call_function", "call_method"):
+            elif node.op in ("call_function", "call_method") and not self._chooses(node):
                 self._step(node, functions, tape)
         self._kept.clear()
         self._places.clear()
@@ -93,31 +94,29 @@ class TracedGraph:
     # -- reading the graph -----------------------------------------------------------------------
 
     def _step(self, node: torch.fx.Node, functions: Functions, tape: Tape) -> None:
-        if node.target is operator.getitem and not self._of(node.args[0]):
-            return  # of several results
-        target = node.target
-        if node.op == "call_method":
-            target = getattr(torch.Tensor, str(target), target)
-        what = functions.known.get(target) or functions.learn(target)
+        what = _function(node, functions)
+        if what.silent and not what.switches:
+            return
         flags = 0
         if what.switches and node.args and isinstance(node.args[0], bool):
             self._grad = node.args[0]
             flags = ON if self._grad else 0
-        elif what.silent:
-            return
         reads = tuple(one for given in node.all_input_nodes for one in self._of(given, deep=True))
-        results = self._of(node, deep=True)
         self.steps.append(
-            _Step(
+            _GraphCall(
                 what.number,
-                _place(self._places[node], tape.places),
+                _place(self._places[node], tape.places, whole=what.switches),
                 GRAD_ON if self._grad else GRAD_OFF,
                 flags,
                 reads,
-                results,
+                self._of(node, deep=True),
                 reads[:1] if what.writes else (),
             )
         )
+
+    def _chooses(self, node: torch.fx.Node) -> bool:
+        """Whether a node takes one of several results, which is no call of PyTorch's."""
+        return node.target is operator.getitem and not self._of(node.args[0])
 
     def _of(self, node: Any, *, deep: bool = False) -> tuple[_Shown, ...]:
         """Return the tensor that a node gives; with `deep`, also those of several results."""
@@ -139,6 +138,14 @@ class TracedGraph:
         )
 
 
+def _function(node: torch.fx.Node, functions: Functions) -> Function:
+    """Return what the recorder knows of the function that a node calls."""
+    target = node.target
+    if node.op == "call_method":
+        target = getattr(torch.Tensor, str(target), target)
+    return functions.known.get(target) or functions.learn(target)
+
+
 def _traces(nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, str]:
     """Return where each node comes from: a switch of gradients, from where they are off.
 
@@ -156,9 +163,12 @@ def _number(size: Any) -> int:
     return size if isinstance(size, int) else int(getattr(size.node, "hint", None) or 0)
 
 
-def _place(text: str, places: Places) -> tuple[int, int]:
-    """Return the user's line and the innermost one of a traceback as dynamo keeps it."""
-    found = list(_sites(text))
+def _place(text: str, places: Places, *, whole: bool) -> tuple[int, int]:
+    """Return the user's line and the innermost one of a traceback as dynamo keeps it.
+
+    `whole`: the lines as such, and no part of them.
+    """
+    found = list(_sites(text, whole=whole))
     if not found:
         return UNKNOWN, UNKNOWN
     inner = places.add_site(found[-1])
@@ -166,10 +176,10 @@ def _place(text: str, places: Places) -> tuple[int, int]:
     return user, inner
 
 
-def _sites(text: str) -> Iterator[Site]:
+def _sites(text: str, *, whole: bool) -> Iterator[Site]:
     for file, line, function, source, before, marks in _FRAME.findall(text):
         first = last = 0
-        if marks:  # under the part of the line that made the call
+        if marks and not whole:  # under the part of the line that made the call
             text_of_line = linecache.getline(file, int(line))
             first = text_of_line.find(source) + len(before) + 1
             last = first + len(marks)
