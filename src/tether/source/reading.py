@@ -71,10 +71,25 @@ def gathered(source: Source, call: Site, at: int = 0, named: str = "params") -> 
     if not isinstance(node, ast.Call):
         return []
     given = [*node.args[at : at + 1], *(one.value for one in node.keywords if one.arg == named)]
+    return _put_together(source, given, call.end_line + 1)
+
+
+def looped_over(source: Source, site: Site) -> list[int]:
+    """Return the line of the loop around a site, and those that put together what it goes over."""
+    node = source.node_at(site)
+    while node is not None and not isinstance(node, _Function):
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            return [node.lineno, *_put_together(source, [node.iter], node.lineno)]
+        node = source.parent(node)
+    return []
+
+
+def _put_together(source: Source, given: list[ast.expr], before: int) -> list[int]:
+    """Return the lines before one at which the names of some expressions were assigned."""
     lines: dict[int, None] = {}
     for _ in range(3):
         names = [one for expression in given for one in _names(expression)]
-        places = [_assignment(source, name, call.end_line + 1) for name in names]
+        places = [_assignment(source, name, before) for name in names]
         known = [one for one in places if one is not None and one.lineno not in lines]
         lines |= dict.fromkeys(one.lineno for one in known)
         given = [one.value for one in known if isinstance(one, ast.Assign)]

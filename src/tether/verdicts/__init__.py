@@ -12,10 +12,12 @@ from tether.analysis.history import History
 from tether.finding import Finding
 from tether.verdicts import (
     alias_write,
+    batch_crossed,
     gradient_accumulated,
     gradient_cut,
     gradient_discarded,
     gradient_lost,
+    gradient_misdirected,
     gradient_on_non_leaf,
     gradient_stale,
     gradient_unused,
@@ -52,6 +54,8 @@ VERDICTS: tuple[Verdict, ...] = (
     gradient_accumulated.VERDICT,
     gradient_stale.VERDICT,
     gradient_on_non_leaf.VERDICT,
+    batch_crossed.VERDICT,
+    gradient_misdirected.VERDICT,
     saved_overwritten.VERDICT,
     hook_repeated.VERDICT,
     hook_late.VERDICT,

@@ -1,0 +1,145 @@
+"""`gradient-misdirected`: a parameter is changed by the gradient of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.analysis.misdirected import Misdirected, misdirected
+from tether.analysis.surroundings import Surroundings, at_line
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.source.reading import looped_over
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# gradient-misdirected
+
+## What it says
+The program writes a parameter itself, or sets its gradient, with a gradient that was computed for
+another parameter, and the parameter's own is not in it. Both were asked for together.
+
+## Why it matters
+It moves in a direction that has nothing to do with it, where the shapes happen to be the same;
+the parameter whose gradient it was does not move. Most often two lists are paired of which one has
+lost its `None`s or has another order.
+
+## Known problems
+Followed are gradients that keep their shape, through calls that are not recorded for gradients.
+
+## Example
+```python
+gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+gradients = [one for one in gradients if one is not None]
+for parameter, gradient in zip(parameters, gradients):
+    parameter.data.sub_(0.1 * gradient)
+```
+
+## Use instead
+```python
+gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+for parameter, gradient in zip(parameters, gradients):
+    if gradient is not None:
+        parameter.data.sub_(0.1 * gradient)
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each line."""
+    for found in misdirected(history):
+        yield _claim(history, found)
+
+
+def _claim(history: History, found: Misdirected) -> Claim:
+    write, given = (history.events[at].site for at in (found.write, found.given))
+    owner = Tensor(found.owner)
+    return Claim(
+        tensors=found.takers,
+        cause=write,
+        site=write,
+        operation=history.events[found.write].operation,
+        message=say(
+            "{writing} at {line} gives {subject} the gradient of {owner}, and not its own: {call}"
+            " at {given} gave it for {owner}.",
+            writing=CallOf(found.write), line=At(write), owner=owner, call=CallOf(found.given),
+            given=At(given),
+        ),
+        story=(
+            *_given(history, found),
+            *_paired(history, found),
+            Step("written", write, say("{x} is given it", x=Tensor(found.takers[0]))),
+        ),
+        repair=Repair(say("Keep each gradient with its parameter: drop both of a pair whose"
+                          " gradient is None, after they are paired.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _given(history: History, found: Misdirected) -> Iterator[Step]:
+    site = history.events[found.given].site
+    yield Step("read", site, say("this is the gradient of {owner}", owner=Tensor(found.owner)))
+    if found.missing:
+        said = say("{n} of what it was asked for have none: None", n=len(found.missing))
+        yield Step("read", site, said)
+
+
+def _paired(history: History, found: Misdirected) -> Iterator[Step]:
+    """Yield the loop that pairs parameters with gradients, and what it goes over."""
+    place = history.site_of(history.events[found.used])
+    source = history.get(Surroundings).source(place.file)
+    loop, *gathered = looped_over(source, place) or [0]
+    if loop:
+        said = say("this loop gives the gradient of {owner} together with {x}",
+                   owner=Tensor(found.owner), x=Tensor(found.takers[0]))  # fmt: skip
+        yield Step("used", at_line(place, loop), said)
+    for line in gathered:
+        yield Step("used", at_line(place, line), say("what it goes over is put together here"))
+
+
+VERDICT = Verdict(
+    slug="gradient-misdirected",
+    severity="warning",
+    summary="a parameter is changed by the gradient of another",
+    page=PAGE,
+    check=check,
+    damage="wrong result",
+    examples=(
+        Example(
+            "Gradients without their Nones, paired with all parameters",
+            """import torch
+from torch import nn
+
+heads = nn.ModuleList(nn.Linear(3, 1, bias=False) for _ in range(2))
+parameters = list(heads.parameters())
+for turn in range(4):
+    loss = heads[turn % 2](torch.ones(2, 3)).pow(2).sum()
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    gradients = [one for one in gradients if one is not None]
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients):
+            parameter.sub_(0.1 * gradient)
+""",
+            (Expected("gradient-misdirected", "heads.0.weight", 12),),
+        ),
+        Example(
+            "Pairs without a gradient left out, and gradients of a mean norm",
+            """import torch
+from torch import nn
+
+heads = nn.ModuleList(nn.Linear(3, 1, bias=False) for _ in range(2))
+parameters = list(heads.parameters())
+for turn in range(4):
+    loss = heads[turn % 2](torch.ones(2, 3)).pow(2).sum()
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pairs = [(p, g) for p, g in zip(parameters, gradients) if g is not None]
+    norm = torch.stack([g.norm() for _, g in pairs]).mean()
+    with torch.no_grad():
+        for parameter, gradient in pairs:
+            parameter.sub_(0.1 * gradient / norm)
+""",
+        ),
+    ),
+)

@@ -1,0 +1,183 @@
+"""Programs that train, and by the wrong values: each with look-alikes that are right.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+CROSSED = {
+    "weights of samples as a column": """\
+import torch
+
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+
+
+def column(values):
+    return values.unsqueeze(1)
+
+
+x, y, weights = torch.randn(6, 3), torch.randn(6), column(torch.rand(6))
+for _ in range(3):
+    chosen = weights[torch.randperm(6)]
+    errors = torch.nn.functional.smooth_l1_loss(net(x).squeeze(1), y, reduction="none")
+    opt.zero_grad()
+    (chosen * errors).mean().backward()  #! batch-crossed chosen
+    opt.step()
+""",
+    "a loss that broadcasts what it compares": """\
+import torch
+
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+x, y = torch.randn(6, 3), torch.randn(6)
+for _ in range(3):
+    predicted = net(x)
+    opt.zero_grad()
+    torch.nn.functional.l1_loss(predicted, y).backward()  #! batch-crossed predicted
+    opt.step()
+""",
+    "the log-density of actions without a column": """\
+import torch
+
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+x, actions = torch.randn(6, 3), torch.randn(6)
+for _ in range(3):
+    policy = torch.distributions.Normal(net(x), 1.0)
+    opt.zero_grad()
+    (-policy.log_prob(actions).mean()).backward()  #! batch-crossed policy.loc
+    opt.step()
+""",
+}
+
+TOGETHER = {
+    "columns with columns, and rows with rows": """\
+import torch
+
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+x, y = torch.randn(6, 3), torch.randn(6)
+for _ in range(3):
+    predicted = net(x)
+    opt.zero_grad()
+    ((predicted - y.unsqueeze(1)).pow(2) + (predicted.squeeze(1) - y).abs().mean()).mean().backward()
+    opt.step()
+""",
+    "all pairs that are chosen from, ranked or weighed": """\
+import torch
+
+net, bias = torch.nn.Linear(3, 1), torch.nn.Parameter(torch.zeros(6, 1))
+opt = torch.optim.SGD([*net.parameters(), bias], 0.1)
+x, times = torch.randn(6, 3), torch.arange(6.0)
+for _ in range(3):
+    scores = net(x)
+    row = scores.squeeze(1)
+    before = times.unsqueeze(1) < times
+    pairs = torch.nn.functional.softplus(row - scores)[before].mean()
+    soft = torch.logsumexp(row + scores, dim=1).mean()
+    spread = (bias * row).pow(2).mean()
+    opt.zero_grad()
+    (pairs + soft + spread).backward()
+    opt.step()
+""",
+}
+
+MISDIRECTED = {
+    "gradients in another order than the parameters": """\
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+weights = dict(net.named_parameters())
+for _ in range(3):
+    loss = net(torch.randn(4, 3)).pow(2).sum()
+    gradients = torch.autograd.grad(loss, list(reversed(weights.values())))
+    for weight, gradient in zip(weights.values(), gradients):
+        weight.data -= 0.01 * gradient  #! gradient-misdirected net.0.weight
+""",
+    "set as the gradients of the parameters that were not used": """\
+import torch
+from torch import nn
+
+heads = nn.ModuleList(nn.Linear(3, 1, bias=False) for _ in range(2))
+opt = torch.optim.SGD(heads.parameters(), 0.1)
+for turn in range(4):
+    loss = heads[turn % 2](torch.ones(2, 3)).pow(2).sum()
+    found = torch.autograd.grad(loss, list(heads.parameters()), allow_unused=True)
+    for head, gradient in zip(heads, [one for one in found if one is not None]):
+        head.weight.grad = gradient  #! gradient-misdirected heads.0.weight
+    opt.step()
+""",
+    "a list of what has a gradient": """\
+import torch
+from torch import nn
+
+heads = nn.ModuleList(nn.Linear(3, 1, bias=False) for _ in range(2))
+for turn in range(4):
+    for head in heads:
+        head.weight.grad = None
+    heads[turn % 2](torch.ones(2, 3)).pow(2).sum().backward()
+    gradients = [one.grad for one in heads.parameters() if one.grad is not None]
+    with torch.no_grad():
+        for one, gradient in zip(heads.parameters(), gradients):
+            one.add_(gradient, alpha=-0.1)  #! gradient-misdirected heads.0.weight
+""",
+}
+
+DIRECTED = {
+    "a step uphill before the gradient is taken": """\
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+weights = list(net.parameters())
+for _ in range(3):
+    gradients = torch.autograd.grad(net(torch.ones(4, 3)).pow(2).sum(), weights)
+    norm = torch.stack([one.norm() for one in gradients]).norm()
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients):
+            weight.add_(gradient / norm)
+    again = torch.autograd.grad(net(torch.ones(4, 3)).pow(2).sum(), weights)
+    with torch.no_grad():
+        for weight, gradient, first in zip(weights, again, gradients):
+            weight.sub_(first / norm + 0.01 * gradient)
+""",
+    "a server that is moved by its client's gradients": """\
+import copy
+
+import torch
+from torch import nn
+
+server = nn.Linear(3, 1)
+client = copy.deepcopy(server)
+for _ in range(3):
+    client.zero_grad()
+    client(torch.ones(2, 3)).pow(2).sum().backward()
+    with torch.no_grad():
+        for own, other in zip(server.parameters(), client.parameters()):
+            own.sub_(0.1 * other.grad)
+            other.copy_(own)
+""",
+    "motion and place, each moved by the other's gradient": """\
+import torch
+
+place = torch.ones(3, requires_grad=True)
+motion = torch.zeros(3, requires_grad=True)
+for _ in range(4):
+    energy = (place**2 + motion**2).sum() / 2
+    by_place, by_motion = torch.autograd.grad(energy, (place, motion))
+    with torch.no_grad():
+        place.add_(0.1 * by_motion)
+        motion.sub_(0.1 * by_place)
+""",
+}
+
+PROGRAMS = {**CROSSED, **TOGETHER, **MISDIRECTED, **DIRECTED}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_told_what_it_trains_by(name, tmp_path):
+    check_program(PROGRAMS[name], tmp_path)
