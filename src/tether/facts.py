@@ -393,6 +393,7 @@ class Followed(NamedTuple):
     thread: ThreadId
     stops: tuple[Stop, ...]
     zeroed: tuple[int, ...]  # nodes that got zeros though no edge before them gave only zeros
+    undone: tuple[int, ...] = ()  # nodes that gave opposite gradients to two ways that are the same
 
 
 class Bridge(NamedTuple):

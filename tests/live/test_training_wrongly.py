@@ -175,7 +175,77 @@ for _ in range(4):
 """,
 }
 
-PROGRAMS = {**CROSSED, **TOGETHER, **MISDIRECTED, **DIRECTED}
+FROM_ITSELF = {
+    "a ratio of one policy with itself, beside a term that trains": """\
+import torch
+from torch.distributions import Categorical
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+opt = torch.optim.Adam(net.parameters(), 0.01)
+for _ in range(3):
+    x = torch.randn(5, 4)
+    before = Categorical(logits=net(x))
+    action, gain = before.sample(), torch.randn(5)
+    kept = {"action": action, "old": before.log_prob(action)}
+    now = Categorical(logits=net(x))
+    ratio = now.log_prob(action) / kept["old"]  #! gradient-lost `now.log_prob(action)`
+    loss = -(ratio * gain).mean() - 0.01 * now.entropy().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+}
+
+APART = {
+    "two runs with other noise, other inputs, other weights and a copy of the weights": """\
+import copy
+
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+other = copy.deepcopy(net[0])
+opt = torch.optim.SGD([*net.parameters(), *other.parameters()], 0.1)
+for _ in range(3):
+    x = torch.randn(5, 4)
+    opt.zero_grad()
+    noise = (net(x) - net(x)).pow(2).mean() + net(x).exp().mean()
+    inputs = (net[2](net[0](x)) - net[2](net[0](x + 1))).abs().mean()
+    weights = (net[0](x) - other(x)).exp().mean()
+    halves = (net[0](x)[:, :4] - net[0](x)[:, 4:]).pow(3).mean()
+    (noise + inputs + weights + halves).backward()
+    opt.step()
+""",
+    "equal in the first pass alone": """\
+import torch
+
+net = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+x = torch.randn(5, 4)
+before = x
+for _ in range(4):
+    smooth = (net(x) - net(before)).exp().mean()
+    opt.zero_grad()
+    (net(x).pow(2).mean() + smooth).backward()
+    opt.step()
+    before, x = x, torch.randn(5, 4)
+""",
+    "written beside each other and only then compared": """\
+import torch
+
+net = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    x, scale = torch.randn(5, 4), torch.tensor([1.0, 2.0, 3.0])
+    first, second = net(x), net(x)
+    second *= scale
+    opt.zero_grad()
+    (first - second).exp().mean().backward()
+    opt.step()
+""",
+}
+
+PROGRAMS = {**CROSSED, **TOGETHER, **MISDIRECTED, **DIRECTED, **FROM_ITSELF, **APART}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

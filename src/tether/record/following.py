@@ -1,9 +1,10 @@
 """Backward passes that are followed from node to node: over which edge a gradient stops.
 
 A gradient that is zero at a leaf became so somewhere: at a product whose other factor is zero, at
-a clamp beyond its bound, in a custom Function. PyTorch is asked: while one backward pass runs, each
-node says whether a gradient came to it and what it gave back over each edge. A pass is followed
-when it is the first of its line, and later while some leaf still has no gradient but zeros.
+a clamp beyond its bound, in a custom Function. Or what a node gives back over two ways comes to the
+same leaves and adds up to nothing. PyTorch is asked: while one backward pass runs, each node says
+whether a gradient came to it and what it gave back over each edge. A pass is followed when it is
+the first of its line, and later while some leaf still has no gradient but zeros.
 
 Nothing is followed where that could be heard or cost much: in graphs of many nodes, on devices
 other than the CPU, under compiled autograd.
@@ -20,6 +21,7 @@ import torch
 from tether.facts import Stop
 from tether.record.contents import is_finite, is_zero, span_of
 from tether.record.graph import accumulates, nodes_behind, saved_hooks, saved_with_names
+from tether.record.twins import undo_each_other
 
 MOST_NODES = 20_000
 """Nodes of a graph that is followed."""
@@ -32,6 +34,7 @@ class Trail:
         self._partly = partly  # some gradients were not asked for: what has none says nothing
         self._stops: dict[tuple[int, int], Stop] = {}
         self._got_zeros: set[int] = set()  # nodes to which only zeros came
+        self._undone: list[int] = []  # nodes whose two ways undo each other
         self._sources: dict[int, list[tuple[int, int]]] = {}  # node -> edges that lead to it
         self._handles: list[Any] = []
         found = list(nodes_behind(roots, MOST_NODES + 1))
@@ -55,6 +58,8 @@ class Trail:
                 self._got_zeros.add(number)
                 return
             returned = given_back if isinstance(given_back, tuple) else (given_back,)
+            if undo_each_other(node, returned):
+                self._undone.append(number)
             for place, (one, has_edge) in enumerate(zip(returned, wanted, strict=False)):
                 if has_edge and not (one is None and self._partly):
                     self._look(node, place, one, came)
@@ -85,8 +90,8 @@ class Trail:
                 break
         self._stops[found.node, found.input] = found
 
-    def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...]] | None:
-        """Return the stops, and the nodes that only zeros reached; hear no more.
+    def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...], tuple[int, ...]] | None:
+        """Return the stops, the nodes that only zeros reached and those undone; hear no more.
 
         None where the graph was too large to be followed.
         """
@@ -102,7 +107,7 @@ class Trail:
                 for edge in self._sources.get(number, ())
             )
         )
-        return tuple(self._stops.values()), tuple(zeroed)
+        return tuple(self._stops.values()), tuple(zeroed), tuple(self._undone)
 
 
 def _are_finite(came: Iterable[torch.Tensor | None]) -> bool:

@@ -143,17 +143,24 @@ def saved_by(node: Any) -> list[torch.Tensor]:
 def saved_with_names(node: Any) -> dict[str, torch.Tensor]:
     """Return name -> the tensor that a node saved under it; a list's are counted ``name 0``."""
     found: dict[str, torch.Tensor] = {}
+    for name, value in saved_values(node).items():
+        if isinstance(value, torch.Tensor):
+            found[name] = value
+        elif isinstance(value, (tuple, list)):
+            tensors = [one for one in value if isinstance(one, torch.Tensor)]
+            found |= {f"{name} {n}": one for n, one in enumerate(tensors)}
+    return found
+
+
+def saved_values(node: Any) -> dict[str, Any]:
+    """Return name -> what a node saved under it, tensors and others; nothing of what is freed."""
+    found: dict[str, Any] = {}
     with _unheard():
         for name in saved_names(node.__class__):
             try:
-                value = getattr(node, name)
+                found[name] = getattr(node, name)
             except Exception:  # noqa: BLE001, S112 -- freed, or of a kind that has no Python form
                 continue
-            if isinstance(value, torch.Tensor):
-                found[name] = value
-            elif isinstance(value, (tuple, list)):
-                tensors = [one for one in value if isinstance(one, torch.Tensor)]
-                found |= {f"{name} {n}": one for n, one in enumerate(tensors)}
     return found
 
 

@@ -73,6 +73,7 @@ class Recorder:
         self.holders = HolderLog(self.tape)
         self.movement = MovementLog(self.tape)
         self.followed: list[Followed] = []
+        self.undone: set[int] = set()  # lines of passes in which ways undid each other
         self.naming = Naming(self.tape)
         self.hooks = HookLog(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None

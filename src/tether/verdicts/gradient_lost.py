@@ -9,7 +9,7 @@ from tether.analysis.cut_runs import CutRuns, cut_runs
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
-from tether.facts import Operand
+from tether.facts import Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
 from tether.verdicts.base import Example, Expected, Verdict
@@ -22,14 +22,17 @@ The parameters get gradients, and yet a part of the loss gives none back: a term
 it has no graph, though it was computed from parameters; or a value's every way to the loss leads
 through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`; or of a
 line that runs several times for one loss the last run alone gets a gradient, since what each run
-gives to the next is cut off.
+gives to the next is cut off. Where a value is taken from itself, computed twice from the same
+values and with a graph both times, what comes back over one way undoes what comes back over the
+other.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
 
 ## Known problems
 A term is meant sometimes, to print a loss that is whole; and of many steps the gradient of the last
-may be all that is wanted. So it is a note.
+may be all that is wanted. So it is a note. A value that is taken from itself is a warning: it is
+found in the first backward passes of a line, by what the two graphs have saved.
 
 ## Example
 ```python
@@ -53,6 +56,7 @@ def check(history: History) -> Iterator[Claim]:
         if graph.leaves(backward) and not history.events[backward].raised:
             yield from _terms(history, backward)
             yield from _flat(history, backward)
+    yield from _undone(history)
     for runs in cut_runs(history):
         yield _cut_off(history, runs)
 
@@ -106,6 +110,7 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         cause=("term", site, history.events[at].site),
         site=site,
         operation=history.events[cut].operation,
+        severity="note",
         message=say(
             "{subject} is a term of the loss of {loss} and gives no gradient back: what {call}"
             " returns at {cut} has no graph.",
@@ -154,6 +159,7 @@ def _lost(history: History, tensor: int, at: int, backward: int) -> Claim:
         cause=("flat", site),
         site=site,
         operation=history.events[at].operation,
+        severity="note",
         message=say(
             "{call} at {line} gives only zeros back to {subject}, and no other way leads from there"
             " to the loss of {loss}.",
@@ -171,6 +177,55 @@ def _lost(history: History, tensor: int, at: int, backward: int) -> Claim:
     )  # fmt: skip
 
 
+def _undone(history: History) -> Iterator[Claim]:
+    """Find calls that take a value from itself: both ways lead to the same leaves, alike.
+
+    Of a line of backward passes, in each that was followed: the first may begin with equal values.
+    """
+    graph = history.get(Graph)
+    passes: dict[SiteId, list[dict[SiteId, tuple[int, int]]]] = defaultdict(list)
+    for fact in history.trace.followed:
+        loss = history.position(fact.event)
+        if loss >= 0 and not history.events[loss].raised:
+            calls = [graph.call_of(fact.thread, node) for node in fact.undone]
+            lines = {history.events[at].site: (at, loss) for at in calls if at >= 0}
+            passes[history.events[loss].site].append(lines)
+    for found in passes.values():
+        for line in sorted(set(found[0]).intersection(*found[1:])):
+            yield _from_itself(history, *found[0][line])
+
+
+def _from_itself(history: History, at: int, backward: int) -> Claim:
+    event, loss = history.events[at], history.events[backward].site
+    operands = [one for one in event.reads if one.requires_grad]
+    tensors = tuple(dict.fromkeys(int(one.tensor) for one in operands))
+    makers = [history.made_at(one) for one in tensors]
+    return Claim(
+        tensors=tensors,
+        cause=("from itself", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="warning",
+        message=say(
+            "{call} at {line} takes {y} from {x}. The same calls computed both of the same values,"
+            " each with a graph: what comes back from the loss of {loss} over one of them undoes"
+            " what comes back over the other.",
+            call=CallOf(at), line=At(event.site), loss=At(loss), x=Tensor(tensors[0]),
+            y=Tensor(tensors[-1]),
+        ),
+        story=(
+            *(Step("made", history.events[one].site, say("{x} is computed here",
+              x=Tensor(tensor))) for tensor, one in zip(tensors, makers, strict=True) if one >= 0),
+            Step("zero", event.site, say("{call} gives opposite gradients to both",
+                 call=CallOf(at))),
+            Step("loss", loss, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("Compute the one that is to stay as it was under torch.no_grad(), or"
+                          " detach it.")),
+        count=history.times(at),
+    )  # fmt: skip
+
+
 def _cut_off(history: History, found: CutRuns) -> Claim:
     cut, entered, loss = (history.events[at].site for at in (found.cut, found.entered, found.loss))
     return Claim(
@@ -178,6 +233,7 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
         cause=("runs", cut),
         site=cut,
         operation=history.events[found.cut].operation,
+        severity="note",
         message=say(
             "Of {n} runs of {call} at {line} backward at {loss} goes through the last {k} alone:"
             " {cut} cuts off what {subject} gave in the runs before.",
@@ -199,7 +255,7 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
 
 VERDICT = Verdict(
     slug="gradient-lost",
-    severity="note",
+    severity="warning",
     summary="a term of the loss, or a value on the way to it, gives no gradient back",
     page=PAGE,
     check=check,
@@ -233,6 +289,42 @@ loss.backward()
 opt.step()
 """,
             (Expected("gradient-lost", "penalty", 6),),
+        ),
+        Example(
+            "A value that is taken from itself",
+            """import torch
+
+policy = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+x = torch.ones(3, 2)
+for _ in range(3):
+    old = policy(x).log_softmax(1)
+    new = policy(x).log_softmax(1)
+    entropy = -(new.exp() * new).sum()
+    loss = -(new - old).exp()[:, 0].sum() - 0.1 * entropy
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+            (Expected("gradient-lost", "new", 10),),
+        ),
+        Example(
+            "A value that is taken from itself as it was, and one of other values",
+            """import torch
+
+policy = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+x = torch.ones(3, 2)
+for _ in range(3):
+    with torch.no_grad():
+        old = policy(x).log_softmax(1)
+    new = policy(x).log_softmax(1)
+    better = policy(x + 1) - policy(x)
+    loss = -(new - old).exp()[:, 0].sum() - better.sigmoid().sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
         ),
         Example(
             "A state that is cut off at each step of a sequence",

@@ -86,7 +86,8 @@ class _Pass:
             self.looks = passes & (passes - 1) == 0
             if self.looks:
                 self.walk = recorder.graph.walk(self.losses)
-                if (passes == 1 or recorder.gradients.lacking()) and can_follow(self.losses):
+                again = recorder.gradients.lacking() or self.place[0] in recorder.undone
+                if (passes == 1 or again) and can_follow(self.losses):
                     self.trail = Trail(self.losses, partly=bool(self.wanted))
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
@@ -109,9 +110,10 @@ class _Pass:
                 recorder.holders.wrote(written, index, self.place[0], least=1)
             self._walked(index)
             if followed is not None:
-                stops, zeroed = followed
                 event, thread = EventId(index), ThreadId(listener.thread)
-                recorder.followed.append(Followed(event, thread, stops, zeroed))
+                recorder.followed.append(Followed(event, thread, *followed))
+                if recorder.followed[-1].undone:
+                    recorder.undone.add(self.place[0])
             recorder.arrays.wrote_any()
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
