@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 CROSSED = {
     "weights of samples as a column": """\
@@ -251,3 +251,34 @@ PROGRAMS = {**CROSSED, **TOGETHER, **MISDIRECTED, **DIRECTED, **FROM_ITSELF, **A
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_told_what_it_trains_by(name, tmp_path):
     check_program(PROGRAMS[name], tmp_path)
+
+
+KEYS = """\
+import torch
+from torch import nn
+from torch.func import functional_call
+
+net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1, bias=False))
+code = nn.Parameter(torch.ones(3))
+opt = torch.optim.SGD([code, *net.parameters()], 0.1)
+
+
+def weights():
+    return {"weight": (code * 2).view(1, 3)}
+
+
+for _ in range(3):
+    out = functional_call(net, weights(), (torch.ones(2, 3),))
+    opt.zero_grad()
+    out.sum().backward()
+    opt.step()
+"""
+
+
+def test_values_that_nothing_takes_are_followed_to_who_was_given_them(tmp_path):
+    (found,) = (
+        one for one in record_program(KEYS, tmp_path).findings if one.slug == "gradient-unused"
+    )
+    told = {(step.site.line, step.text) for step in found.evidence}
+    assert (11, "its values come as far as view") in told
+    assert (15, "what gives them is called here") in told

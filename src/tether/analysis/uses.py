@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from tether.analysis.history import History
-from tether.facts import Event, Site, SiteId
+from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.operations.table import operation
 
 MOST_LINES = 2
@@ -19,16 +21,37 @@ class Uses:
     def __init__(self, history: History) -> None:
         first = min((history.position(one.at) for one in history.trace.optimizers), default=0)
         sites: dict[int, list[SiteId]] = {}
+        self.first: dict[int, int] = {}  # tensor -> the first of those calls
         for at in range(max(first, 0), len(history.events)):
             event = history.events[at]
             if history.flow.carries[at] and (event.results or operation(event.operation).leaves):
                 for tensor in _used(event):
+                    self.first.setdefault(tensor, at)
                     known = sites.setdefault(tensor, [])
                     if event.site not in known and len(known) < MOST_LINES:
                         known.append(event.site)
         self.lines: dict[int, list[Site]] = {
             tensor: [history.site(one) for one in some] for tensor, some in sites.items()
         }
+
+
+def last_use(history: History, tensor: int) -> int:
+    """Return the last call, before the next pass, that its values came to; -1 for none.
+
+    What nothing reads is where the values end: in an argument that a call does not look for, say.
+    """
+    if tensor not in history.get(Uses).first:
+        return UNKNOWN
+    first = history.get(Uses).first[tensor]
+    reached, last = {tensor}, UNKNOWN
+    after = bisect_right(history.backwards, first)
+    until = history.backwards[after] if after < len(history.backwards) else len(history.events)
+    for at in range(first, until):
+        event = history.events[at]
+        if history.flow.carries[at] and reached.intersection(int(o.tensor) for o in event.reads):
+            reached |= {int(one.tensor) for one in event.results}
+            last = at
+    return last
 
 
 def _used(event: Event) -> set[int]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
-from tether.analysis.uses import MOST_LINES, Uses
+from tether.analysis.uses import MOST_LINES, Uses, last_use
 from tether.facts import UNKNOWN, Site
-from tether.finding import At, Claim, Repair, Segment, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -123,9 +123,20 @@ def _around(history: History, module: str, tensors: list[int], made: Site) -> It
     for line in list(used)[:MOST_LINES]:
         yield Step("read", line, say("its values are used here"))
         yield from around.deciding(line)
+    yield from _ended(history, tensors[0])
     if not used and history.facts_of_name(tensors[0]) is not None:
         yield from around.mentioned(made, module)
     yield from around.loss(backward)
+
+
+def _ended(history: History, tensor: int) -> Iterator[Step]:
+    """Yield the last call that its values came to, and who called the function around it."""
+    last = last_use(history, tensor)
+    if last >= 0:
+        site = history.site_of(history.events[last])
+        yield Step("read", site, say("its values come as far as {call}", call=CallOf(last)))
+        for one in history.get(Surroundings).callers(site)[:1]:
+            yield Step("called", one, say("what gives them is called here"))
 
 
 def _no_backward(history: History) -> Iterator[Claim]:

@@ -86,11 +86,15 @@ class _Pass:
             self.looks = passes & (passes - 1) == 0
             if self.looks:
                 self.walk = recorder.graph.walk(self.losses)
-                again = recorder.gradients.lacking() or self.place[0] in recorder.undone
-                if (passes == 1 or again) and can_follow(self.losses):
+                if self._is_followed(passes):
                     self.trail = Trail(self.losses, partly=bool(self.wanted))
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
+
+    def _is_followed(self, passes: int) -> bool:
+        """Whether one of the passes of this line that are looked at is followed node by node."""
+        again = self.recorder.gradients.lacking() or self.place[0] in self.recorder.undone
+        return (passes == 1 or again) and can_follow(self.losses)
 
     def ends(self, frame: Any) -> int:
         recorder, listener = self.recorder, self.listener
