@@ -282,3 +282,29 @@ def test_values_that_nothing_takes_are_followed_to_who_was_given_them(tmp_path):
     told = {(step.site.line, step.text) for step in found.evidence}
     assert (11, "its values come as far as view") in told
     assert (15, "what gives them is called here") in told
+
+
+COPIES = """\
+import torch
+from torch import nn
+from torch.func import functional_call
+
+net = nn.Linear(3, 1)
+fast = {name: one.detach().clone().requires_grad_() for name, one in net.named_parameters()}
+trained = list(net.parameters())
+opt = torch.optim.SGD(trained, 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    functional_call(net, fast, (torch.ones(2, 3),)).sum().backward()
+    opt.step()
+"""
+
+
+def test_an_optimizer_that_holds_what_copies_were_made_of(tmp_path):
+    (found,) = (
+        one for one in record_program(COPIES, tmp_path).findings if one.slug == "gradient-cut"
+    )
+    assert "gets gradients and is in no optimizer" in found.message
+    assert {6, 7, 8} <= {step.site.line for step in found.evidence}
+    assert found.fix is not None
+    assert found.fix.text.startswith("Give the optimizer")

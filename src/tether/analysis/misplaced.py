@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.ungraded import Missing
-from tether.facts import UNKNOWN, Name, OptimizerFact
+from tether.facts import UNKNOWN, Name, OptimizerFact, TensorId
 
 
 class Replaced(NamedTuple):
@@ -173,6 +173,20 @@ class Misplaced:
         """Whether a call made it of a trained value, each time anew: that is a cut."""
         events, position = self._history.events, self._history.made_at(tensor)
         return position != UNKNOWN and any(one.requires_grad for one in events[position].reads)
+
+    def copied(self, cut: int) -> int:
+        """Return the tensor that gets gradients of several passes and is made of what a call cut.
+
+        -1 for none. It trains in the place of what it was made of, and nothing steps it.
+        """
+        history = self._history
+        for tensor in self._free:
+            made = history.made_at(tensor)
+            if made == cut or (made > cut and cut in history.flow.behind(made, most=1000)):
+                passes = (one.status.get(TensorId(tensor)) for one in history.after_backward)
+                if sum(status not in (None, "none") for status in passes) > 1:
+                    return tensor
+        return UNKNOWN
 
     # -- made anew at each call ------------------------------------------------------------------
 

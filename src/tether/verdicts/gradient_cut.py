@@ -11,11 +11,12 @@ from tether.analysis.cut_words import Cut, described
 from tether.analysis.gradient_paths import Paths
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.wording import listed
-from tether.facts import GRAD_ON, Site
-from tether.finding import At, Claim, Repair, Sentence, Step, say
+from tether.facts import GRAD_ON, UNKNOWN, Site
+from tether.finding import At, Claim, Repair, Sentence, Step, Tensor, say
+from tether.source.reading import gathered
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -135,6 +136,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
     whole, likely = paths.lets(tensors[0]), paths.likely & paths.bit(tensors[0])
     shown = {_line(history, one) for one in cut.story}
     others = [one for one in story.others if _line(history, one) not in shown]
+    copy = history.get(Misplaced).copied(cut.at) if tensors[0] in history.held else UNKNOWN
     entering: Iterable[Step] = ()
     if history.events[cut.at].grad_mode != GRAD_ON:
         entering = history.get(Surroundings).entering(cut.at, paths.backward)
@@ -149,9 +151,11 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
             what=cut.what,
             path="The path" if len(tensors) == 1 else "Every path",
             likely="most likely " if likely else "",
+            copied=_copied(copy),
         ),
         story=(
             *cut.story,
+            *(_in_vain(history, tensors[0]) if copy >= 0 else ()),
             *(
                 Step("also cut", one.site, say("and again: {what}", what=one.what))
                 for one in others
@@ -161,10 +165,34 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
         ),
         repair=Repair(
             say("{fix}{more}.", fix=cut.fix, more=_also_at([] if story.each else others))
+            if copy < 0
+            else say(
+                "Give the optimizer {copy} and all that is made with it, or compute the loss"
+                " with {subject}.",
+                copy=Tensor(copy),
+                subject=Tensor(tensors[0]),
+            )
         ),
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
+
+
+def _copied(copy: int) -> Sentence:
+    """Say which tensor gets the gradients instead; nothing where there is none."""
+    if copy < 0:
+        return say("")
+    return say(" {copy}, which is made of its values, gets gradients and is in no optimizer.",
+               copy=Tensor(copy))  # fmt: skip
+
+
+def _in_vain(history: History, tensor: int) -> Iterator[Step]:
+    """Yield where an optimizer takes what gets no gradient, and where that was gathered."""
+    holder = history.get(Misplaced).holder(tensor)
+    yield Step("held", holder.site, say("{kind} takes {x}", kind=holder.kind, x=Tensor(tensor)))
+    place = history.site(holder.site)
+    for line in gathered(history.get(Surroundings).source(place.file), place):
+        yield Step("held", at_line(place, line), say("what it is given is gathered here"))
 
 
 def _message(story: _Story, *, raised: bool, whole: bool) -> str:
@@ -175,9 +203,10 @@ def _message(story: _Story, *, raised: bool, whole: bool) -> str:
     if story.each:
         return (
             "{subject} got no gradient {when}. The paths to the loss are {likely}cut at several"
-            " places, one of them here: {what}."
+            " places, one of them here: {what}.{copied}"
         )
-    return "{subject} got no gradient {when}. {path} to the loss is {likely}cut here: {what}."
+    path = "{path} to the loss is {likely}cut here: {what}.{copied}"
+    return f"{{subject}} got no gradient {{when}}. {path}"
 
 
 _FOLLOWED = say("the value was followed through Python numbers or arrays in the source")
