@@ -245,7 +245,31 @@ for _ in range(3):
 """,
 }
 
-PROGRAMS = {**CROSSED, **TOGETHER, **MISDIRECTED, **DIRECTED, **FROM_ITSELF, **APART}
+HOOKED = {
+    "a function that gives back the tensor it has put a hook on": """\
+import torch
+from torch import nn
+
+
+def fought(x, strength):
+    x.register_hook(lambda gradient: gradient.neg() * strength)  #! hook-shared turned (note)
+    return x
+
+
+body, label, domain = nn.Linear(3, 3), nn.Linear(3, 2), nn.Linear(3, 2)
+opt = torch.optim.SGD([*body.parameters(), *label.parameters(), *domain.parameters()], 0.1)
+for _ in range(3):
+    features = body(torch.randn(4, 3)).relu()
+    turned = fought(features, 0.5)
+    opt.zero_grad()
+    (label(features).pow(2).mean() + domain(turned).pow(2).mean()).backward()
+    opt.step()
+""",
+}
+
+PROGRAMS = {
+    **CROSSED, **TOGETHER, **MISDIRECTED, **DIRECTED, **FROM_ITSELF, **APART, **HOOKED
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -69,7 +69,9 @@ def example() -> Trace:
         schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1)],
         callers=[facts.Callers(0, (0,))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],
-        followed=[facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,), (7,))],
+        followed=[
+            facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,), (7,), (9,))
+        ],
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],
         bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],

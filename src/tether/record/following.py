@@ -13,8 +13,9 @@ other than the CPU, under compiled autograd.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +28,19 @@ MOST_NODES = 20_000
 """Nodes of a graph that is followed."""
 
 
+SAME_LINE = 1e-3
+"""Part by which a product of two gradients in opposite directions may miss that of their norms."""
+
+
+class PassFound(NamedTuple):
+    """What one pass showed; the fields are those of `facts.Followed`."""
+
+    stops: tuple[Stop, ...]
+    zeroed: tuple[int, ...]
+    undone: tuple[int, ...]
+    turned: tuple[int, ...]
+
+
 class Trail:
     """One backward pass while it is followed."""
 
@@ -35,6 +49,9 @@ class Trail:
         self._stops: dict[tuple[int, int], Stop] = {}
         self._got_zeros: set[int] = set()  # nodes to which only zeros came
         self._undone: list[int] = []  # nodes whose two ways undo each other
+        self._turned: list[int] = []  # nodes whose gradient came as another than over their edges
+        self._edges: Counter[tuple[int, int]] = Counter()  # into each result of a node
+        self._sums: dict[tuple[int, int], torch.Tensor] = {}  # what came over several of them
         self._sources: dict[int, list[tuple[int, int]]] = {}  # node -> edges that lead to it
         self._handles: list[Any] = []
         found = list(nodes_behind(roots, MOST_NODES + 1))
@@ -44,9 +61,10 @@ class Trail:
     def _attach(self, nodes: list[Any]) -> None:
         for node in nodes:
             number = node._sequence_nr()
-            for place, (target, _) in enumerate(node.next_functions):
+            for place, (target, result) in enumerate(node.next_functions):
                 if target is not None and not accumulates(target):
                     self._sources.setdefault(target._sequence_nr(), []).append((number, place))
+                    self._edges[target._sequence_nr(), result] += 1
         self._handles = [node.register_hook(self._hook(node)) for node in nodes]
 
     def _hook(self, node: Any) -> Callable[[Any, Any], None]:
@@ -54,10 +72,12 @@ class Trail:
         wanted = [target is not None for target, _ in node.next_functions]
 
         def ran(given_back: Any, came: Any) -> None:
+            self._compare(number, came)
             if all(one is None or is_zero(one) for one in came):
                 self._got_zeros.add(number)
                 return
             returned = given_back if isinstance(given_back, tuple) else (given_back,)
+            self._add(node, returned)
             if undo_each_other(node, returned):
                 self._undone.append(number)
             for place, (one, has_edge) in enumerate(zip(returned, wanted, strict=False)):
@@ -72,6 +92,26 @@ class Trail:
                 return
 
         return safely
+
+    def _add(self, node: Any, returned: tuple[torch.Tensor | None, ...]) -> None:
+        """Add up what nodes give back to one that has several edges."""
+        for one, (target, result) in zip(returned, node.next_functions, strict=False):
+            if one is None or target is None or accumulates(target):
+                continue
+            key = target._sequence_nr(), result
+            if self._edges[key] > 1:
+                known = self._sums.get(key)
+                self._sums[key] = one if known is None else known + one
+
+    def _compare(self, number: int, came: tuple[torch.Tensor | None, ...]) -> None:
+        """Find gradients that came over several edges and that a hook turned against itself."""
+        for result, one in enumerate(came):
+            known = self._sums.pop((number, result), None)
+            if known is None or one is None or known.shape != one.shape:
+                continue
+            along, against = (known * one).sum(), -known.norm() * one.norm()
+            if along < 0 and torch.allclose(along, against, rtol=SAME_LINE):
+                self._turned.append(number)
 
     def _look(self, node: Any, place: int, one: torch.Tensor | None, came: Any) -> None:
         """Look at what a node gave back over one edge."""
@@ -90,8 +130,8 @@ class Trail:
                 break
         self._stops[found.node, found.input] = found
 
-    def ended(self) -> tuple[tuple[Stop, ...], tuple[int, ...], tuple[int, ...]] | None:
-        """Return the stops, the nodes that only zeros reached and those undone; hear no more.
+    def ended(self) -> PassFound | None:
+        """Return what was found, and hear no more.
 
         None where the graph was too large to be followed.
         """
@@ -107,7 +147,9 @@ class Trail:
                 for edge in self._sources.get(number, ())
             )
         )
-        return tuple(self._stops.values()), tuple(zeroed), tuple(self._undone)
+        return PassFound(
+            tuple(self._stops.values()), tuple(zeroed), tuple(self._undone), tuple(self._turned)
+        )
 
 
 def _are_finite(came: Iterable[torch.Tensor | None]) -> bool:

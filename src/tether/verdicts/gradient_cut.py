@@ -155,7 +155,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
         ),
         story=(
             *cut.story,
-            *(_in_vain(history, tensors[0]) if copy >= 0 else ()),
+            *_in_vain(history, tensors[0], copy),
             *(
                 Step("also cut", one.site, say("and again: {what}", what=one.what))
                 for one in others
@@ -163,16 +163,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
             *entering,
             Step("loss", backward.site, say("backward starts from the loss here")),
         ),
-        repair=Repair(
-            say("{fix}{more}.", fix=cut.fix, more=_also_at([] if story.each else others))
-            if copy < 0
-            else say(
-                "Give the optimizer {copy} and all that is made with it, or compute the loss"
-                " with {subject}.",
-                copy=Tensor(copy),
-                subject=Tensor(tensors[0]),
-            )
-        ),
+        repair=Repair(_fix(cut, [] if story.each else others, copy, tensors[0])),
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
@@ -186,8 +177,17 @@ def _copied(copy: int) -> Sentence:
                copy=Tensor(copy))  # fmt: skip
 
 
-def _in_vain(history: History, tensor: int) -> Iterator[Step]:
-    """Yield where an optimizer takes what gets no gradient, and where that was gathered."""
+def _fix(cut: Cut, others: list[Cut], copy: int, tensor: int) -> Sentence:
+    if copy < 0:
+        return say("{fix}{more}.", fix=cut.fix, more=_also_at(others))
+    return say("Give the optimizer {copy} and all that is made with it, or compute the loss with"
+               " {subject}.", copy=Tensor(copy), subject=Tensor(tensor))  # fmt: skip
+
+
+def _in_vain(history: History, tensor: int, copy: int) -> Iterator[Step]:
+    """Yield where an optimizer takes what a copy was made of, and where that was gathered."""
+    if copy < 0:
+        return
     holder = history.get(Misplaced).holder(tensor)
     yield Step("held", holder.site, say("{kind} takes {x}", kind=holder.kind, x=Tensor(tensor)))
     place = history.site(holder.site)
