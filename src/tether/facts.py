@@ -332,6 +332,19 @@ class Schedule(NamedTuple):
     factor: SiteId = SiteId(UNKNOWN)  # the user's function that it computes the rate by
 
 
+class SharedRate(NamedTuple):
+    """A scheduler wrote one tensor as the learning rate of several groups, not the same for each.
+
+    The first time of each optimizer.
+    """
+
+    at: Moment
+    site: SiteId  # of the call of the scheduler
+    optimizer: OptimizerId
+    groups: tuple[int, ...]  # that have the tensor
+    rates: tuple[float, ...]  # that each was to have; the last one is what all have
+
+
 GradientStatus = Literal["none", "zero", "some", "unchecked"]
 """What a gradient was: None, exactly zero everywhere, something else, there but not looked into."""
 
@@ -617,6 +630,7 @@ class Trace:
     optimizers: list[OptimizerFact] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
+    shared_rates: list[SharedRate] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)

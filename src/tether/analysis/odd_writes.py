@@ -45,14 +45,17 @@ class OddWrites:
         self._writes: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
         self._assigned: dict[int, dict[int, int]] = defaultdict(dict)
         self._apart: dict[tuple[str, int, int], list[OddWrite]] = defaultdict(list)
+        self._reached: Counter[tuple[str, int, int]] = Counter()  # writes through a view, by line
         self.all: list[OddWrite] = []
         for at, event in enumerate(history.events):
             if not event.raised:
                 self.all += self._at(at, event)
             for one in event.writes:
                 self._writes[one.tensor].append(at)
-        for found in self._apart.values():  # a line that loses what it writes whenever it runs
-            self.all += found if len(found) == history.times(found[0].write) else ()
+        for line, found in self._apart.items():
+            # A line that loses what it writes whenever what it writes to is no view.
+            lost = len(found) + self._reached[line]
+            self.all += found if lost == history.times(found[0].write) else ()
 
     def _at(self, at: int, event: Event) -> Iterator[OddWrite]:
         if len(event.reads) > 1:
@@ -159,43 +162,74 @@ class OddWrites:
         """Find a write into a copy that its own line made, and that is gone after it.
 
         One that an earlier line made counts if it is of elements that were there already, and if
-        every run of the writing line is lost: a state may go unread in the last turn of a loop.
+        every run of the writing line is lost: a state may go unread in the last turn of a loop. A
+        run that writes to a view, made as the copies are, says what was meant.
         """
         history = self._history
         written = event.writes[0]
-        made = history.made_at(written.tensor)
-        if not 0 <= made < at or not self._is_of_its_own(made, written):
+        whole = self._whole(written)  # a piece is of the copy that it is a view of
+        made = history.made_at(whole)
+        line = (event.operation, event.site, event.inner)
+        if not 0 <= made < at:
+            self._reached[line] += self._is_regrouped(written)
             return
         maker = history.events[made]
+        regroups = operation(maker.operation).regroups
+        if not self._is_of_its_own(made, whole):
+            self._reached[line] += self._is_regrouped(written)
+            return
         near = _one_line(history.site_of(maker), history.site_of(event))
-        apart = not near and made < at - 3
+        apart = not near and (regroups or made < at - 3)
         if apart and not self._could_be_view(maker, made):
             return
         if history.inside(event, "function", "backward", "hook", "transform", "compiled") >= 0:
             return  # what returns there goes to PyTorch, which is not heard reading it
-        meant = apart and operation(maker.operation).regroups
-        if not self._gone_unread(at, written, within=2 if near else 1, meant=meant):
+        lost = self._gone_unread(at, written, within=2 if near else 1)
+        if not lost and not (apart and regroups and self._meant_for_another(at, whole)):
             return
         found = OddWrite("lost", self._source(maker), written.tensor, (made,), at, UNKNOWN)
         if apart:
-            self._apart[event.operation, event.site, event.inner].append(found)
+            self._apart[line].append(found)
         else:
             yield found
 
-    def _gone_unread(self, at: int, written: Operand, *, within: int, meant: bool) -> bool:
-        """Whether a tensor went within some calls after a write, and nothing read it.
+    def _whole(self, written: Operand) -> int:
+        """Return the tensor that made the memory: what a piece that is written is a view of."""
+        return next((link.source for link in reversed(self._found.chain(written.tensor))),
+                    int(written.tensor))  # fmt: skip
 
-        What might have been a view is `meant` for its source, however long it lives, where the
-        program's own line writes it.
-        """
-        history = self._history
-        event, last = history.events[at], at + within
-        memory = history.flow.memory(written)
-        if meant and event.inner == event.site:
-            last = len(history.events) - 1
-        if history.get(Acts).died(written.tensor) > last:
+    def _is_regrouped(self, written: Operand) -> bool:
+        """Whether what is written is a view that a call made which copies at other times."""
+        links = self._found.chain(written.tensor)
+        return any(operation(self._history.events[one.at].operation).regroups for one in links)
+
+    def _gone_unread(self, at: int, written: Operand, *, within: int) -> bool:
+        """Whether a tensor went within some calls after a write, and nothing touched it."""
+        memory = self._history.flow.memory(written)
+        if self._history.get(Acts).died(written.tensor) > at + within:
             return False
         return not self._touched_after(memory, at) and not self._has_left(memory)
+
+    def _meant_for_another(self, at: int, whole: int) -> bool:
+        """Whether the program's own line writes to what might have been a view, and none reads it.
+
+        Then the write was meant for its source, however long the copy lives.
+        """
+        history, event = self._history, self._history.events[at]
+        if event.inner != event.site or history.get(Acts).died(whole) >= len(history.events):
+            return False
+        memory = history.flow.memory(event.writes[0])
+        positions = history.on_memory(memory)
+        later = positions[bisect_right(positions, at) :]
+        read = any(not self._only_writes_or_shows(history.events[one], memory) for one in later)
+        return not read and not self._has_left(memory)
+
+    def _only_writes_or_shows(self, event: Event, memory: int) -> bool:
+        """Whether a call writes into a memory or makes a view of it, and tells nothing of it."""
+        number = self._history.flow.memory
+        if any(number(one) == memory for one in event.writes):
+            return True
+        return bool(event.results) and all(number(one) == memory for one in event.results)
 
     def _has_left(self, memory: int) -> bool:
         """Whether a memory was handed to who is not heard reading it: an array, an address."""
@@ -212,10 +246,11 @@ class OddWrites:
         source: int = maker.reads[0].tensor
         return self._found.family(source) if operation(maker.operation).regroups else source
 
-    def _is_of_its_own(self, made: int, written: Operand) -> bool:
+    def _is_of_its_own(self, made: int, tensor: int) -> bool:
         """Whether a call made a tensor of others, on memory of its own."""
         maker = self._history.events[made]
-        shared = any(one.storage == written.storage for one in maker.reads)
+        storages = {one.storage for one in maker.results if one.tensor == tensor}
+        shared = any(one.storage in storages for one in maker.reads)
         return bool(maker.reads) and not shared and not operation(maker.operation).fresh
 
     def _touched_after(self, memory: int, at: int) -> bool:

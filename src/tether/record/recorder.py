@@ -146,6 +146,7 @@ class Recorder:
             "optimizers": list(tape.optimizers),
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),
+            "shared_rates": list(tape.shared_rates),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),
             "followed": list(self.followed),

@@ -31,6 +31,7 @@ from tether.facts import (
     Raised,
     Rate,
     Schedule,
+    SharedRate,
     SiteId,
     Span,
 )
@@ -91,6 +92,7 @@ class Tape:
         self.optimizers: list[OptimizerFact] = []
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
+        self.shared_rates: list[SharedRate] = []
         self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.on_beat: Callable[[], None] = lambda: None  # saves what is new, if it is time

@@ -35,6 +35,7 @@ from tether.record.mode_stack import muted, off_the_stack
 from tether.record.movement import Sums
 from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements, Tell
+from tether.record.patches.shared_rates import SharedRates
 from tether.record.recorder import Recorder
 from tether.record.sites import here
 from tether.record.tape import NOWHERE, Tape
@@ -63,6 +64,7 @@ class Optimizers:
         replace = self._replacements.replace
         replace(Optimizer, "__init__", self._init)
         replace(LRScheduler, "__init__", self._schedules)
+        SharedRates(self._replacements, self._numbers).install()
         replace(Optimizer, "add_param_group", self._replacements.telling(lambda *_: None))
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
@@ -142,6 +144,10 @@ class Optimizers:
         known = None if code is None else places.of_code(code)
         at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
         self._set_by(type(scheduler).__name__, optimizer, site, at)
+
+    def _numbers(self) -> list[tuple[Optimizer, int]]:
+        """Return the optimizers, with the number of the latest fact of each."""
+        return [(optimizer, known.fact) for optimizer, known in self._known.items()]
 
     def _know(self, optimizer: Optimizer, site: int) -> _Known:
         """Return what is known of an optimizer; a changed set of tensors is a new fact."""

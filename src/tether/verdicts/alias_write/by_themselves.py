@@ -49,7 +49,7 @@ def _lost(history: History, one: OddWrite) -> Iterator[Claim]:
         site=write.site,
         operation=write.operation,
         message=say(
-            "{x} does not change: {call} at {line} writes into a copy that {maker} made of it,"
+            "{call} at {line} does not change {x}: it writes into a copy that {maker} made of it,"
             " and nothing read what was written before the copy was gone.",
             line=At(write.site), x=Tensor(one.tensor), call=CallOf(one.write),
             maker=CallOf(one.since[0]),

@@ -13,6 +13,7 @@ from tether.analysis.history import History
 from tether.finding import Claim
 from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.definitions import definitions
+from tether.verdicts.alias_write.handed_over import handed_over
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.other_owners import other_owners
 
@@ -30,7 +31,7 @@ SILENT = {
 
 def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the claims on tensors that no other part of the verdict speaks of."""
-    for claims in (definitions, by_themselves, many_places, other_owners):
+    for claims in (definitions, by_themselves, handed_over, many_places, other_owners):
         for claim in claims(history):
             if told.isdisjoint(claim.tensors):
                 yield claim

@@ -12,6 +12,7 @@ from tether.facts import UNKNOWN, Moment, Name, Operand
 from tether.finding import At, Claim, Repair, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.tie_lost.converted import converted_apart
 from tether.verdicts.tie_lost.parted import copied_apart, left_behind, read_after
 
 PAGE = """
@@ -74,6 +75,7 @@ def check(history: History) -> Iterator[Claim]:
                 yield _claim(history, one, other, new)
     yield from copied_apart(history)
     yield from left_behind(history)
+    yield from converted_apart(history)
 
 
 def _places(history: History) -> Iterator[_Place]:

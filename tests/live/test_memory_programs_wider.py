@@ -1,0 +1,185 @@
+"""Programs on memory, wider: pieces handed out, conversions that part, copies by accident.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+HEAD = """\
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+"""
+NET = """
+torch.manual_seed(0)
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def train():
+    opt.zero_grad()
+    net(torch.ones(4, 3)).pow(2).mean().backward()
+    opt.step()
+"""
+RATES = """
+net = nn.Linear(3, 1)
+rate = torch.tensor(0.1)
+groups = [{"params": [net.weight]}, {"params": [net.bias]}]
+"""
+SCHEDULED = """
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+    schedule.step()
+print(net.weight)
+"""
+TIED = """
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(3, 2), nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.two(self.one(x))
+
+    def tie(self):
+        self.two.weight.data = self.one.weight.data.t()
+
+net = Pair()
+"""
+STEPS = """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.ones(2, 3, dtype=torch.float64)).sum().backward()
+    opt.step()
+"""
+
+FOUND = {
+    "a vector that the parameters are pieces of, read again after their steps": NET
+    + """
+center = parameters_to_vector(net.parameters()).detach() * 1.5
+vector_to_parameters(center, net.parameters())  #! alias-write center
+train()
+print(center + 1)
+""",
+    "a vector that is handed out a second time, to restore what it was": NET
+    + """
+best = torch.randn(4)
+for _ in range(2):
+    vector_to_parameters(best, net.parameters())  #! alias-write best
+    train()
+""",
+    "the pieces of a vector, assigned by a line of the program": NET
+    + """
+center = torch.randn(4)
+net.weight.data = center[:3].view(1, 3)  #! alias-write center (note)
+train()
+print(center.norm())
+""",
+    "rates that a scheduler computes for each group, and one tensor to hold them": RATES
+    + """
+opt = torch.optim.SGD(groups, lr=rate)  #! alias-write SGD.param_groups
+schedule = torch.optim.lr_scheduler.LambdaLR(opt, [lambda n: 0.0, lambda n: 1.0])
+"""
+    + SCHEDULED,
+    "a tie by .data, and a conversion": TIED
+    + """
+net.tie()
+net.double()  #! tie-lost net.two.weight (note)
+"""
+    + STEPS,
+    "two Parameters made of one memory, and a conversion": TIED
+    + """
+net.two.weight = nn.Parameter(net.one.weight.data.t())
+net.double()  #! tie-lost net.two.weight (note)
+"""
+    + STEPS,
+    "a line that writes to a view of one weight, and to a copy of another": NET
+    + """
+conv = nn.Conv2d(2, 2, 2).to(memory_format=torch.channels_last)
+
+@torch.no_grad()
+def prune(module):
+    flat = module.weight.flatten()
+    flat[flat.abs() < 0.1] = 0.0  #! alias-write conv.weight
+
+for _ in range(2):
+    prune(net)
+    prune(conv)
+print(conv(torch.ones(1, 2, 3, 3)))
+""",
+    "rows of a copy, zeroed for the tensor that it was to be a view of": """
+table = torch.randn(3, 4)
+rows = table.t().reshape(6, 2)
+for number in rows.abs().sum(1).argsort()[:2].tolist():
+    rows[number].zero_()  #! alias-write table
+del rows
+print(table.sum())
+""",
+}
+
+RIGHT = {
+    "a vector that is only read, and copies of it": NET
+    + """
+best = torch.randn(4)
+for _ in range(2):
+    vector_to_parameters(best.clone(), net.parameters())
+    train()
+vector_to_parameters(best, net.parameters())
+print(net(torch.ones(1, 3)), best)
+""",
+    "parameters that are laid out in one vector on purpose": NET
+    + """
+with torch.no_grad():
+    flat = parameters_to_vector(net.parameters())
+    vector_to_parameters(flat, net.parameters())
+for _ in range(3):
+    train()
+    print(flat.norm())
+""",
+    "a vector that is stepped itself": NET
+    + """
+mean = torch.randn(4)
+for _ in range(3):
+    vector_to_parameters(mean, net.parameters())
+    net.zero_grad()
+    net(torch.ones(4, 3)).sum().backward()
+    mean -= 0.1 * parameters_to_vector(p.grad for p in net.parameters())
+""",
+    "one rate for all groups, and a tensor for each": RATES
+    + """
+same = torch.optim.SGD(groups, lr=rate)
+for group in groups:
+    group["lr"] = rate.clone()
+opt = torch.optim.SGD(groups)
+both = torch.optim.lr_scheduler.ExponentialLR(same, 0.9)
+same.step()
+both.step()
+schedule = torch.optim.lr_scheduler.LambdaLR(opt, [lambda n: 0.0, lambda n: 1.0])
+"""
+    + SCHEDULED,
+    "a tie that is made after the conversion": TIED + "net.double()\nnet.tie()\n" + STEPS,
+    "a copy that is written and read, and one that is handed on": """
+table = torch.randn(3, 4)
+rows = table.t().reshape(6, 2)
+for number in range(2):
+    rows[number].zero_()
+print(rows.sum(), table.sum())
+flat = table.t().flatten()
+flat[0] = 1.0
+print(flat)
+""",
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name, tmp_path):
+    check_program(HEAD + FOUND[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right(name, tmp_path):
+    check_program(HEAD + RIGHT[name], tmp_path)
