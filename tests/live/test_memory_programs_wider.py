@@ -1,11 +1,11 @@
-"""Programs on memory, wider: pieces handed out, conversions that part, copies by accident.
+"""Programs on memory, wider: pieces handed out, conversions that part, what keeps what.
 
 Each program says in comments what must be found and where; see `programs.py`.
 """
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 HEAD = """\
 import torch
@@ -49,6 +49,7 @@ class Pair(nn.Module):
 
 net = Pair()
 """
+
 STEPS = """
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for _ in range(3):
@@ -56,8 +57,81 @@ for _ in range(3):
     net(torch.ones(2, 3, dtype=torch.float64)).sum().backward()
     opt.step()
 """
+QUEUE = """
+class Queue(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.randn(6, 3))
+
+    def add(self, new):
+        self.keys = torch.cat([new, self.keys[:4]])  #MARK
+
+class Miner:
+    def __init__(self, queue):
+        self.bank = queue.keys
+        self.queue = queue
+
+    def __call__(self, x):
+        return (x @ self.BANK.t()).max()
+
+queue = Queue()
+miner = Miner(queue)
+for _ in range(40):
+    x = torch.randn(2, 3)
+    miner(x)
+    queue.add(x)
+"""
+SCALER = """
+class Scaler(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stats = {"mean": torch.zeros(3)}
+        self.register_buffer("mean", self.stats["mean"])
+
+    def forward(self, x):
+        with torch.no_grad():
+            STATS.lerp_(x.mean(0).to(STATS), 0.5)
+        return x - self.mean
+
+net = nn.Sequential(Scaler(), nn.Linear(3, 1))
+net.double()  #MARK
+"""
+FAILING = """
+net = nn.Linear(3, 4)
+
+def score(x, n):
+    y = net(x).tanh()
+    if n % 2:
+        raise ValueError("odd")
+    return y.sum().item()
+
+class Report:
+    def __init__(self):
+        self.failures = []
+
+def run():
+    report = Report()
+    for n in range(8):
+        try:
+            score(torch.randn(400, 3), n)
+        except ValueError as error:
+            report.failures.append((n, KEPT))  #MARK
+    return len(report.failures)
+
+print(run())
+"""
 
 FOUND = {
+    "a buffer that is replaced, and who took the first one": QUEUE.replace(
+        "#MARK", "#! tie-lost miner.bank (note)"
+    ).replace("BANK", "bank"),
+    "a second place of a buffer, and a conversion": SCALER.replace(
+        "#MARK", "#! tie-lost net.0.stats['mean']"
+    ).replace("STATS", 'self.stats["mean"]')
+    + STEPS,
+    "exceptions that a function kept, in a ring with its own frame": FAILING.replace(
+        "#MARK", "#! graph-retained report.failures"
+    ).replace("KEPT", "error"),
     "a vector that the parameters are pieces of, read again after their steps": NET
     + """
 center = parameters_to_vector(net.parameters()).detach() * 1.5
@@ -122,6 +196,10 @@ print(table.sum())
 }
 
 RIGHT = {
+    "a buffer that is replaced, and looked up each time": QUEUE.replace("BANK", "queue.keys"),
+    "a buffer that is converted, and looked up each time": SCALER.replace("STATS", "self.mean")
+    + STEPS,
+    "exceptions that a function kept without their frames": FAILING.replace("KEPT", "str(error)"),
     "a vector that is only read, and copies of it": NET
     + """
 best = torch.randn(4)
@@ -183,3 +261,29 @@ def test_found(name, tmp_path):
 @pytest.mark.parametrize("name", RIGHT)
 def test_right(name, tmp_path):
     check_program(HEAD + RIGHT[name], tmp_path)
+
+
+LOGGED = """
+import logging.handlers
+kept = logging.handlers.MemoryHandler(1000, logging.CRITICAL)
+log = logging.getLogger("kept records")
+log.propagate = False
+log.addHandler(kept)
+net = nn.Linear(3, 400)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for n in range(6):
+    loss = net(torch.ones(2, 3)).pow(2).mean()
+    if n % 2:
+        log.warning("run %d: %s", n, loss)
+        continue
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_the_line_is_named_that_hands_on_what_a_library_keeps(tmp_path):
+    found = record_program(HEAD + LOGGED, tmp_path).findings
+    retained = next(one for one in found if one.slug == "graph-retained")
+    lines = (HEAD + LOGGED).splitlines()
+    assert any("log.warning" in lines[one.site.line - 1] for one in retained.evidence)

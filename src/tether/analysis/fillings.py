@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import Site
+from tether.source.handing import handings
 from tether.source.names import root_of, steps_in
 from tether.source.syntax import Source, called, site_of_node, source_of
 
@@ -39,6 +40,24 @@ def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | Non
         return None
     line = found[0]
     return site_of_node(line.file, line.node, line.source.lines)
+
+
+def handed_on(history: History, tensor: int) -> Site | None:
+    """Return the one line that hands a tensor to a call which may keep it; None if several may.
+
+    A call that was recorded is PyTorch's: it is given the tensor to compute with.
+    """
+    made = history.made_at(tensor)
+    site = history.site_of(history.events[made]) if made >= 0 else None
+    if site is None or not site.target.isidentifier():
+        return None
+    source = source_of(site.file, history.trace.sources.get(site.file, ""))
+    found = [
+        one
+        for one in handings(source, site, site.target)
+        if one.line >= site.line and not history.get(_Lines).is_recorded(one)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def fitting(
@@ -125,6 +144,10 @@ class _Lines:
         ]
         seen = [self._made[site] for site in sites if site in self._made]
         return set().union(*seen), len(seen) == len(sites)
+
+    def is_recorded(self, site: Site) -> bool:
+        """Whether a call of PyTorch's stands at a site."""
+        return site.position in self._made
 
     @staticmethod
     def _site(line: Filling, node: ast.expr | ast.stmt) -> tuple[str, int, int, int, int]:

@@ -21,6 +21,7 @@ from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
 from tether.record.holders import HolderLog
 from tether.record.hooks import HookLog
+from tether.record.keepers import roots_of_the_nameless
 from tether.record.listener import Functions
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
@@ -123,6 +124,9 @@ class Recorder:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
         self.naming.search(variables, deep=True)
+        kept = roots_of_the_nameless(self.tape, self.naming)
+        if kept:
+            self.naming.search(kept, deep=True)
         self.gradients.at_end()
         self.movement.at_end(self.gradients.leaves())
 

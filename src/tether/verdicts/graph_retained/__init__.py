@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tether.analysis.fillings import growth_of
+from tether.analysis.fillings import growth_of, handed_on
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
 from tether.analysis.wording import and_more
@@ -164,6 +164,8 @@ def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
     if grows is not None:
         text = say("`{name}` takes another tensor with its graph here", name=name)
         story.insert(0, Step("grows", grows, text))
+    else:
+        story += _handed_on(history, together[0])
     if history.backwards:
         loss = history.events[history.backwards[-1]].site
         story.append(Step("loss", loss, say("each call of `backward()` here counts as one step")))
@@ -184,6 +186,17 @@ def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
         count=graphs,
         bytes=nbytes,
     )  # fmt: skip
+
+
+def _handed_on(history: History, tensor: int) -> Iterator[Step]:
+    """Yield the line that hands a tensor to a call that may be the one that keeps it."""
+    site = handed_on(history, tensor)
+    if site is not None:
+        text = say(
+            "`{name}` itself is handed on here, with its graph",
+            name=history.site_of(history.events[history.made_at(tensor)]).target,
+        )
+        yield Step("grows", site, text)
 
 
 def _instead(history: History, tensor: int, where: Sentence) -> Sentence:
@@ -407,7 +420,10 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
             name=name, steps=steps, times="steps" if history.backwards else "calls",
             size=Bytes(nbytes), each=Bytes(nbytes // steps),
         ),
-        story=(Step("made", event.site, say("`{name}` is made with its graph here", name=name)),),
+        story=(
+            Step("made", event.site, say("`{name}` is made with its graph here", name=name)),
+            *_handed_on(history, tensors[0]),
+        ),
         repair=Repair(
             say("Give the closure, hook or cache what it needs of `{name}` and no graph:"
                 " {name}.detach(); of an exception keep the message, not the object.", name=name)

@@ -13,6 +13,7 @@ from tether.finding import At, Claim, Repair, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.tie_lost.converted import converted_apart
+from tether.verdicts.tie_lost.outdated import outdated
 from tether.verdicts.tie_lost.parted import copied_apart, left_behind, read_after
 
 PAGE = """
@@ -76,6 +77,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from copied_apart(history)
     yield from left_behind(history)
     yield from converted_apart(history)
+    yield from outdated(history)
 
 
 def _places(history: History) -> Iterator[_Place]:

@@ -1,0 +1,167 @@
+"""What was a module's tensor when it was put into a place, and is so no more: part of `tie-lost`.
+
+A module that is given a new tensor for a buffer, by an assignment or by `.double()`, tells nobody:
+who took the old one keeps it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.shared_memory import Sharing
+from tether.facts import UNKNOWN, Name
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.operations.table import operation
+from tether.source.names import root_of, steps_in
+from tether.verdicts.tie_lost.parted import read_after
+
+LEAST = 2
+"""Reads of the old tensor after the place has shown others: one may compare it with the new."""
+
+
+class _Outdated(NamedTuple):
+    """A tensor that a place still has, and that another place has let go of."""
+
+    tensor: int
+    name: str  # of the place that has it
+    place: str  # of the module's, that has another one
+    made: int  # the call that made the new one
+    used: int  # the call that goes on with the old one
+    converted: bool
+
+
+def outdated(history: History) -> Iterator[Claim]:
+    """Yield one claim for each line that replaced what other places still have."""
+    groups: dict[int, list[_Outdated]] = defaultdict(list)
+    found = {one.tensor: one for one in (*_replaced(history), *_converted(history))}
+    for one in found.values():
+        groups[history.events[one.made].site].append(one)
+    for members in groups.values():
+        yield _claim(history, members)
+
+
+class _Names:
+    """The places of modules, and the other places by which each tensor was reached."""
+
+    def __init__(self, history: History) -> None:
+        self.places: dict[tuple[int, str], list[Name]] = defaultdict(list)
+        self.others: dict[int, list[str]] = defaultdict(list)
+        for fact in sorted(history.trace.names, key=lambda one: one.at):
+            steps = steps_in(fact.name)
+            if fact.module and fact.holder != UNKNOWN:
+                self.places[fact.holder, steps[-1]].append(fact)
+            elif not fact.module and len(steps) > 1:
+                self.others[fact.tensor].append(fact.name)
+
+
+def _replaced(history: History) -> Iterator[_Outdated]:
+    """Find an old tensor that another object goes on reading while new ones are made of it."""
+    names = history.get(_Names)
+    for facts in names.places.values():
+        tensors = list(dict.fromkeys(fact.tensor for fact in facts))
+        first, *later = tensors
+        holder = facts[0].name.rpartition(".")[0]
+        apart = [one for one in names.others[first] if not one.startswith(f"{holder}.")]
+        if len(later) < LEAST or not apart or not _goes_on(history, first, later[0]):
+            continue
+        since = history.made_at(later[-1])
+        reads = [at for at in _reads(history, first) if at > since]
+        if len(reads) >= LEAST and not _beside(history, reads, later):
+            made = history.made_at(later[0])
+            yield _Outdated(first, apart[0], facts[0].name, made, reads[0], converted=False)
+
+
+def _goes_on(history: History, old: int, new: int) -> bool:
+    """Whether a line of the program made the new tensor of the old one, which nothing wrote."""
+    made, operand = history.made_at(new), history.operand_of(old)
+    if made < 0 or operand is None:
+        return False
+    event, memory = history.events[made], history.flow.memory(operand)
+    derived = any(history.flow.memory(one) == memory for one in event.reads)
+    apart = all(history.flow.memory(one) != memory for one in event.results)
+    return derived and apart and not any(True for _ in history.writes_to(operand, made))
+
+
+def _reads(history: History, tensor: int) -> list[int]:
+    """Return the program's own calls that read the values of a tensor, or of a view of it."""
+    operand, found = history.operand_of(tensor), history.get(Sharing)
+    touches = [] if operand is None else found.reads.get(history.flow.memory(operand), [])
+    events = history.events
+    return [one.at for one in touches if events[one.at].inner == events[one.at].site]
+
+
+def _beside(history: History, reads: list[int], later: list[int]) -> bool:
+    """Whether a call reads the old tensor together with a new one: to see what changed."""
+    operands = (history.operand_of(one) for one in later)
+    new = {history.flow.memory(one) for one in operands if one is not None}
+    return any(
+        history.flow.memory(one) in new for at in reads for one in history.events[at].reads
+    )  # fmt: skip
+
+
+def _converted(history: History) -> Iterator[_Outdated]:
+    """Find a tensor that the program goes on writing, where its module reads a conversion of it."""
+    names = history.get(_Names)
+    for facts in names.places.values():
+        new = facts[0].tensor
+        made = history.made_at(new)
+        event = history.events[made] if made >= 0 else None
+        if event is None or event.inner == event.site or not operation(event.operation).copies:
+            continue
+        old, others = history.operand_of(event.reads[0].tensor), names.others[event.reads[0].tensor]
+        shown = history.operand_of(new)
+        if old is None or shown is None or not others or _is_placed(names, old.tensor):
+            continue
+        writes = history.writes_to(old, made)
+        write = next((at for at in writes if not _reads_of(history, at, new)), UNKNOWN)
+        still = not any(True for _ in history.writes_to(shown, made))
+        if write != UNKNOWN and still and read_after(history, shown, write):
+            yield _Outdated(old.tensor, others[0], facts[0].name, made, write, converted=True)
+
+
+def _is_placed(names: _Names, tensor: int) -> bool:
+    return any(fact.tensor == tensor for facts in names.places.values() for fact in facts)
+
+
+def _reads_of(history: History, at: int, tensor: int) -> bool:
+    return any(one.tensor == tensor for one in history.events[at].reads)
+
+
+def _claim(history: History, members: list[_Outdated]) -> Claim:
+    first = members[0]
+    made, used = history.events[first.made], history.events[first.used]
+    names = {"name": first.name, "place": first.place}
+    message = say(
+        "`{name}` is what `{place}` was: since {since} the module has a new tensor there, and"
+        " {call} at {used} goes on {with_what} the old one.",
+        since=At(made.site), call=CallOf(first.used), used=At(used.site),
+        with_what="writing" if first.converted else "reading", **names,
+    )  # fmt: skip
+    same = root_of(first.name) == root_of(first.place)
+    return Claim(
+        tensors=tuple(one.tensor for one in members),
+        cause=("outdated", made.site),
+        site=made.site,
+        operation=made.operation,
+        severity=None if first.converted and same else "note",
+        subject=first.name,
+        also=(first.place,),
+        message=message,
+        story=(
+            Step("parted", made.site, say("{code} makes a tensor of its own for `{place}`",
+                 code=Code(made.site), place=first.place)),
+            Step("written" if first.converted else "read", used.site,
+                 say("the old one is used here, which `{name}` still has", name=first.name)),
+        ),
+        repair=Repair(
+            say("Write the new values into the tensor that is there (`{place}.copy_(...)`), or look"
+                " `{place}` up wherever it is used.", place=first.place)
+            if not first.converted
+            else say("Keep no second place for a module's tensor: look `{place}` up wherever it is"
+                     " used.", place=first.place)
+        ),
+        count=len(members),
+    )  # fmt: skip
