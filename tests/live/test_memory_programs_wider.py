@@ -196,6 +196,23 @@ print(table.sum())
 }
 
 RIGHT = {
+    "a state that begins with a buffer that stays": """
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        start = torch.zeros(3)
+        self.register_buffer("start", start)
+        self.register_buffer("state", start)
+
+    def forward(self, x):
+        self.state = self.state * 0.5 + x
+        return self.state - self.start
+
+cell = Cell()
+for _ in range(6):
+    print(cell(torch.ones(3)))
+    cell.state = cell.state if cell.state.sum() < 2 else cell.start
+""",
     "a buffer that is replaced, and looked up each time": QUEUE.replace("BANK", "queue.keys"),
     "a buffer that is converted, and looked up each time": SCALER.replace("STATS", "self.mean")
     + STEPS,

@@ -1,4 +1,4 @@
-"""Parameters and modules that give up their place in a module to others.
+"""Parameters, buffers and modules that give up their place in a module to others.
 
 What a place showed, and by which other names it was reached, has to be known before it goes: names
 are looked for at the first replacement that each line of the program makes.
@@ -21,7 +21,7 @@ from tether.record.sites import here
 def install(replacements: Replacements, naming: Naming) -> None:
     """Hear of them, where the installed PyTorch tells."""
     seen: set[int] = set()  # sites
-    for kind in ("parameter", "module"):
+    for kind in ("parameter", "buffer", "module"):
         name = f"register_module_{kind}_registration_hook"
         register = getattr(modules, name, None)
         if register is None:

@@ -72,7 +72,7 @@ def check(history: History) -> Iterator[Claim]:
     for one, *others in together.values():
         for other in others:
             new = _parted(history, one, other)
-            if new != UNKNOWN:
+            if new != UNKNOWN and not _of_one_module(history, one, other):
                 yield _claim(history, one, other, new)
     yield from copied_apart(history)
     yield from left_behind(history)
@@ -131,6 +131,12 @@ def _parted(history: History, *pair: _Place) -> int:
     used = (_lives_on(history, one) and read_after(history, one, since) for one in (a, b))
     # Names are looked for as the new one takes its place, which is after the call that made it.
     return new if since + 1 >= history.position(tied) >= 0 and all(used) else UNKNOWN
+
+
+def _of_one_module(history: History, one: _Place, other: _Place) -> bool:
+    """Whether both are buffers of one module: a state that begins with the values of another."""
+    kind = history.trace.tensors[one.shown.tensor].kind
+    return kind != "Parameter" and one.name.rpartition(".")[0] == other.name.rpartition(".")[0]
 
 
 def _lives_on(history: History, operand: Operand) -> bool:

@@ -61,28 +61,34 @@ def _replaced(history: History) -> Iterator[_Outdated]:
     """Find an old tensor that another object goes on reading while new ones are made of it."""
     names = history.get(_Names)
     for facts in names.places.values():
-        tensors = list(dict.fromkeys(fact.tensor for fact in facts))
-        first, *later = tensors
+        first, *later = dict.fromkeys(int(fact.tensor) for fact in facts)
         holder = facts[0].name.rpartition(".")[0]
         apart = [one for one in names.others[first] if not one.startswith(f"{holder}.")]
-        if len(later) < LEAST or not apart or not _goes_on(history, first, later[0]):
+        made = _first_made(history, first, later[-1]) if later and apart else UNKNOWN
+        if made == UNKNOWN:
             continue
-        since = history.made_at(later[-1])
-        reads = [at for at in _reads(history, first) if at > since]
+        reads = [at for at in _reads(history, first) if at > made]
         if len(reads) >= LEAST and not _beside(history, reads, later):
-            made = history.made_at(later[0])
             yield _Outdated(first, apart[0], facts[0].name, made, reads[0], converted=False)
 
 
-def _goes_on(history: History, old: int, new: int) -> bool:
-    """Whether a line of the program made the new tensor of the old one, which nothing wrote."""
-    made, operand = history.made_at(new), history.operand_of(old)
-    if made < 0 or operand is None:
-        return False
-    event, memory = history.events[made], history.flow.memory(operand)
-    derived = any(history.flow.memory(one) == memory for one in event.reads)
-    apart = all(history.flow.memory(one) != memory for one in event.results)
-    return derived and apart and not any(True for _ in history.writes_to(operand, made))
+def _first_made(history: History, old: int, new: int) -> int:
+    """Return the first of the calls of a line that make new tensors, of an old one that stays; -1.
+
+    The line makes them again and again, each of the one before: the first of the old one.
+    """
+    last, operand = history.made_at(new), history.operand_of(old)
+    if last < 0 or operand is None or history.times(last) < LEAST:
+        return UNKNOWN
+    site, memory = history.events[last].site, history.flow.memory(operand)
+    made = (at for at in history.on_storage(operand) if history.events[at].site == site)
+    for at in made:
+        event = history.events[at]
+        apart = all(history.flow.memory(one) != memory for one in event.results)
+        if event.results and apart:
+            written = any(True for _ in history.writes_to(operand, at))
+            return UNKNOWN if written else at
+    return UNKNOWN
 
 
 def _reads(history: History, tensor: int) -> list[int]:
