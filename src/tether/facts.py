@@ -512,6 +512,17 @@ class Unseen(NamedTuple):
     held: bool = True  # somebody beside the tensor still had the array then
 
 
+class MappedFile(NamedTuple):
+    """A file that was there was opened as an array to be written to, and its bytes changed."""
+
+    at: Moment
+    site: SiteId  # that opened it
+    file: str  # its name, without the folder
+    changed: tuple[int, ...]  # pages that were others when the array went, of those looked at
+    flushed: bool  # the program asked for it to be written
+    released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
+
+
 class Raised(NamedTuple):
     """An exception that passed through a recorded call or ended the program."""
 
@@ -643,6 +654,7 @@ class Trace:
     drawn: list[Drawn] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
+    mapped_files: list[MappedFile] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     attached: list[Attached] = field(default_factory=list)

@@ -96,6 +96,20 @@ class Scaler(nn.Module):
 net = nn.Sequential(Scaler(), nn.Linear(3, 1))
 net.double()  #MARK
 """
+MAPPED = """
+import os, tempfile
+import numpy as np
+path = os.path.join(tempfile.mkdtemp(), "rows.npy")
+np.save(path, np.arange(12.0, dtype=np.float32).reshape(4, 3))
+
+def opened():
+    rows = np.load(path, mmap_mode="MODE")  #MARK
+    rows *= 2
+    END
+    return torch.from_numpy(rows.copy())
+
+print([opened().sum() for _ in range(3)])
+"""
 FAILING = """
 net = nn.Linear(3, 4)
 
@@ -122,6 +136,9 @@ print(run())
 """
 
 FOUND = {
+    "a file that is written whenever it is opened": MAPPED.replace("MODE", "r+")
+    .replace("END", "")
+    .replace("#MARK", "#! alias-write rows (note)"),
     "a buffer that is replaced, and who took the first one": QUEUE.replace(
         "#MARK", "#! tie-lost miner.bank (note)"
     ).replace("BANK", "bank"),
@@ -304,3 +321,15 @@ def test_the_line_is_named_that_hands_on_what_a_library_keeps(tmp_path):
     retained = next(one for one in found if one.slug == "graph-retained")
     lines = (HEAD + LOGGED).splitlines()
     assert any("log.warning" in lines[one.site.line - 1] for one in retained.evidence)
+
+
+@pytest.mark.parametrize(("mode", "end"), [("c", ""), ("r+", "rows.flush()")])
+def test_a_file_that_keeps_its_bytes_or_is_told_to_take_others(mode, end, tmp_path):
+    program = HEAD + MAPPED.replace("MODE", mode).replace("END", end)
+    assert not record_program(program, tmp_path).findings
+
+
+def test_a_file_that_was_cut_off_while_an_array_shows_it(tmp_path):
+    cut = HEAD + MAPPED.replace("MODE", "r+").replace("END", "os.truncate(path, 0)")
+    cut = cut.replace("range(3)", "range(1)").replace("return torch.from_numpy(rows.copy())", "")
+    record_program(cut.replace("opened().sum()", "opened()"), tmp_path)

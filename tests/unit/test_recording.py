@@ -82,6 +82,7 @@ def example() -> Trace:
         repeated=[facts.Repeated(8, 3)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
         arrays=[facts.ArrayFact(7, 9)],
+        mapped_files=[facts.MappedFile(8, 0, "rows.npy", (0, 3), False, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],
         raised=[facts.Raised(9, "ValueError", "bad\nvalue", 0, True)],
         gaps=[facts.Gap("compiled", "a region", 0, 8)],

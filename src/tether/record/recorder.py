@@ -23,6 +23,7 @@ from tether.record.holders import HolderLog
 from tether.record.hooks import HookLog
 from tether.record.keepers import roots_of_the_nameless
 from tether.record.listener import Functions
+from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
 from tether.record.repeats import RepeatLog
@@ -67,6 +68,7 @@ class Recorder:
         self.collisions = CollisionLog()
         self.repeats = RepeatLog()
         self.arrays = ArrayWatch(self.tape, self.same)
+        self.mapped_files = MappedFiles(self.tape)
         self.gradients = GradientLog(self.tape)
         self.carried = CarriedLog(self.gradients)
         self.graph = GraphLog(self.tape)
@@ -163,6 +165,7 @@ class Recorder:
             "drawn": list(self.same.drawn.facts()),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),
+            "mapped_files": list(self.mapped_files.facts()),
             "raised": list(tape.raised),
             "gaps": list(tape.gap_facts()),
             "attached": list(memory.facts) if memory is not None else [],

@@ -63,6 +63,7 @@ class Patches:
         processes.install(self._replacements, self._children)
         collectives.install(self._replacements)
         debuggers.install(self._replacements)
+        self._recorder.mapped_files.install(self._replacements)
         self._compiled.install()
 
     def in_child(self) -> None:

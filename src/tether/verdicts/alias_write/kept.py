@@ -15,6 +15,7 @@ from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.handed_over import handed_over
 from tether.verdicts.alias_write.many_places import many_places
+from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.other_owners import other_owners
 
 SILENT = {
@@ -29,9 +30,12 @@ SILENT = {
 """Good uses, and why nothing is said of them."""
 
 
+_LAWS = (definitions, by_themselves, handed_over, many_places, other_owners, mapped_files)
+
+
 def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the claims on tensors that no other part of the verdict speaks of."""
-    for claims in (definitions, by_themselves, handed_over, many_places, other_owners):
+    for claims in _LAWS:
         for claim in claims(history):
             if told.isdisjoint(claim.tensors):
                 yield claim
