@@ -135,7 +135,24 @@ def run():
 print(run())
 """
 
+TASKS = """
+net, x = nn.Linear(3, 1), torch.randn(4, 3)
+
+def gradient(power):
+    net.zero_grad(set_to_none=False)
+    net(x).pow(power).mean().backward()
+    return [KEPT for p in net.parameters()]  #MARK
+
+for _ in range(3):
+    ones, twos = gradient(1), gradient(2)
+    print(sum((a * b).sum() for a, b in zip(ones, twos)))
+    print(sum((a * a).sum() for a in ones))
+"""
+
 FOUND = {
+    "gradients of two losses, taken as the tensor that is written again": TASKS.replace(
+        "KEPT", "p.grad"
+    ).replace("#MARK", "#! alias-write ones[0] (note)"),
     "a file that is written whenever it is opened": MAPPED.replace("MODE", "r+")
     .replace("END", "")
     .replace("#MARK", "#! alias-write rows (note)"),
@@ -213,6 +230,15 @@ print(table.sum())
 }
 
 RIGHT = {
+    "the square of a gradient that is read again each time": TASKS[: TASKS.index("for _")].replace(
+        "KEPT", "p.grad"
+    )
+    + """
+for _ in range(3):
+    ones = gradient(2)
+    print(sum((a * b).sum() for a, b in zip(ones, ones)))
+""",
+    "gradients of two losses, each a copy": TASKS.replace("KEPT", "p.grad.clone()"),
     "a state that begins with a buffer that stays": """
 class Cell(nn.Module):
     def __init__(self):

@@ -170,14 +170,11 @@ class OddWrites:
         whole = self._whole(written)  # a piece is of the copy that it is a view of
         made = history.made_at(whole)
         line = (event.operation, event.site, event.inner)
-        if not 0 <= made < at:
+        if not 0 <= made < at or not self._is_of_its_own(made, whole):
             self._reached[line] += self._is_regrouped(written)
             return
         maker = history.events[made]
         regroups = operation(maker.operation).regroups
-        if not self._is_of_its_own(made, whole):
-            self._reached[line] += self._is_regrouped(written)
-            return
         near = _one_line(history.site_of(maker), history.site_of(event))
         apart = not near and (regroups or made < at - 3)
         if apart and not self._could_be_view(maker, made):

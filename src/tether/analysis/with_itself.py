@@ -51,7 +51,7 @@ def with_itself(history: History) -> Iterator[WithItself]:
 def _kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
     """Return which operand was assigned the object as it is, the other one, and where."""
     site = history.site_of(event)
-    names = _operands(site.expression)
+    names = operands_of(site.expression)
     if names is None or names[0] == names[1] or event.inner != event.site:
         return None
     for kept, other in (names, names[::-1]):
@@ -62,7 +62,7 @@ def _kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
     return None
 
 
-def _operands(text: str) -> tuple[str, str] | None:
+def operands_of(text: str) -> tuple[str, str] | None:
     """Return the texts of the two operands of an operator or a call."""
     node = expression(text)
     if isinstance(node, ast.BinOp):

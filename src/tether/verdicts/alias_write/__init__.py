@@ -33,9 +33,12 @@ Beside names that share by a call: one tensor in several places of a container, 
 times or by `[t] * n`; a cached value that its caller changed; an argument that a function changed
 and returned, where the caller goes on to read both; two places of one memory that a later call
 compares; pieces of `unfold` or `expand` that overlap; a copy onto elements it has still to read;
-one gradient assigned to several parameters; two optimizers on one state; a write into a tensor
-that is gone after its line. Where the facts leave open whether it was meant the finding is a note:
-an array that a tensor shows is written, one module stands in several places.
+one gradient assigned to several parameters, or taken twice; two optimizers on one state; one tensor
+as the learning rate of groups that are to have different ones; a vector whose pieces became the
+memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
+be a view. Where the facts leave open whether it was meant the finding is a note:
+an array that a tensor shows is written, one module stands in several places, a file is written
+over whenever a line opens it as an array.
 
 Nothing is said of:
 

@@ -13,6 +13,7 @@ from tether.analysis.history import History
 from tether.finding import Claim
 from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.definitions import definitions
+from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_over import handed_over
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
@@ -30,7 +31,10 @@ SILENT = {
 """Good uses, and why nothing is said of them."""
 
 
-_LAWS = (definitions, by_themselves, handed_over, many_places, other_owners, mapped_files)
+_LAWS = (
+    definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
+    mapped_files,
+)  # fmt: skip
 
 
 def kept_values(history: History, told: set[int]) -> Iterator[Claim]:

@@ -33,8 +33,8 @@ Memory grows with every step until it runs out, far from the line that causes it
 ## Known problems
 After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
 still alive. What is held by a closure, a hook, a cache, a grad_fn or a kept exception's traceback
-may bear no name: it is told by the line that made it. Graphs that no backward pass uses are told
-from eight runs and 1 MiB on, of a program that finished.
+may bear no name: it is told by the line that made it, and by the one line that hands it on. Graphs
+that no backward pass uses are told from eight runs and 1 MiB on, of a program that finished.
 
 ## Example
 ```python

@@ -23,7 +23,9 @@ PAGE = """
 Two parameters of one model were one tensor, or lay on one memory, and stand for two separate ones
 later, while both go on being used. So do copies of one tied parameter that stand in the same two
 places of another model and are trained apart, and parameters that were windows of a flat tensor
-until a conversion gave them memory of their own, while the flat tensor goes on being written.
+until a conversion gave them memory of their own, while the flat tensor goes on being written. So
+do two parameters that `.data` put on one memory until a conversion (a note), and a buffer that was
+converted or is replaced, where another place goes on with the tensor that it was.
 
 ## Why it matters
 Tied weights (an embedding and its output layer) drift apart without a word; the model has more

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
-from tether.facts import UNKNOWN, Name
+from tether.facts import UNKNOWN, Name, Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
 from tether.source.names import root_of, steps_in
@@ -63,7 +63,7 @@ def _replaced(history: History) -> Iterator[_Outdated]:
     for facts in names.places.values():
         first, *later = dict.fromkeys(int(fact.tensor) for fact in facts)
         holder = facts[0].name.rpartition(".")[0]
-        apart = [one for one in names.others[first] if not one.startswith(f"{holder}.")]
+        apart = [one for one in names.others.get(first, ()) if not one.startswith(f"{holder}.")]
         made = _first_made(history, first, later[-1]) if later and apart else UNKNOWN
         if made == UNKNOWN:
             continue
@@ -112,20 +112,33 @@ def _converted(history: History) -> Iterator[_Outdated]:
     """Find a tensor that the program goes on writing, where its module reads a conversion of it."""
     names = history.get(_Names)
     for facts in names.places.values():
-        new = facts[0].tensor
-        made = history.made_at(new)
-        event = history.events[made] if made >= 0 else None
-        if event is None or event.inner == event.site or not operation(event.operation).copies:
+        new = history.operand_of(facts[0].tensor)
+        made = _conversion(history, facts[0].tensor)
+        old = UNKNOWN if made == UNKNOWN else int(history.events[made].reads[0].tensor)
+        others = names.others.get(old, ())
+        if new is None or not others or _is_placed(names, old):
             continue
-        old, others = history.operand_of(event.reads[0].tensor), names.others[event.reads[0].tensor]
-        shown = history.operand_of(new)
-        if old is None or shown is None or not others or _is_placed(names, old.tensor):
-            continue
-        writes = history.writes_to(old, made)
-        write = next((at for at in writes if not _reads_of(history, at, new)), UNKNOWN)
-        still = not any(True for _ in history.writes_to(shown, made))
-        if write != UNKNOWN and still and read_after(history, shown, write):
-            yield _Outdated(old.tensor, others[0], facts[0].name, made, write, converted=True)
+        write = _written_alone(history, old, new, made)
+        if write != UNKNOWN and read_after(history, new, write):
+            yield _Outdated(old, others[0], facts[0].name, made, write, converted=True)
+
+
+def _conversion(history: History, tensor: int) -> int:
+    """Return the library's call that made a tensor as a copy of another; or -1."""
+    made = history.made_at(tensor)
+    event = history.events[made] if made >= 0 else None
+    if event is None or event.inner == event.site or not operation(event.operation).copies:
+        return UNKNOWN
+    return made
+
+
+def _written_alone(history: History, old: int, new: Operand, since: int) -> int:
+    """Return the first write to an old tensor that takes nothing of the new one, never written."""
+    operand = history.operand_of(old)
+    if operand is None or any(True for _ in history.writes_to(new, since)):
+        return UNKNOWN
+    writes = history.writes_to(operand, since)
+    return next((at for at in writes if not _reads_of(history, at, new.tensor)), UNKNOWN)
 
 
 def _is_placed(names: _Names, tensor: int) -> bool:

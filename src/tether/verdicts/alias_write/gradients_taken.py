@@ -1,0 +1,109 @@
+"""One gradient that was taken twice to be two, and written in between: part of `alias-write`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.analysis.with_itself import operands_of
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.verdicts.alias_write.telling import written
+
+
+class _Taken(NamedTuple):
+    """What was read as a gradient, written, read again, and then used by two names."""
+
+    tensor: int
+    first: int
+    write: int
+    used: int
+
+
+class _Apart(NamedTuple):
+    """Two times at which one gradient was taken, and the last write between them."""
+
+    first: int
+    write: int
+    again: int
+
+
+def gradients_taken(history: History) -> Iterator[Claim]:
+    """Find a call that is given by two names a gradient which was taken twice: a note.
+
+    What was taken first was not read before it was written: it waited for the second. That it is
+    the very one which the call is given is not recorded.
+    """
+    takes: dict[int, list[int]] = defaultdict(list)
+    for at, event in history.events.where("grad.__get__".__eq__):
+        for one in event.results:
+            takes[one.tensor].append(at)
+    groups: dict[int, list[_Taken]] = defaultdict(list)
+    for tensor, times in takes.items():
+        found = _used_as_two(history, tensor, times) if len(times) > 1 else None
+        if found is not None:
+            groups[history.events[found.first].site].append(found)
+    for members in groups.values():
+        yield _claim(history, members)
+
+
+def _used_as_two(history: History, tensor: int, times: list[int]) -> _Taken | None:
+    """Return the first call that is given one gradient by two names, each of another time."""
+    apart = list(_taken_apart(history, tensor, times))
+    operand = history.operand_of(tensor)
+    for at in history.on_storage(operand) if apart and operand is not None else ():
+        before = [one for one in apart if one.again < at]
+        if before and _by_two_names(history, at, tensor):
+            return _Taken(tensor, before[-1].first, before[-1].write, at)
+    return None
+
+
+def _taken_apart(history: History, tensor: int, times: list[int]) -> Iterator[_Apart]:
+    """Yield the times at which a gradient was taken, written, and taken again before it was read."""
+    operand = history.operand_of(tensor)
+    reads = [at for at, _ in history.get(Holding).reads_of(tensor)]
+    writes = [] if operand is None else list(history.writes_to(operand, times[0]))
+    for first, again in pairwise(times):
+        between = [at for at in writes if first < at < again]
+        if between and not any(first < at < again for at in reads):
+            yield _Apart(first, between[-1], again)
+
+
+def _by_two_names(history: History, at: int, tensor: int) -> bool:
+    """Whether a line of the program gives a call one tensor twice, and names it differently."""
+    event = history.events[at]
+    twice = [one.tensor for one in event.reads[:2]] == [tensor, tensor]
+    if not twice or event.inner != event.site:
+        return False
+    names = operands_of(history.site_of(event).expression)
+    return names is not None and names[0] != names[1]
+
+
+def _claim(history: History, members: list[_Taken]) -> Claim:
+    tensor, first, write, used = members[0]
+    taken, done, call = (history.events[at] for at in (first, write, used))
+    x = Tensor(tensor)
+    return Claim(
+        tensors=tuple(one.tensor for one in members),
+        cause=("taken", taken.site),
+        site=taken.site,
+        operation=taken.operation,
+        severity="note",
+        message=say(
+            "{x} is one tensor whenever {line} reads it as `.grad`: {call} at {written} changed"
+            " what was taken before, and {used} is given it by two names.",
+            x=x, line=At(taken.site), call=CallOf(write), written=At(done.site),
+            used=At(call.site),
+        ),
+        story=(
+            Step("shared", taken.site, say("the gradient itself is taken here, and no copy")),
+            written(history, write),
+            Step("read", call.site, say("both operands are the same tensor")),
+        ),
+        repair=Repair(say("Keep a copy at {line}: p.grad.clone(), or let each backward pass make"
+                          " new gradients: zero_grad(set_to_none=True).", line=At(taken.site))),
+        count=len(members),
+    )  # fmt: skip
