@@ -25,6 +25,10 @@ from tether.source.filling import mentions
 Kind = Literal["overlap", "result", "operand", "twice", "gradient", "elements", "lost", "handed"]
 
 
+_UNHEARD = ("function", "backward", "hook", "transform", "compiled")
+"""Spans in which what is returned goes to PyTorch, which is not heard reading it."""
+
+
 class OddWrite(NamedTuple):
     """A write that tells of a tie by itself."""
 
@@ -172,21 +176,25 @@ class OddWrites:
         line = (event.operation, event.site, event.inner)
         if not 0 <= made < at or not self._is_of_its_own(made, whole):
             self._reached[line] += self._is_regrouped(written)
-            return
+        elif history.inside(event, *_UNHEARD) < 0:
+            yield from self._lost_in(at, event, made, whole)
+
+    def _lost_in(self, at: int, event: Event, made: int, whole: int) -> Iterator[OddWrite]:
+        """Yield a write into a copy of its own memory if nothing reads it; one apart is kept."""
+        history, written = self._history, event.writes[0]
         maker = history.events[made]
         regroups = operation(maker.operation).regroups
         near = _one_line(history.site_of(maker), history.site_of(event))
         apart = not near and (regroups or made < at - 3)
         if apart and not self._could_be_view(maker, made):
             return
-        if history.inside(event, "function", "backward", "hook", "transform", "compiled") >= 0:
-            return  # what returns there goes to PyTorch, which is not heard reading it
         lost = self._gone_unread(at, written, within=2 if near else 1)
-        if not lost and not (apart and regroups and self._meant_for_another(at, whole)):
+        meant = apart and regroups
+        if not lost and not (meant and self._meant_for_another(at, whole)):
             return
         found = OddWrite("lost", self._source(maker), written.tensor, (made,), at, UNKNOWN)
         if apart:
-            self._apart[line].append(found)
+            self._apart[event.operation, event.site, event.inner].append(found)
         else:
             yield found
 

@@ -34,7 +34,7 @@ STEPS = 16
 MOST = 2_000
 """Objects that are asked about in one step."""
 
-SECONDS = 1.0
+SECONDS = 2.0
 """That asking may take: each step looks through all objects of the process."""
 
 _cache = type(functools.lru_cache(lambda: None))

@@ -62,7 +62,7 @@ def _used_as_two(history: History, tensor: int, times: list[int]) -> _Taken | No
 
 
 def _taken_apart(history: History, tensor: int, times: list[int]) -> Iterator[_Apart]:
-    """Yield the times at which a gradient was taken, written, and taken again before it was read."""
+    """Yield when a gradient was taken, written, and taken again before anything had read it."""
     operand = history.operand_of(tensor)
     reads = [at for at, _ in history.get(Holding).reads_of(tensor)]
     writes = [] if operand is None else list(history.writes_to(operand, times[0]))

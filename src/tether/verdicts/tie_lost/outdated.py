@@ -127,9 +127,9 @@ def _conversion(history: History, tensor: int) -> int:
     """Return the library's call that made a tensor as a copy of another; or -1."""
     made = history.made_at(tensor)
     event = history.events[made] if made >= 0 else None
-    if event is None or event.inner == event.site or not operation(event.operation).copies:
+    if event is None or event.inner == event.site or not event.reads:
         return UNKNOWN
-    return made
+    return made if operation(event.operation).copies else UNKNOWN
 
 
 def _written_alone(history: History, old: int, new: Operand, since: int) -> int:
