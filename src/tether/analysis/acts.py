@@ -9,9 +9,10 @@ is judged here: `ties` puts acts in order, and the verdicts say which were not m
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from tether.analysis.history import History
@@ -24,6 +25,9 @@ Item = TypeVar("Item")
 
 MOST_PLACES = 512
 """Places of one memory that are compared with its writes: the first and the last ones."""
+
+MOST_SILENT = 512
+"""Writes of one memory that no call tells of, which are looked at: the first and the last ones."""
 
 MOST_WRITES = 64
 """Writes that are looked at for one place, the first ones and the last ones of its life."""
@@ -217,16 +221,28 @@ class Acts:
 
     def _unheard(self) -> Iterator[Act]:
         history = self._history
+        silent: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for fact in unheard(history):
-            export = history.position(fact.event)
-            after, before = history.position(fact.after), history.position(fact.before)
             number = history.flow.memory_of(fact.storage)
-            reads = self._reads(number) if number in self.places else {}
-            for place in self.places.get(number, ()):
-                if place.first > after or place.last < before or place.array != UNKNOWN:
+            if number in self.places:
+                at = history.position
+                silent[number].append((at(fact.before), at(fact.after), at(fact.event)))
+        for number, writes in silent.items():
+            yield from self._shown_to(number, _some(sorted(writes), MOST_SILENT))
+
+    def _shown_to(self, number: int, writes: list[tuple[int, int, int]]) -> Iterator[Act]:
+        """Give each silent write of a memory to the places that showed it: they come and go."""
+        reads, coming = self._reads(number), deque(self.places[number])
+        there: list[Showing] = []
+        for before, after, export in writes:
+            while coming and coming[0].first <= after:
+                there.append(coming.popleft())
+            there = [place for place in there if place.last >= before]
+            since = (export,) if 0 <= export < len(self._history.events) else ()
+            for place in _some(there, MOST_PLACES):
+                if place.first > after or place.array != UNKNOWN:
                     continue
                 read = _next_read(reads.get(place.tensor, []), before - 1)
-                since = tuple(one for one in (export,) if 0 <= one < len(history.events))
                 ways = [link.at for link in self._found.chain(place.tensor)]
                 yield Act(place, UNKNOWN, before, read, (*since, *ways[:2]))
 
@@ -242,8 +258,10 @@ def _down_to(chain: list[Link], common: set[int]) -> Iterator[int]:
 
 
 def _next_read(reads: list[tuple[int, int]], write: int) -> int:
-    for at, made in reads:
-        if at > write and made > write:
+    """Return the first read after a write of what was there before it; `reads` are in order."""
+    for number in range(bisect_right(reads, write, key=itemgetter(0)), len(reads)):
+        at, made = reads[number]
+        if made > write:
             return at
     return UNKNOWN
 
