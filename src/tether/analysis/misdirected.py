@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest, losses_of
 from tether.facts import GRAD_ON, Event, Operand, SiteId
 
@@ -165,8 +166,17 @@ class _GradientOwners:
 
     @cached_property
     def _by_line(self) -> dict[SiteId, set[int]]:
-        """For each line of a backward pass the tensors that had a gradient after one."""
+        """For each line of a backward pass the tensors that one filled the gradient of.
+
+        What has the gradient of another (`a.grad = b.grad`) has one after each pass as well: where
+        the graph was walked, it says which tensors the pass reached.
+        """
         found: dict[SiteId, set[int]] = defaultdict(set)
         for fact in self._history.after_backward:
             found[fact.site] |= {int(one) for one, is_ in fact.status.items() if is_ != "none"}
-        return found
+        graph, reached = self._history.get(Graph), dict[SiteId, set[int]]()
+        for at in self._history.backwards:
+            leaves = graph.leaves(at)
+            if leaves is not None:
+                reached.setdefault(self._history.events[at].site, set()).update(leaves)
+        return {site: some & reached.get(site, some) for site, some in found.items()}

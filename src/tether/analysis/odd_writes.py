@@ -193,7 +193,7 @@ class OddWrites:
         if not lost and not (meant and self._meant_for_another(at, whole)):
             return
         found = OddWrite("lost", self._source(maker), written.tensor, (made,), at, UNKNOWN)
-        if apart:
+        if not near:  # another run of the line may be read
             self._apart[event.operation, event.site, event.inner].append(found)
         else:
             yield found

@@ -182,11 +182,27 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
         if named and told.isdisjoint(one.tensor for one in operands):
             nbytes = _large(history, operands[0], sum(map(_bytes, _holders(history, operands))))
             cut = _view_of(history, named[0].tensor)
-            if nbytes and cut != UNKNOWN:
+            if nbytes and cut != UNKNOWN and _is_left_alone(history, named[0]):
                 groups[history.events[cut].site].append((named, nbytes))
     for found in groups.values():
         left = "nothing else is left of it" if len(found) == 1 else "nothing else is left of them"
         yield _claim(history, found, _view_of(history, found[0][0][0].tensor), say(left))
+
+
+def _is_left_alone(history: History, named: Operand) -> bool:
+    """Whether the program made a call after all that showed more of a memory had gone.
+
+    What the last turn of a loop leaves, as the program ends, keeps nothing from anyone.
+    """
+    events = (history.events[at] for at in history.on_storage(named))
+    seen = {
+        one.tensor
+        for event in events
+        for one in (*event.reads, *event.results, *event.writes)
+        if one.storage == named.storage
+    }
+    lives = (history.trace.tensors.get(one) for one in seen)
+    return all(life is None or life.died < history.trace.ended for life in lives)
 
 
 def _alive(history: History) -> Iterator[Operand]:
