@@ -161,6 +161,21 @@ for _ in range(3):
             own.sub_(0.1 * other.grad)
             other.copy_(own)
 """,
+    "workers that hand their gradients to the one they share": """\
+import torch
+from torch import nn
+
+shared = nn.Linear(3, 1)
+workers = [nn.Linear(3, 1) for _ in range(2)]
+opt = torch.optim.SGD(shared.parameters(), 0.1)
+for worker in (*workers, *workers):
+    worker.load_state_dict(shared.state_dict())
+    worker.zero_grad()
+    worker(torch.ones(4, 3)).pow(2).sum().backward()
+    for own, other in zip(shared.parameters(), worker.parameters()):
+        own.grad = other.grad
+    opt.step()
+""",
     "motion and place, each moved by the other's gradient": """\
 import torch
 

@@ -3,7 +3,7 @@
 Each gradient belongs to the tensor that it was asked for. Where a program writes parameters or sets
 their gradients itself, it pairs them with a list of gradients; when one of the two has lost an
 item, or has another order, each parameter is moved by the gradient of another. Both were to get
-their own: they were asked for in one call, or passes of one line fill the gradients of both.
+their own: they were asked for in one call, or passes of one line go through both.
 """
 
 from __future__ import annotations
@@ -166,17 +166,11 @@ class _GradientOwners:
 
     @cached_property
     def _by_line(self) -> dict[SiteId, set[int]]:
-        """For each line of a backward pass the tensors that one filled the gradient of.
+        """For each line of a backward pass the leaves of its graphs, where they were walked.
 
-        What has the gradient of another (`a.grad = b.grad`) has one after each pass as well: where
-        the graph was walked, it says which tensors the pass reached.
+        To have a gradient is not enough: a tensor may have been given another's.
         """
-        found: dict[SiteId, set[int]] = defaultdict(set)
-        for fact in self._history.after_backward:
-            found[fact.site] |= {int(one) for one, is_ in fact.status.items() if is_ != "none"}
-        graph, reached = self._history.get(Graph), dict[SiteId, set[int]]()
+        found, graph = defaultdict[SiteId, set[int]](set), self._history.get(Graph)
         for at in self._history.backwards:
-            leaves = graph.leaves(at)
-            if leaves is not None:
-                reached.setdefault(self._history.events[at].site, set()).update(leaves)
-        return {site: some & reached.get(site, some) for site, some in found.items()}
+            found[self._history.events[at].site] |= graph.leaves(at) or set()
+        return found
