@@ -369,3 +369,54 @@ def test_a_file_that_was_cut_off_while_an_array_shows_it(tmp_path):
     cut = HEAD + MAPPED.replace("MODE", "r+").replace("END", "os.truncate(path, 0)")
     cut = cut.replace("range(3)", "range(1)").replace("return torch.from_numpy(rows.copy())", "")
     record_program(cut.replace("opened().sum()", "opened()"), tmp_path)
+
+
+QUIET = {
+    "a copy that is written in each turn, and of which the last ones are not read": """\
+import torch
+
+kept = [torch.zeros(9, dtype=torch.long)]
+for step in range(8):
+    candidates = []
+    for one in kept:
+        for token in torch.randint(1, 5, (3,)):
+            tokens = one.clone()
+            tokens[step + 1] = token
+            candidates.append(tokens)
+    kept = candidates[:1]
+print(kept[0].tolist())
+""",
+    "the last piece of what was taken apart, as the program ends": """\
+import torch
+
+def stream():
+    return torch.randn(960, 32).split(4)
+
+total = 0.0
+for number, chunk in enumerate(stream()):
+    total += chunk[:1].sum().item()
+print(total)
+""",
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_the_last_turn_of_a_loop_leaves_is_no_mistake(name, tmp_path):
+    recording = record_program(QUIET[name], tmp_path)
+    assert [one.slug for one in recording.findings if one.severity != "note"] == []
+
+
+def test_thousands_of_tensors_of_one_buffer_that_is_filled_anew_are_judged_in_time(tmp_path):
+    text = """\
+import torch
+
+chunk, held = bytearray(40), []
+for number in range(1500):
+    chunk[:4] = number.to_bytes(4, "little")
+    held.append(torch.frombuffer(chunk, dtype=torch.int32))
+    if len(held) == 500:
+        print(sum(int(one[0]) for one in held))
+        held.clear()
+"""
+    found = {(one.slug, one.site.line) for one in record_program(text, tmp_path).findings}
+    assert ("alias-write", 6) in found
