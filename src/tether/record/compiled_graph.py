@@ -278,14 +278,16 @@ class RegionGraphs:
             except Exception as error:  # noqa: BLE001 -- it stays one call
                 self._tape.failed("the graph of a compiled region", error)
             compiled = original(self_, module, *args, **kwargs)
-            return compiled if graph is None else self._telling(compiled, graph)
+            # What is kept in a package, or was made as an object, is asked for its class.
+            plain = isinstance(compiled, (types.FunctionType, types.MethodType))
+            if graph is None or not plain or getattr(self_, "package", None) is not None:
+                return compiled
+            return self._telling(compiled, graph)
 
         return call_user_compiler
 
     def _telling(self, compiled: Callable[..., Any], graph: TracedGraph) -> Callable[..., Any]:
-        updated = ("__dict__",) if isinstance(compiled, types.FunctionType) else ()
-
-        @functools.wraps(compiled, updated=updated)
+        @functools.wraps(compiled)
         def run(*args: Any) -> Any:
             region = self._here() if self._tape.active else None
             if region is None:
