@@ -3,8 +3,9 @@
 Dynamo traces a function mode like any other code: a mode on the stack means graph breaks, more
 graphs and recompilations, and a replaced function fails its guards. So where a compiled region
 begins, the thread's listener leaves the stack and every replacement is taken back; where it ends,
-all return. The region is one event named ``compiled``, from its tensor arguments (and its module's
-parameters) to its results, and one `Gap`.
+all return. Where its graphs were not read, or a run of them is not told call by call, the region
+is one event named ``compiled``, from its tensor arguments (and its module's parameters) to its
+results.
 
 Dynamo says where a region begins and ends by the frame callback it sets, through
 ``torch._dynamo.eval_frame._maybe_set_eval_frame``. What happens inside is told from the graphs that
