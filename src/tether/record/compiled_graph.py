@@ -132,10 +132,9 @@ class TracedGraph:
         sizes, strides = (
             tuple(_number(one) for one in some) for some in (fake.shape, fake.stride())
         )
-        offset, leaf = _number(fake.storage_offset()), fake.grad_fn is None
-        return _Shown(
-            number, memory, offset, sizes, strides, fake.dtype, bool(fake.requires_grad), leaf
-        )
+        # What requires grad inside a graph was computed: what goes in is seen as it really is.
+        offset, tracked = _number(fake.storage_offset()), bool(fake.requires_grad)
+        return _Shown(number, memory, offset, sizes, strides, fake.dtype, tracked, leaf=not tracked)
 
 
 def _function(node: torch.fx.Node, functions: Functions) -> Function:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tether.record.identity import is_leaf
 from tether.record.naming import Naming, locals_of
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
@@ -54,7 +55,7 @@ def _nameless(tape: Tape, naming: Naming) -> list[Any]:
     """Return one tensor of each shape of which several are alive with a graph and no name."""
     alike: dict[tuple[int, ...], list[torch.Tensor]] = collections.defaultdict(list)
     for tensor in tape.who.living_tensors():
-        if tensor.requires_grad and not tensor.is_leaf and not naming.knows(tensor):
+        if tensor.requires_grad and not is_leaf(tensor) and not naming.knows(tensor):
             alike[tuple(tensor.shape)].append(tensor)
     largest = sorted(alike.values(), key=len, reverse=True)
     return [found[0] for found in largest[:ASKED] if len(found) >= ALIKE]
