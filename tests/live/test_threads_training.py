@@ -3,9 +3,14 @@
 import json
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
+import torch
 
+from tether import record
+from tether.record.array_watch import ArrayWatch
 from warm import tether
 
 OWN = """
@@ -69,3 +74,32 @@ def test_a_thread_that_starts_while_dynamo_is_imported_is_heard(tmp_path):
     assert (done.returncode, done.stdout) == (0, "21.0\n"), done.stderr
     copies = json.loads((tmp_path / "out.json").read_text())["copies"]
     assert [one["site"]["line"] for one in copies if one["operation"] == "item"] == [6]
+
+
+def test_what_a_thread_reads_and_then_fills_anew_while_it_is_compared_was_read_as_it_was(
+    monkeypatch,
+):
+    block, weight = np.zeros(4000, np.float32), torch.ones(3, requires_grad=True)
+    kept, original, due = [], ArrayWatch._sum, []
+
+    def other():
+        kept.append(shown.clone())
+        block[0] = 1.0
+
+    def summing(watch, storage):
+        if due:
+            due.clear()
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        return original(watch, storage)
+
+    monkeypatch.setattr(ArrayWatch, "_sum", summing)
+    with record() as recording:
+        shown = torch.from_numpy(block)
+        shown.sum()
+        due.append(True)
+        weight.sum().backward()
+    assert not due
+    assert recording.trace.unseen
+    assert [one.slug for one in recording.findings if one.severity != "note"] == []

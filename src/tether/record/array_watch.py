@@ -259,7 +259,9 @@ class ArrayWatch:
             return
         found = self._sum(storage)
         if found != watch.sum:
-            self._found(watch.storage, watch.seen, now, watch.event, site, held=watch.is_held())
+            # Another thread may have read it, and written it after that, while it was summed.
+            end = max(now, self._tape.now())
+            self._found(watch.storage, watch.seen, end, watch.event, site, held=watch.is_held())
         watch.sum = found
         watch.seen = now
 
@@ -314,8 +316,8 @@ class ArrayWatch:
     def _accept(self, watch: _Watch) -> None:
         storage = watch.tensor() if watch.tensor is not None else None
         if storage is not None:
-            watch.sum = self._sum(storage)
             watch.seen = self._tape.now()
+            watch.sum = self._sum(storage)
 
     def _sum(self, storage: torch.UntypedStorage) -> int:
         began = time.perf_counter()
