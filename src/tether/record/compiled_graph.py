@@ -15,11 +15,12 @@ import operator
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
 from tether.facts import GRAD_OFF, GRAD_ON, ON, UNKNOWN, Site
+from tether.record.mode_stack import muted
 from tether.record.sites import is_user_file
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 ALWAYS = 8
 """Runs of a graph that are told call by call; from then on each of which the number doubles."""
 
-_Result = TypeVar("_Result")
 _FRAME = re.compile(r'  File "(.*)", line (\d+), in (.*)\n    (.*)\n(?:    ( *)([~^]+))?')
 
 
@@ -294,20 +294,13 @@ class RegionGraphs:
             region.known = True
             telling = None
             if graph.due():
-                telling = self._guarded(lambda: _Telling(region.listener, graph, args))
+                with muted(region.listener):
+                    telling = _Telling(region.listener, graph, args)
             result = compiled(*args)
             if telling is not None:
                 made = result if isinstance(result, (tuple, list)) else (result,)
-                region.told |= self._guarded(lambda: telling.ran(made)) or set()
+                with muted(region.listener):
+                    region.told |= telling.ran(made)
             return result
 
         return run
-
-    def _guarded(self, look: Callable[[], _Result]) -> _Result | None:
-        """Look at the program's tensors, unheard; a failure is the recorder's own."""
-        try:
-            with torch._C.DisableTorchFunction():
-                return look()
-        except Exception as error:  # noqa: BLE001
-            self._tape.failed("a compiled region", error)
-            return None

@@ -82,11 +82,9 @@ def is_zero(tensor: torch.Tensor) -> bool | None:
         return None
     if not words.size:
         return True
-    signed = tensor.is_floating_point() or tensor.is_complex()
-    mask = words.dtype.type((1 << (8 * words.itemsize - 1)) - 1)
-    if words.flat[0] & mask if signed else words.flat[0]:
+    if _without_sign(tensor, words.flat[0]):
         return False
-    return not bool((words & mask).any() if signed else words.any())
+    return not bool(_without_sign(tensor, words).any())
 
 
 def has_zero(tensor: torch.Tensor) -> bool | None:
@@ -94,9 +92,14 @@ def has_zero(tensor: torch.Tensor) -> bool | None:
     words = words_of(tensor)
     if words is None:
         return None
-    signed = tensor.is_floating_point() or tensor.is_complex()
-    mask = words.dtype.type((1 << (8 * words.itemsize - 1)) - 1)
-    return not bool((words & mask if signed else words).all())
+    return not bool(_without_sign(tensor, words).all())
+
+
+def _without_sign(tensor: torch.Tensor, words: Any) -> Any:
+    """Return words, or one of them, without the bit that tells a negative zero from a zero."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return words
+    return words & words.dtype.type((1 << (8 * words.itemsize - 1)) - 1)
 
 
 def fingerprint(tensor: torch.Tensor) -> int | None:
