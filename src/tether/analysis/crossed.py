@@ -66,8 +66,13 @@ def _by_elements(event: Event) -> bool:
 
 
 def _on_purpose(history: History, row: Operand, column: Operand) -> bool:
-    """Whether a parameter has this very shape, or a call made a column of what was none."""
-    if any(one.leaf and one.requires_grad for one in (row, column)):
+    """Whether a parameter has this very shape, or a call made one of the two for the other.
+
+    A tensor and a view of itself are joined to have all pairs, and so is a column that was none.
+    """
+    if row.storage == column.storage or any(
+        one.leaf and one.requires_grad for one in (row, column)
+    ):
         return True
     made = history.made_at(column.tensor)
     if made < 0:

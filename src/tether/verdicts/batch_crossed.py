@@ -124,7 +124,7 @@ for _ in range(3):
     opt.zero_grad()
     score = linear(x)
     flat = score.squeeze(1)
-    spread = (flat.unsqueeze(1) - flat).pow(2).mean()
+    spread = (flat.unsqueeze(1) - flat).pow(2).mean() + (score - flat).abs().mean()
     ranked = (torch.nn.functional.softplus(flat - score) * better).sum()
     (spread + ranked).backward()
     opt.step()
