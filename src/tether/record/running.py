@@ -28,6 +28,7 @@ from tether.facts import Trace
 from tether.record.children import heard
 from tether.record.ending import Terminated, ended_with, strip
 from tether.record.session import Session
+from tether.record.sites import launched_by
 
 Kind = Literal["script", "module", "code"]
 
@@ -186,6 +187,9 @@ def run(
 
     previous = _on_terminate(one)
     os._exit = flushing_exit  # type: ignore[assignment]
+    launcher = getattr(sys.modules["__main__"], "__file__", None)
+    if launcher and one.main.__dict__.get("__file__") != launcher:
+        launched_by(launcher)
     sys.modules["__main__"] = one.main
     exit_code, error = 0, None
     if journal is not None:

@@ -37,6 +37,12 @@ def _library_folders() -> tuple[str, ...]:
 _LIBRARY = _library_folders()
 # Called at each optimizer step for each parameter; the step as a whole is one event.
 _SKIPPED = (os.sep + os.path.join("torch", "optim") + os.sep,)
+_launchers: set[str] = set()
+
+
+def launched_by(file: str) -> None:
+    """Take a file for what starts programs, such as the installed `tether` command: not theirs."""
+    _launchers.add(os.path.realpath(file))
 
 
 def is_user_file(file: str) -> bool:
@@ -50,7 +56,7 @@ def is_user_file(file: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _is_user_path(file: str) -> bool:
     path = os.path.realpath(file)
-    return not path.startswith((_PACKAGE + os.sep, *_LIBRARY))
+    return path not in _launchers and not path.startswith((_PACKAGE + os.sep, *_LIBRARY))
 
 
 _Position = tuple[int | None, int | None, int | None, int | None]

@@ -21,6 +21,7 @@ from tether.finding import (
     Fix,
     Severity,
     Tensors,
+    Where,
 )
 from tether.verdicts.base import DAMAGES, Verdict
 
@@ -120,10 +121,18 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
         evidence=_story(history, speaker, claims),
         assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
         fix=_fix(history, speaker, first, parts),
-        count=max(1, sum(one.count for one in claims)),
+        count=_times(claims),
         bytes=_total([one.bytes for one in claims]),
         tensors=tensors,
     )
+
+
+def _times(claims: Sequence[Claim]) -> int:
+    """Return how often it happened: a run of a line is one time, of however many tensors."""
+    at_each: dict[Where, int] = {}
+    for one in claims:
+        at_each[one.site] = max(at_each.get(one.site, 0), one.count)
+    return max(1, sum(at_each.values()))
 
 
 def _called(history: History, claims: Sequence[Claim], tensors: tuple[int, ...]) -> tuple[str, ...]:

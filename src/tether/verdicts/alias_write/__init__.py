@@ -383,7 +383,7 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
                  x=Tensor(first.reader))),
         ),
         repair=copied(history, first.shared, subject),
-        count=len(group),
+        count=len({one.write for one in group}),
     )  # fmt: skip
 
 

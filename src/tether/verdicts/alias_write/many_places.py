@@ -156,7 +156,7 @@ def _holds_one(history: History, act: HeldAct, container: str, count: int, site:
         ),
         story=tuple(steps),
         repair=Repair(say("Give each place a tensor of its own, or put a copy there: .clone().")),
-        count=count,
+        count=0,
     )  # fmt: skip
 
 

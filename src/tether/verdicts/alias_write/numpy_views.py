@@ -105,7 +105,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
             Step("read", read, say("read here, with bytes that no tensor call wrote")),
         ),
         repair=copied(history, first.export, subject),
-        count=len(members),
+        count=len({one.export for one in members}),
     )  # fmt: skip
 
 

@@ -106,5 +106,5 @@ def _claim(history: History, found: list[_Pair]) -> Claim:
             say("If they are to stay one, assign the Parameter itself ({b} = {a}), or tie them"
                 " after {since}.", a=a, b=b, since=since)
         ),
-        count=len(found),
+        count=0,
     )  # fmt: skip

@@ -182,5 +182,5 @@ def _claim(history: History, members: list[_Outdated]) -> Claim:
             else say("Keep no second place for a module's tensor: look `{place}` up wherever it is"
                      " used.", place=first.place)
         ),
-        count=len(members),
+        count=0,
     )  # fmt: skip
