@@ -107,3 +107,35 @@ def test_reports_without_source(recorded):
     assert (
         "w.detach()" in tether("report", "-q", "--json", "-", "run.tether", folder=recorded).stdout
     )
+
+
+NOTHING_ASKS = """\
+from torch import nn, randn
+encoder, head = nn.Linear(4, 8), nn.Linear(8, 2)
+features = encoder(randn(3, 4)).detach()
+head(features).sum().backward()
+"""
+
+
+def test_a_cut_is_told_where_nothing_asks_for_the_gradient(tmp_path):
+    (tmp_path / "look.py").write_text(NOTHING_ASKS)
+    done = tether("run", "-o", "look.tether", "look.py", folder=tmp_path)
+    assert "nothing to report" in done.stderr  # no optimizer, and nobody read a gradient
+    rows = [line.split(maxsplit=2) for line in done.stderr.splitlines()]
+    assert ["encoder.weight", "none", "cut at look.py:3"] in rows
+    told = tether("why", "encoder.weight", "look.tether", folder=tmp_path).stdout
+    assert "`encoder(randn(3, 4)).detach()` shares the values but not the graph" in told
+    assert "look.py:4  backward starts from the loss here" in told
+
+
+def test_the_installed_command_is_no_file_of_the_program(tmp_path):
+    (tmp_path / "train.py").write_text(CUT)
+    command = os.path.join(os.path.dirname(sys.executable), "tether")
+    if not os.path.exists(command):
+        pytest.skip("tether is not installed as a command here")
+    done = subprocess.run(
+        [command, "run", "-q", "--html", "page.html", "train.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert command not in (tmp_path / "page.html").read_text()

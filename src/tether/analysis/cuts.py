@@ -77,6 +77,12 @@ class Cuts:
         """The single calls that cut, by the backward pass whose loss used what they gave."""
         return [met for backward in self._passes() for met in self._behind(backward)]
 
+    @cached_property
+    def _trained(self) -> set[int]:
+        """What an optimizer holds; where there is none, what gradients were looked for."""
+        looks = self._history.trace.gradients
+        return self._history.held or {tensor for one in looks for tensor in one.status}
+
     def _passes(self) -> Iterator[int]:
         """Yield the first and the last backward pass of each line."""
         lines: dict[SiteId, list[int]] = defaultdict(list)
@@ -141,7 +147,7 @@ class Cuts:
         history = self._history
         calls = list(dict.fromkeys(met.cut for met in some))[:MOST_NAMES]
         behind = set[int]().union(*map(history.get(Graph).leaves_behind, calls))
-        tensors = sorted(behind & history.held, key=self._order)
+        tensors = sorted(behind & self._trained, key=self._order)
         if not tensors:
             return None
         first = some[0]

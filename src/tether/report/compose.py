@@ -378,10 +378,10 @@ def _gradients(about: Findings) -> list[Block]:
 
 def _gradient_table(rows: Sequence[Gradient], about: Findings) -> Table:
     """Return the parameters that fared otherwise than they should, or all; many by module."""
-    optimized, each = bool(about.trace.optimizers), about.show_all
-    told = [row for row in rows if each or _noteworthy(row, optimized)]
+    optimized = bool(about.trace.optimizers)
+    told = [row for row in rows if about.show_all or _noteworthy(row, optimized)]
     if len(rows) <= MANY_PARAMETERS:
-        return _by_parameter(told, optimized, each=each)
+        return _by_parameter(told, about)
     inside = {row.module or row.name for row in told}
     return _by_module([row for row in rows if (row.module or row.name) in inside], about)
 
@@ -408,13 +408,16 @@ def _gradient_of(row: Gradient, optimized: bool) -> Phrase:
     return Phrase(text, kind)
 
 
-def _by_parameter(rows: Sequence[Gradient], optimized: bool, *, each: bool) -> Table:
+def _by_parameter(rows: Sequence[Gradient], about: Findings) -> Table:
     """Give a row to each parameter, or to those that fared alike and differ in one number."""
+    optimized, each = bool(about.trace.optimizers), about.show_all
+    left = _left_at(about)
     columns = (Column("parameter", whole=True), Column("gradient"), Column("why"))
     alike: dict[tuple[Phrase, Phrase], list[str]] = {}
     cells = []
     for row in rows:
-        fared = _gradient_of(row, optimized), _why({row.finding} - {None})
+        why = left.get(row.name) if row.finding is None and row.status == "none" else None
+        fared = _gradient_of(row, optimized), why or _why({row.finding} - {None})
         alike.setdefault(fared, []).append(row.name)
         cells.append((Phrase(row.name, "code"), *fared))
     if not each:
@@ -422,6 +425,17 @@ def _by_parameter(rows: Sequence[Gradient], optimized: bool, *, each: bool) -> T
             (Phrase(name, "code"), *fared) for fared, some in alike.items() for name in folded(some)
         ]
     return Table(columns, tuple(cells))
+
+
+def _left_at(about: Findings) -> dict[str, Phrase]:
+    """Return where the values of each parameter left the graph, on their way to a loss."""
+    found = [(row.cut.site, row.cut.names) for row in reversed(about.cuts)]
+    folder = about.trace.folder
+    return {
+        name: Phrase(f"cut at {shown_line(site.file, site.line, folder)}", "place", to=site)
+        for site, names in found
+        for name in names
+    }
 
 
 def _by_module(rows: Sequence[Gradient], about: Findings) -> Table:

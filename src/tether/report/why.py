@@ -175,6 +175,18 @@ def _gradient(name: str, about: Findings) -> Iterator[Block]:
                 "none": "It had no gradient whenever one was asked for.",
             }
             yield Paragraph((Phrase(words[row.status]),))
+            if row.status == "none" and row.finding is None:
+                yield from _cut_at(name, about)
+
+
+def _cut_at(name: str, about: Findings) -> Iterator[Block]:
+    """Tell where a parameter's values left the graph, of one that no finding speaks of."""
+    cuts = [row.cut for row in about.cuts if name in row.cut.names][:MANY_LINKS]
+    if not cuts:
+        return
+    yield Heading("where the path from the loss is cut")
+    links = [excerpt(one.site, one.what, about) for one in cuts]
+    yield Chain((*links, excerpt(cuts[0].loss, "backward starts from the loss here", about)))
 
 
 def _history(tensors: set[int], about: Findings) -> Iterator[Block]:
