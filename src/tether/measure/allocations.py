@@ -49,28 +49,40 @@ def _ties(result: Any, x: torch.Tensor) -> tuple[str, str, str]:
     return relation.memory, relation.gradient, relation.note
 
 
-def _allocations(call: Callable[[], Any]) -> tuple[int | None, int | None, str]:
-    """Return bytes newly allocated by one call, bytes held at its peak, and why not if not."""
+def recorded(call: Callable[[], Any]) -> tuple[Any, list[int]] | None:
+    """Return a call's result and the bytes of each block it took (or gave back: below 0) in turn.
+
+    By the record of autograd's old profiler, which prints nothing: the new one writes two lines to
+    the terminal for each use (torch 2.13). None where this PyTorch has it no more.
+    """
     enable = getattr(torch.autograd, "_enable_profiler_legacy", None)
     disable = getattr(torch.autograd, "_disable_profiler_legacy", None)
     if enable is None or disable is None:
-        return None, None, "this PyTorch has no silent allocation record"
-    before = pool.stats()
+        return None
     enable(_profiler_config())
     try:
         result = call()
     finally:
         threads = disable()
-    steps = [
+    return result, [
         event.cpu_memory_usage() + event.cuda_memory_usage()
         for thread in threads
         for event in thread
         if event.kind() == "memory_alloc"
     ]
+
+
+def _allocations(call: Callable[[], Any]) -> tuple[int | None, int | None, str]:
+    """Return bytes newly allocated by one call, bytes held at its peak, and why not if not."""
+    before = pool.stats()
+    seen = recorded(call)
+    if seen is None:
+        return None, None, "this PyTorch has no silent allocation record"
+    result, steps = seen
     after = pool.stats()
     lent = after.leased_bytes - before.leased_bytes
     mapped = lent if after.misses > before.misses else 0
-    del result
+    del result, seen
     arrays = _array_bytes(call)
     held = peak = 0
     for step in steps:

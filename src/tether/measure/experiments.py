@@ -153,7 +153,7 @@ def _allocation_differences(rule: Rule, cases: dict[Effect, Given]) -> list[str]
         if effect.raises or effect.allocations < 0:
             continue
         seen = probe.allocations(rule, source)
-        if seen != effect.allocations:
+        if seen not in (None, effect.allocations):
             found.append(
                 f"{words(source)}: allocations: the rule says {effect.allocations}, seen {seen}"
             )

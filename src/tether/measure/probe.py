@@ -17,6 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.utils.checkpoint import checkpoint
 
+from tether.measure.allocations import recorded
 from tether.operations.rule import COMPLEX, DTYPES, FLOATS, Given, Rule
 
 try:
@@ -119,18 +121,17 @@ def run(rule: Rule, names: dict[str, Any]) -> Any:
     return eval(rule.result, names)
 
 
-def allocations(rule: Rule, source: Given) -> int:
-    """Count the blocks as large as the source that torch allocates in the call."""
-    from torch.profiler import ProfilerActivity, profile
-
+def allocations(rule: Rule, source: Given) -> int | None:
+    """Count the blocks as large as the source that torch allocates in the call; None: no record."""
     with _prepared(rule, source) as (names, x, _):
         if "optim" in rule.setup:  # a step without gradients does nothing
             x.grad = torch.ones_like(x)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            result = run(rule, names)
+        seen = recorded(partial(run, rule, names))
+        if seen is None:
+            return None
+        result, blocks = seen
         size = x.numel() * min(x.element_size(), getattr(result, "itemsize", 16))
-        results = profiler.profiler.kineto_results
-        return sum(e.name() == "[memory]" and e.nbytes() >= size for e in results.events())
+        return len([nbytes for nbytes in blocks if nbytes >= size])
 
 
 def waits(rule: Rule, source: Given) -> bool:

@@ -153,7 +153,8 @@ def summary(rows: Iterable[Row]) -> str:
         )
     ]
     sources = sum(row.tried for row in rows)
-    return f"{len(rows)} rules: {', '.join(counts)} ({sources} experiments)"
+    of_all = "1 rule" if len(rows) == 1 else f"{len(rows)} rules"
+    return f"{of_all}: {', '.join(counts)} ({sources} experiments)"
 
 
 _SHOWN = 4  # differences of one rule that the text shows
