@@ -138,6 +138,29 @@ for _ in range(3):
     model(torch.tensor([0, 1])).pow(2).sum().backward()
     opt.step()
 """,
+    "a tie that loading with assign=True takes away from the second model of a function": """
+def tied():
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    net[1].weight = net[0].weight
+    return net
+
+def fit(net):
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(40):
+        opt.zero_grad()
+        net(torch.tensor([0, 1])).pow(2).mean().backward()
+        opt.step()
+    return net
+
+def both():
+    first = fit(tied())
+    second = tied()
+    state = {"0.weight": first[0].weight.detach().clone()}
+    second.load_state_dict(state, strict=False, assign=True)  #! tie-lost net.1.weight
+    fit(second)
+
+both()
+""",
     "a default of a class's first method": """
 class Drift:
     def __init__(self, at=torch.zeros(2)):  #! alias-write at

@@ -166,6 +166,22 @@ def test_a_gradient_that_lives_on_as_anothers_is_used_again(tmp_path):
     assert not findings(tmp_path, WORKERS.format(clear="worker"))
 
 
+def test_the_line_that_clears_too_seldom_is_named(tmp_path):
+    text = (
+        HEAD
+        + """
+for epoch in range(2):
+    opt.zero_grad()
+    for _ in range(4):
+        w.pow(2).sum().backward()
+        opt.step()
+"""
+    )
+    clears = 1 + text.splitlines().index("    opt.zero_grad()")
+    ((_, _, _, lines),) = [one for one in findings(tmp_path, text) if "accumulated" in one[0]]
+    assert clears in lines
+
+
 def test_gradients_that_the_program_overwrites_are_its_own(tmp_path):
     text = """
 import torch

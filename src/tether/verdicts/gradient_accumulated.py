@@ -123,6 +123,8 @@ def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool)
               for one in cleared),
             *(Step("cleared", one, say("{x} is not among what is cleared here", x=Tensor(tensor)))
               for one in others),
+            *(Step("cleared", one, say("gradients are cleared here, but not between these steps"))
+              for one in _elsewhere(history, tensor, [*cleared, *others])),
         ),
         repair=Repair(say("Clear the gradients before each backward: call zero_grad() on the model"
                           " that backward goes through.")),
@@ -169,6 +171,13 @@ def _clearing(history: History, tensor: TensorId, until: int) -> tuple[list[Site
     cleared = [one.site for one in events if any(read.tensor == tensor for read in one.reads)]
     others = [one.site for one in events if one.site not in cleared]
     return list(dict.fromkeys(cleared))[:1], list(dict.fromkeys(others))[:1]
+
+
+def _elsewhere(history: History, tensor: TensorId, told: list[SiteId]) -> list[SiteId]:
+    """Return the first line that clears a tensor's gradient at other times."""
+    clears = (event for _, event in history.events.where("zero_grad".__eq__))
+    found = (one.site for one in clears if any(read.tensor == tensor for read in one.reads))
+    return [one for one in dict.fromkeys(found) if one not in told][:1]
 
 
 VERDICT = Verdict(

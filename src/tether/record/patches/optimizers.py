@@ -218,7 +218,7 @@ class Optimizers:
             tensors = _held(optimizer)
             if recorder.arrays.watched:
                 recorder.arrays.compare_all(place[0])
-            recorder.naming.maybe_search(here(2))
+            self._name(known, tensors)
             kind = type(optimizer).__name__
             step = _Step(recorder, listener, known, tensors)
             step.begins(optimizer)
@@ -227,6 +227,14 @@ class Optimizers:
             listener.span = span
             listener.steps.append(span)
         return _with_closure(step, args, kwargs) if step is not None else None
+
+    def _name(self, known: _Known, tensors: list[torch.Tensor]) -> None:
+        """Look for names where it is due, and at the first step of each on tensors without any."""
+        naming = self._recorder.naming
+        if known.steps == 1 and not all(map(naming.knows, tensors)):
+            naming.search_now(here(3))
+        else:
+            naming.maybe_search(here(3))
 
     def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._tape.active:

@@ -162,15 +162,18 @@ def _holds_one(history: History, act: HeldAct, container: str, count: int, site:
 
 def _one_module(history: History) -> Iterator[Claim]:
     """Find a module in several places of one container, trained: a note, for it may be meant."""
+    # Two modules that a program gave one parameter are tied on purpose.
+    modules = {(int(one.tensor), one.name): one.holder for one in history.trace.names}
     for act in history.get(Holding).all:
         event = history.events[act.write]
         if event.operation != "step" or act.tensor not in history.held:
             continue
         places = [one for one in (*act.others, *([act.by] if act.by else ())) if "." in one.name]
-        groups: dict[str, set[str]] = defaultdict(set)
+        groups: dict[tuple[str, int], set[str]] = defaultdict(set)
         for one in places:
-            groups[_DIGITS.sub("#", one.name)].add(one.name)
-        for pattern, names in groups.items():
+            module = modules.get((act.tensor, one.name), UNKNOWN)
+            groups[_DIGITS.sub("#", one.name), module].add(one.name)
+        for (pattern, _), names in groups.items():
             if "#" in pattern and len(names) > 1:
                 container = pattern[: pattern.index("#")].rstrip(".[")
                 yield _shared_by_places(history, act, container, sorted(names))

@@ -53,9 +53,9 @@ What is trained changes: never applied by itself.
 
 
 class _Place(NamedTuple):
-    """A place of a module, by its best name, while it showed one tensor."""
+    """A place of a module while it showed one tensor."""
 
-    name: str
+    names: dict[str, str]  # by the variable that each begins with, the best first
     shown: Operand
     since: Moment
     until: Moment  # when it was first seen with another one; `_NEVER`: it was not
@@ -70,12 +70,16 @@ def check(history: History) -> Iterator[Claim]:
     together: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
     for one in _places(history):
         shown = one.shown
-        together[root_of(one.name), shown.storage, shown.offset, shown.shape].append(one)
+        together[shown.storage, shown.offset, shown.shape].append(one)
     for one, *others in together.values():
         for other in others:
-            new = _parted(history, one, other)
-            if new != UNKNOWN and not _of_one_module(history, one, other):
-                yield _claim(history, one, other, new)
+            root = next((name for name in one.names if name in other.names), None)
+            new = UNKNOWN if root is None else _parted(history, one, other)
+            if root is None or new == UNKNOWN:
+                continue
+            names = one.names[root], other.names[root]
+            if not _of_one_module(history, one, names):
+                yield _claim(history, other, names, new)
     yield from copied_apart(history)
     yield from left_behind(history)
     yield from converted_apart(history)
@@ -95,21 +99,25 @@ def _places(history: History) -> Iterator[_Place]:
             place = whose, steps_in(fact.name)[-1]
             places[place].setdefault(fact.tensor, fact)
             named[place].append(fact)
-    best = {_best(history, facts): place for place, facts in named.items()}
-    for name, place in best.items():
+    best = {tuple(_by_root(history, facts).items()): place for place, facts in named.items()}
+    for names, place in best.items():
         facts = list(places[place].values())
         last = history.operand_of(facts[-1].tensor)
         for fact, then in zip_longest(facts, facts[1:]):
             shown = _first_seen(history, fact.tensor)
             if shown is not None and last is not None and shown.storage != UNKNOWN:
-                yield _Place(name, shown, fact.at, _NEVER if then is None else then.at, last)
+                until = _NEVER if then is None else then.at
+                yield _Place(dict(names), shown, fact.at, until, last)
 
 
-def _best(history: History, facts: list[Name]) -> str:
-    """Return the best of the names of a place."""
-    own = {fact.name for fact in facts}
-    ranked = history.names_of(facts[-1].tensor)
-    return next((name for name in ranked if name in own), facts[-1].name)
+def _by_root(history: History, facts: list[Name]) -> dict[str, str]:
+    """Return the best of the names of a place for each variable that names of it begin with."""
+    own = dict.fromkeys(fact.name for fact in reversed(facts))
+    ranked = [name for name in history.names_of(facts[-1].tensor) if name in own]
+    best: dict[str, str] = {}
+    for name in (*ranked, *own):
+        best.setdefault(root_of(name), name)
+    return best
 
 
 def _first_seen(history: History, tensor: int) -> Operand | None:
@@ -135,10 +143,11 @@ def _parted(history: History, *pair: _Place) -> int:
     return new if since + 1 >= history.position(tied) >= 0 and all(used) else UNKNOWN
 
 
-def _of_one_module(history: History, one: _Place, other: _Place) -> bool:
+def _of_one_module(history: History, one: _Place, names: tuple[str, str]) -> bool:
     """Whether both are buffers of one module: a state that begins with the values of another."""
     kind = history.trace.tensors[one.shown.tensor].kind
-    return kind != "Parameter" and one.name.rpartition(".")[0] == other.name.rpartition(".")[0]
+    modules = {name.rpartition(".")[0] for name in names}
+    return kind != "Parameter" and len(modules) == 1
 
 
 def _lives_on(history: History, operand: Operand) -> bool:
@@ -147,10 +156,10 @@ def _lives_on(history: History, operand: Operand) -> bool:
     return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
-def _claim(history: History, one: _Place, other: _Place, new: int) -> Claim:
+def _claim(history: History, other: _Place, pair: tuple[str, str], new: int) -> Claim:
     made = history.made_at(new)
     event, tied = history.events[made], history.made_at(other.shown.tensor)
-    since, names = At(event.site), {"one": one.name, "other": other.name}
+    since, names = At(event.site), {"one": pair[0], "other": pair[1]}
     story = [
         Step("parted", event.site, say("{call} makes a tensor of its own", call=event.operation))
     ]
@@ -162,8 +171,8 @@ def _claim(history: History, one: _Place, other: _Place, new: int) -> Claim:
         cause=made,
         site=event.site,
         operation=event.operation,
-        subject=other.name,
-        also=(one.name,),
+        subject=pair[1],
+        also=(pair[0],),
         message=say(
             "`{one}` and `{other}` were one memory, and are separate since {since} ({call}), while"
             " both go on being used.",
