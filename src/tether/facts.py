@@ -330,6 +330,8 @@ class Schedule(NamedTuple):
     at: Moment
     optimizer: OptimizerId
     factor: SiteId = SiteId(UNKNOWN)  # the user's function that it computes the rate by
+    before: tuple[float, ...] = ()  # the rate of each group as it was about to be made
+    after: tuple[float, ...] = ()  # and when it was; nothing: not known
 
 
 class SharedRate(NamedTuple):

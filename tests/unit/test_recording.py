@@ -66,7 +66,7 @@ def example() -> Trace:
         hooks=[facts.Hooked(1, "Linear", -1, (2, 7), "scale")],
         optimizers=[facts.OptimizerFact("SGD", 0, 7, (0, 1), (1, 1))],
         rates=[facts.Rate(9, 0, 1, 0.5)],
-        schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1)],
+        schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1, (0.0, 0.5), (0.5, 0.5))],
         shared_rates=[facts.SharedRate(9, 0, 0, (0, 1), (0.0, 0.5))],
         callers=[facts.Callers(0, (0,))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.frozen import SWITCHES
 from tether.analysis.history import History
 from tether.facts import Operand
 
@@ -42,7 +43,7 @@ def _turned_off(history: History, operand: Operand, until: int) -> Iterator[int]
         at
         for at in history.on_storage(operand)
         if at < until
-        and history.events[at].operation in ("requires_grad_", "requires_grad.__set__")
+        and history.events[at].operation in SWITCHES
         and history.events[at].reads[0].tensor == operand.tensor
     ]
     if calls and not history.events[calls[-1]].on:

@@ -2,7 +2,8 @@
 
 Only leaves that require grad are looked at: those that an optimizer holds, and those that were
 seen as an argument of a call. Whether a gradient is exactly zero is looked into until it was once
-seen to be something else, at the 1st, 2nd, 4th, 8th... step of an optimizer.
+seen to be something else, at the 1st, 2nd, 4th, 8th... step of an optimizer; of what an optimizer
+holds and is frozen, at each look.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class GradientLog:
             serial, gradient = TensorId(number), gradient_of(tensor)
             if gradient is None:
                 status[serial] = "none"
-            elif serial in alive or not look:
+            elif not look or (serial in alive and tensor.requires_grad):
                 status[serial] = "unchecked"
             else:
                 zero = is_zero(gradient)

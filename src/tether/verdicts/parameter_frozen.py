@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.frozen import SWITCHES
 from tether.analysis.history import History, common_module
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import Missing
@@ -43,8 +44,6 @@ Compare whole module names, or call `model.layer1.requires_grad_(False)`.
 It changes what is trained: never applied by itself.
 """
 
-_SWITCHES = ("requires_grad_", "requires_grad.__set__")
-
 
 def check(history: History) -> Iterator[Claim]:
     """Give a warning for what an optimizer holds, and a note for each line that froze the rest."""
@@ -81,7 +80,7 @@ def _frozen_later(history: History, frozen_at: dict[int, int]) -> Iterator[int]:
 def _frozen_at(history: History) -> dict[int, int]:
     """Return for each tensor that ended frozen the position of the call that froze it last."""
     frozen: dict[int, int] = {}
-    for position, event in history.events.where(_SWITCHES.__contains__):
+    for position, event in history.events.where(SWITCHES.__contains__):
         if event.reads:
             tensor = event.reads[0].tensor
             if not event.on:

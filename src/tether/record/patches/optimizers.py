@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import types
 import weakref
@@ -13,21 +12,16 @@ from typing import Any
 import torch
 import torch.optim.optimizer as optimizer_module
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from tether.facts import (
     KEEPS,
     NONE,
-    UNKNOWN,
     GradientStatus,
     Moment,
     OptimizerFact,
-    OptimizerId,
-    Schedule,
     SiteId,
     TensorId,
 )
-from tether.record.contents import words_of
 from tether.record.gradients import gradient_of
 from tether.record.identity import version_of
 from tether.record.listener import Listener
@@ -35,6 +29,7 @@ from tether.record.mode_stack import muted, off_the_stack
 from tether.record.movement import Sums
 from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements, Tell
+from tether.record.patches.schedules import Schedules, rate_of
 from tether.record.patches.shared_rates import SharedRates
 from tether.record.recorder import Recorder
 from tether.record.sites import here
@@ -51,6 +46,7 @@ class Optimizers:
         self._recorder = recorder
         self._tape = recorder.tape
         self._handles: list[Any] = []  # of the hooks around steps
+        self._schedules = Schedules(replacements, lambda one, site: self._know(one, site).fact)
         self.on_step: Callable[[Optimizer], None] = lambda _: (
             None
         )  # after each step, recorded or not
@@ -63,7 +59,7 @@ class Optimizers:
         """Put the replacements in place."""
         replace = self._replacements.replace
         replace(Optimizer, "__init__", self._init)
-        replace(LRScheduler, "__init__", self._schedules)
+        self._schedules.install()
         SharedRates(self._replacements, self._numbers).install()
         replace(Optimizer, "add_param_group", self._replacements.telling(lambda *_: None))
         for owner in (Optimizer, torch.nn.Module):
@@ -106,44 +102,13 @@ class Optimizers:
 
         return __init__
 
-    def _schedules(self, original: Original) -> Original:
-        @functools.wraps(original)
-        def __init__(  # noqa: N807 -- what it replaces is called so
-            scheduler: LRScheduler, *args: Any, **kwargs: Any
-        ) -> None:
-            original(scheduler, *args, **kwargs)
-            listener = self._replacements.listener()
-            if listener is not None:
-                with muted(listener):
-                    self._scheduled(scheduler, self._tape.places.user_place(here(2))[0])
-
-        return __init__
-
     def _loaded(
         self, listener: Listener, place: tuple[int, int], args: tuple[Any, ...],
         kwargs: dict[str, Any], result: Any,
     ) -> None:  # fmt: skip
         """Note a state that was loaded, which holds learning rates too."""
         _state_of("load_state_dict")(listener, place, args, kwargs, result)
-        self._set_by("load_state_dict", args[0], place[0])
-
-    def _set_by(self, kind: str, optimizer: Optimizer, site: int, factor: int = UNKNOWN) -> None:
-        """Note what sets the learning rates of an optimizer."""
-        number = OptimizerId(self._know(optimizer, site).fact)
-        now = Moment(self._tape.now())
-        self._tape.schedules.append(Schedule(kind, SiteId(site), now, number, SiteId(factor)))
-
-    def _scheduled(self, scheduler: LRScheduler, site: int) -> None:
-        """Note a scheduler, and the function of the user's that it computes the rate by."""
-        optimizer = getattr(scheduler, "optimizer", None)
-        if not isinstance(optimizer, Optimizer):
-            return
-        factor = next(iter(getattr(scheduler, "lr_lambdas", ())), None)
-        code = getattr(factor, "__code__", None)
-        places = self._tape.places
-        known = None if code is None else places.of_code(code)
-        at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
-        self._set_by(type(scheduler).__name__, optimizer, site, at)
+        self._schedules.set_by("load_state_dict", args[0], place[0])
 
     def _numbers(self) -> list[tuple[Optimizer, int]]:
         """Return the optimizers, with the number of the latest fact of each."""
@@ -274,10 +239,14 @@ class _Known:
         self.fact = fact  # its latest, among the facts
         self.site = site  # where it was made
         self.steps = 0  # taken so far
+        self.frozen = 0  # most tensors that did not require grad, at any step
 
 
 class _Step:
-    """One step of an optimizer while it runs; values are looked at around the 1st, 2nd, 4th..."""
+    """One step of an optimizer while it runs.
+
+    Values are looked at around the 1st, 2nd, 4th... and where more is frozen than before.
+    """
 
     def __init__(
         self,
@@ -291,7 +260,9 @@ class _Step:
         self.optimizer = known.fact
         self.tensors = tensors
         self.first = known.steps == 1
-        self._looks = known.steps & (known.steps - 1) == 0
+        frozen = sum(not one.requires_grad for one in tensors)
+        self._looks = known.steps & (known.steps - 1) == 0 or frozen > known.frozen
+        known.frozen = max(frozen, known.frozen)
         self._versions = {id(one): version_of(one) for one in tensors}
         self._status: dict[TensorId, GradientStatus] = {}
         self._carried: list[TensorId] = []
@@ -327,7 +298,7 @@ class _Step:
     def _note_rates(self, optimizer: Optimizer) -> None:
         tape = self.recorder.tape
         for number, group in enumerate(optimizer.param_groups):
-            rate = _rate_of(group)
+            rate = rate_of(group)
             last = tape.last_rates.get((self.optimizer, number))
             if rate is None or rate == last:
                 continue
@@ -417,15 +388,6 @@ def unheard(replacements: Replacements, original: Original, gap: str = "") -> Or
             return original(*args, **kwargs)
 
     return aside
-
-
-def _rate_of(group: dict[str, Any]) -> float | None:
-    """Return the learning rate of a group; None where it cannot be read without waiting."""
-    rate = group.get("lr")
-    if isinstance(rate, torch.Tensor):
-        words = words_of(rate)
-        return float(rate.detach()) if words is not None and words.size == 1 else None
-    return float(rate) if isinstance(rate, (int, float)) and math.isfinite(rate) else None
 
 
 def _held(optimizer: Optimizer) -> list[torch.Tensor]:

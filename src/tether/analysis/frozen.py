@@ -1,0 +1,65 @@
+"""Parameters that the program freezes, and those of them that steps move all the same."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History, latest
+from tether.facts import Gradients, OptimizerId, SiteId, TensorId
+
+SWITCHES = ("requires_grad_", "requires_grad.__set__")
+"""The calls that say whether a tensor requires grad."""
+
+
+class MovedFrozen(NamedTuple):
+    """A tensor that a step moved while it was frozen, with zeros for a gradient."""
+
+    tensor: int
+    frozen: int  # position of the call that froze it
+    optimizer: OptimizerId
+    step: SiteId
+
+
+def moved_frozen(history: History) -> Iterator[MovedFrozen]:
+    """Yield what a step moved that came a whole pass after it had been frozen.
+
+    With zeros at every look since then: who sets the gradient of what is frozen wants it to move.
+    """
+    switches, found = _switches(history), dict[int, MovedFrozen]()
+    moved = {
+        (one.at, one.optimizer): {tensor for tensor, is_ in one.status.items() if is_ == "moved"}
+        for one in history.trace.movements
+        if one.moment == "step"
+    }
+    used = set[int]()
+    for fact in history.steps if switches else ():
+        for tensor, frozen in _frozen_at(history, switches, fact):
+            if fact.status[tensor] == "some":
+                used.add(tensor)
+            if fact.status[tensor] == "zero" and tensor in moved.get((fact.at, fact.optimizer), ()):
+                one = MovedFrozen(tensor, frozen, fact.optimizer, fact.site)
+                found.setdefault(tensor, one)
+    yield from (one for tensor, one in found.items() if tensor not in used)
+
+
+def _switches(history: History) -> dict[TensorId, list[int]]:
+    """Return for each tensor the positions at which it was frozen, or let go."""
+    found: dict[TensorId, list[int]] = defaultdict(list)
+    for at, event in history.events.where(SWITCHES.__contains__):
+        if event.reads:
+            found[event.reads[0].tensor].append(at)
+    return found
+
+
+def _frozen_at(
+    history: History, switches: dict[TensorId, list[int]], step: Gradients
+) -> Iterator[tuple[TensorId, int]]:
+    """Yield what was frozen before the last pass before a step, with the call that froze it."""
+    at = history.position(step.at)
+    since = latest(history.backwards, at)
+    for tensor in switches.keys() & step.status.keys():
+        frozen = latest(switches[tensor], at)
+        if 0 <= frozen < since and not history.events[frozen].on:
+            yield tensor, frozen

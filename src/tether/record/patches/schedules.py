@@ -1,0 +1,92 @@
+"""What sets learning rates: schedulers that are made, and states that are loaded."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from tether.facts import UNKNOWN, Moment, OptimizerId, Schedule, SiteId
+from tether.record.contents import words_of
+from tether.record.mode_stack import muted
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.sites import here
+
+__tracebackhide__ = True
+
+Numbered = Callable[[Optimizer, int], int]
+"""Returns the number of an optimizer's latest fact; a line is for one that was not known."""
+
+
+class Schedules:
+    """Hears of every scheduler that is made, and of the rates before and after."""
+
+    def __init__(self, replacements: Replacements, numbered: Numbered) -> None:
+        self._replacements = replacements
+        self._tape = replacements.tape
+        self._numbered = numbered
+
+    def install(self) -> None:
+        """Put the replacement in place."""
+        self._replacements.replace(LRScheduler, "__init__", self._init)
+
+    def _init(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def __init__(  # noqa: N807 -- what it replaces is called so
+            scheduler: LRScheduler, *args: Any, **kwargs: Any
+        ) -> None:
+            listener, before = self._replacements.listener(), tuple[float, ...]()
+            given = args[0] if args else kwargs.get("optimizer")
+            if listener is not None and isinstance(given, Optimizer):
+                with muted(listener):
+                    before = _rates_of(given)
+            original(scheduler, *args, **kwargs)
+            if listener is not None:
+                with muted(listener):
+                    place = self._tape.places.user_place(here(2))
+                    self._scheduled(scheduler, place[0], before)
+
+        return __init__
+
+    def _scheduled(self, scheduler: LRScheduler, site: int, before: tuple[float, ...]) -> None:
+        """Note a scheduler, and the function of the user's that it computes the rate by."""
+        optimizer = getattr(scheduler, "optimizer", None)
+        if not isinstance(optimizer, Optimizer):
+            return
+        factor = next(iter(getattr(scheduler, "lr_lambdas", ())), None)
+        code = getattr(factor, "__code__", None)
+        places = self._tape.places
+        known = None if code is None else places.of_code(code)
+        at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
+        fact = self.set_by(type(scheduler).__name__, optimizer, site)
+        self._tape.schedules[-1] = fact._replace(
+            factor=SiteId(at), before=before, after=_rates_of(optimizer)
+        )
+
+    def set_by(self, kind: str, optimizer: Optimizer, site: int) -> Schedule:
+        """Note what sets the learning rates of an optimizer."""
+        number = OptimizerId(self._numbered(optimizer, site))
+        fact = Schedule(kind, SiteId(site), Moment(self._tape.now()), number)
+        self._tape.schedules.append(fact)
+        return fact
+
+
+def rate_of(group: dict[str, Any]) -> float | None:
+    """Return the learning rate of a group; None where it cannot be read without waiting."""
+    rate = group.get("lr")
+    if isinstance(rate, torch.Tensor):
+        words = words_of(rate)
+        return float(rate.detach()) if words is not None and words.size == 1 else None
+    return float(rate) if isinstance(rate, (int, float)) and math.isfinite(rate) else None
+
+
+def _rates_of(optimizer: Optimizer) -> tuple[float, ...]:
+    """Return the learning rates of all groups; nothing where one cannot be read."""
+    rates = [rate_of(group) for group in optimizer.param_groups]
+    known = tuple(one for one in rates if one is not None)
+    return known if len(known) == len(rates) else ()

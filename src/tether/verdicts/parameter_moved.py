@@ -1,0 +1,191 @@
+"""`parameter-moved`: the optimizer moves a parameter that was to stay as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from tether.analysis.frozen import MovedFrozen, moved_frozen
+from tether.analysis.history import History
+from tether.analysis.training import Training
+from tether.facts import NONE, Schedule
+from tether.finding import At, Claim, Repair, Step, say
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# parameter-moved
+
+## What it says
+The program said that a parameter is to stay as it is, and the optimizer moves it. Either it was
+frozen (`requires_grad` off) after it had trained: its gradient is a tensor of zeros from then on
+and not `None`, so each step goes on with what the optimizer keeps of earlier gradients (momentum),
+or with weight decay. Or its parameter group had a learning rate of 0 when a scheduler was made,
+which gave all groups one rate.
+
+## Why it matters
+Nothing raises. What a head was trained on drifts away below it, and a backbone that was to be kept
+is changed, at times by much.
+
+## Known problems
+Values are compared at the first, second, fourth, eighth... step of each optimizer, and when more is
+frozen than before. A scheduler that gives one rate to groups that had several, none of them 0, is a
+note.
+
+## Example
+```python
+backbone.requires_grad_(False)
+optimizer.zero_grad(set_to_none=False)      # its gradient is zeros: the momentum goes on
+```
+
+## Use instead
+```python
+backbone.requires_grad_(False)
+optimizer.zero_grad()                       # None: the optimizer passes over it
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each line that froze what moved, or that overrode the rates."""
+    for found in moved_frozen(history):
+        yield _frozen(history, found)
+    for schedule in history.trace.schedules:
+        if len(set(schedule.after)) == 1 < len(set(schedule.before)):
+            yield from _overridden(history, schedule)
+
+
+def _frozen(history: History, found: MovedFrozen) -> Claim:
+    frozen = history.events[found.frozen].site
+    optimizer = history.trace.optimizers[found.optimizer]
+    parts = {"kind": optimizer.kind, "frozen": At(frozen)}
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("frozen", frozen),
+        site=frozen,
+        operation="requires_grad_",
+        message=say(
+            "{kind} still moves {subject}, frozen at {frozen}: the gradient is zeros and not None,"
+            " so the step goes on with earlier gradients (momentum) or with weight decay.",
+            **parts,
+        ),
+        story=(
+            Step("held", optimizer.site, say("{kind} takes it here", **parts)),
+            Step("frozen", frozen, say("requires_grad is switched off here")),
+            *_zeroed(history, found),
+            Step("step", found.step, say("this step changes its values")),
+        ),
+        repair=Repair(
+            say("Clear its gradient to None (`zero_grad()`, which does so unless it is told"
+                " otherwise), or leave it out of the optimizer.")
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+def _zeroed(history: History, found: MovedFrozen) -> Iterator[Step]:
+    """Yield the line that last cleared its gradient to zeros."""
+    clears = [
+        at
+        for at, event in history.events.where("zero_grad".__eq__)
+        if not event.flags & NONE and any(one.tensor == found.tensor for one in event.reads)
+    ]
+    if clears:
+        after = next((at for at in clears if at > found.frozen), clears[-1])
+        said = say("its gradient becomes zeros here, and not None")
+        yield Step("zero", history.events[after].site, said)
+
+
+def _overridden(history: History, schedule: Schedule) -> Iterator[Claim]:
+    """Give what trains at the one rate that a scheduler gave to groups with several."""
+    optimizer, training = history.trace.optimizers[schedule.optimizer], history.get(Training)
+    rate, ends = schedule.after[0], [0, *accumulate(optimizer.groups)]
+    for group, before in enumerate(schedule.before[: len(optimizer.groups)]):
+        held = optimizer.tensors[ends[group] : ends[group + 1]]
+        moved = [one for one in held if training.moved(one)]
+        if not moved or not rate or before == max(schedule.before):
+            continue
+        parts = {
+            "kind": schedule.kind, "n": group, "before": f"{before:.3g}", "rate": f"{rate:.3g}"
+        }  # fmt: skip
+        yield Claim(
+            tensors=tuple(moved),
+            cause=("rate", schedule.site, group, before),
+            site=schedule.site,
+            operation=schedule.kind,
+            severity="warning" if before == 0 else "note",
+            message=say(
+                "{kind} gives all parameter groups one learning rate: {subject}, whose group {n}"
+                " had the rate {before}, starts with {rate} and moves.",
+                **parts,
+            ),
+            story=(
+                Step("held", optimizer.site, say("parameter group {n} has the learning rate"
+                     " {before} here", **parts)),
+                Step("rate", schedule.site, say("{kind} sets the rate of all groups", **parts)),
+            ),
+            repair=Repair(say("Give {kind} a rate for each group, as a list.", **parts)),
+            count=0,
+        )  # fmt: skip
+
+
+VERDICT = Verdict(
+    slug="parameter-moved",
+    severity="warning",
+    summary="the optimizer moves a parameter that was to stay as it is",
+    page=PAGE,
+    check=check,
+    damage="wrong result",
+    examples=(
+        Example(
+            "Frozen after it had trained, with a gradient of zeros",
+            """import torch
+
+body, head = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
+for step in range(6):
+    if step == 3:
+        body.requires_grad_(False)
+    opt.zero_grad(set_to_none=False)
+    head(body(torch.rand(4, 3))).pow(2).mean().backward()
+    opt.step()
+""",
+            (Expected("parameter-moved", "body.weight", 7),),
+        ),
+        Example(
+            "A rate for all groups, of which one had the rate 0",
+            """import torch
+
+body, head = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 1)
+groups = [{"params": body.parameters(), "lr": 0.0}, {"params": head.parameters()}]
+opt = torch.optim.SGD(groups, lr=0.1)
+schedule = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.1, total_steps=6)
+for _ in range(6):
+    opt.zero_grad()
+    head(body(torch.rand(4, 3))).pow(2).mean().backward()
+    opt.step()
+    schedule.step()
+""",
+            (Expected("parameter-moved", "body.weight", 6),),
+        ),
+        Example(
+            "Frozen with a gradient that becomes None, and a rate for each group",
+            """import torch
+
+body, head = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 1)
+groups = [{"params": body.parameters(), "lr": 0.05}, {"params": head.parameters()}]
+opt = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+schedule = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=[0.05, 0.1], total_steps=6)
+for step in range(6):
+    if step == 3:
+        body.requires_grad_(False)
+    opt.zero_grad()
+    head(body(torch.rand(4, 3))).pow(2).mean().backward()
+    opt.step()
+    schedule.step()
+""",
+        ),
+    ),
+)

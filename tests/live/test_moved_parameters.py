@@ -1,0 +1,174 @@
+"""Programs whose steps move what was to stay, and look-alikes that are right.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+MOVED = {
+    "a frozen layer that decays": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+opt = torch.optim.AdamW(net.parameters(), 0.01, weight_decay=0.1)
+
+
+def fit(steps):
+    for _ in range(steps):
+        opt.zero_grad(set_to_none=False)
+        net(torch.randn(8, 4)).pow(2).mean().backward()
+        opt.step()
+
+
+fit(5)
+for parameter in net[0].parameters():
+    parameter.requires_grad = False  #! parameter-moved net.0.weight
+fit(5)
+""",
+    "frozen long after the values were last compared": """\
+import torch
+
+body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+opt = torch.optim.SGD([*body.parameters(), *head.parameters()], 0.1, momentum=0.9)
+for turn in range(23):
+    if turn == 20:
+        body.requires_grad_(False)  #! parameter-moved body.weight
+    opt.zero_grad(set_to_none=False)
+    head(body(torch.randn(8, 4))).pow(2).mean().backward()
+    opt.step()
+""",
+    "a scheduler of the program's own, with one rate": """\
+import torch
+
+
+class Rising(torch.optim.lr_scheduler.LRScheduler):
+    def __init__(self, optimizer, top):
+        self.top = top
+        super().__init__(optimizer)  #! parameter-moved body.weight
+
+    def get_lr(self):
+        return [self.top * (self.last_epoch + 1) / 10 for _ in self.optimizer.param_groups]
+
+
+body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+groups = [{"params": body.parameters(), "lr": 0.0}, {"params": head.parameters(), "lr": 0.1}]
+opt = torch.optim.SGD(groups)
+schedule = Rising(opt, 0.1)
+for _ in range(5):
+    opt.zero_grad()
+    head(body(torch.randn(8, 4))).pow(2).mean().backward()
+    opt.step()
+    schedule.step()
+""",
+    "a lower rate for the body that is overridden": """\
+import torch
+
+body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+groups = [{"params": body.parameters(), "lr": 0.001}, {"params": head.parameters(), "lr": 0.1}]
+opt = torch.optim.SGD(groups, momentum=0.9)
+schedule = torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=5)  #! parameter-moved body.weight (note)
+for _ in range(5):
+    opt.zero_grad()
+    head(body(torch.randn(8, 4))).pow(2).mean().backward()
+    opt.step()
+    schedule.step()
+""",
+}
+
+STAYS = {
+    "frozen, with zeros, and nothing to go on with": """\
+import torch
+
+body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+opt = torch.optim.SGD([*body.parameters(), *head.parameters()], 0.1)
+for turn in range(8):
+    if turn == 3:
+        body.requires_grad_(False)
+    opt.zero_grad(set_to_none=False)
+    head(body(torch.randn(8, 4))).pow(2).mean().backward()
+    opt.step()
+""",
+    "gradients that the program estimates itself": """\
+import torch
+
+net = torch.nn.Linear(4, 1).requires_grad_(False)
+probe = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+for _ in range(6):
+    probe(torch.randn(8, 4)).pow(2).mean().backward()
+    net.weight.grad = torch.randn_like(net.weight)
+    net.bias.grad = torch.randn_like(net.bias)
+    opt.step()
+print(probe.weight.grad)
+""",
+    "a critic that is frozen while the actor learns": """\
+import torch
+
+actor, critic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+of_actor = torch.optim.SGD(actor.parameters(), 0.1, momentum=0.9)
+of_critic = torch.optim.SGD(critic.parameters(), 0.1, momentum=0.9)
+for _ in range(8):
+    x = torch.randn(8, 4)
+    critic.requires_grad_(True)
+    of_critic.zero_grad(set_to_none=False)
+    critic(actor(x).detach()).pow(2).mean().backward()
+    of_critic.step()
+    critic.requires_grad_(False)
+    of_actor.zero_grad(set_to_none=False)
+    critic(actor(x)).mean().backward()
+    of_actor.step()
+""",
+    "frozen for a look between the pass and the step": """\
+import torch
+
+net = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+for _ in range(8):
+    opt.zero_grad(set_to_none=False)
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    net.requires_grad_(False)
+    print(net(torch.randn(2, 4)).sum().item())
+    opt.step()
+    net.requires_grad_(True)
+""",
+    "one rate, at which all begin": """\
+import torch
+
+body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+groups = [{"params": body.parameters(), "weight_decay": 0.0}, {"params": head.parameters()}]
+opt = torch.optim.SGD(groups, 0.0)
+schedule = torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=5, cycle_momentum=False)
+for _ in range(5):
+    opt.zero_grad()
+    head(body(torch.randn(8, 4))).pow(2).mean().backward()
+    opt.step()
+    schedule.step()
+""",
+    "a rate of 0 that the program raises itself": """\
+import torch
+
+body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+groups = [{"params": body.parameters(), "lr": 0.0}, {"params": head.parameters(), "lr": 0.1}]
+opt = torch.optim.SGD(groups)
+schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+for turn in range(6):
+    if turn == 3:
+        opt.param_groups[0]["lr"] = 0.01
+    opt.zero_grad()
+    head(body(torch.randn(8, 4))).pow(2).mean().backward()
+    opt.step()
+    schedule.step()
+""",
+}
+
+
+@pytest.mark.parametrize("text", MOVED.values(), ids=MOVED)
+def test_what_moves_though_it_was_to_stay_is_told(text, tmp_path):
+    check_program(text, tmp_path)
+
+
+@pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
+def test_what_stays_or_is_meant_to_move_is_not(text, tmp_path):
+    check_program(text, tmp_path)
