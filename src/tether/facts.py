@@ -476,6 +476,18 @@ class Entered(NamedTuple):
     since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
 
 
+class Unmatched(NamedTuple):
+    """A module was called with tensors for its parameters, some by names that it does not have."""
+
+    at: Moment
+    until: Moment  # the call had returned
+    site: SiteId
+    module: str  # its class
+    keys: tuple[str, ...]  # names that it does not have, the first few
+    tensors: tuple[TensorId, ...]  # that were given by such names, all of them
+    given: int  # names in all
+
+
 class Repeated(NamedTuple):
     """A line whose calls made the same bytes, in new memory, whenever they were compared."""
 
@@ -652,6 +664,7 @@ class Trace:
     collisions: list[Collision] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
+    unmatched: list[Unmatched] = field(default_factory=list)
     repeated: list[Repeated] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)

@@ -79,6 +79,7 @@ def example() -> Trace:
         collisions=[facts.Collision(8, 2, 6)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
         entered=[facts.Entered(8, 3, 7)],
+        unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],
         repeated=[facts.Repeated(8, 3)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
         arrays=[facts.ArrayFact(7, 9)],

@@ -161,6 +161,7 @@ class Recorder:
             "collisions": list(self.collisions.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),
+            "unmatched": list(tape.unmatched),
             "repeated": self.repeats.facts(),
             "drawn": list(self.same.drawn.facts()),
             "arrays": list(self.arrays.array_facts()),

@@ -34,6 +34,7 @@ from tether.facts import (
     SharedRate,
     SiteId,
     Span,
+    Unmatched,
 )
 from tether.record.events import EventLog
 from tether.record.identity import Identities
@@ -93,6 +94,7 @@ class Tape:
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
         self.shared_rates: list[SharedRate] = []
+        self.unmatched: list[Unmatched] = []
         self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.on_beat: Callable[[], None] = lambda: None  # saves what is new, if it is time

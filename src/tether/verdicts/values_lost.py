@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain
 from tether.analysis.history import History
 from tether.analysis.surroundings import at_line
+from tether.analysis.unmatched import HandedInVain, handed_in_vain
 from tether.facts import Collision, Event
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Repair, Segment, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -19,7 +20,8 @@ PAGE = """
 An assignment through an index was given several values for one element. Each element kept one of
 them, and the others are nowhere: the index names some elements more than once. Or the values lie
 in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were overwritten before they
-were read.
+were read. Or a module was called with tensors for its parameters (`functional_call`), and has none
+of the names that they were given by: it computes with its own.
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -31,7 +33,8 @@ It is a warning where the values that were written are an update of those that t
 then each of them was to count. Elsewhere it is a note, since the last value may be the one that is
 meant. Looked at are the 1st, 2nd, 4th, 8th... write of a line, on the CPU. A loop's variable is
 spoken of if no run of the line made values that anything read or kept; it is a warning where they
-were computed from what requires grad.
+were computed from what requires grad. Of a module that has some of the names it was given a note
+speaks.
 
 ## Example
 ```python
@@ -47,6 +50,9 @@ total.index_add_(0, index, values)
 It changes the result: never applied by itself.
 """
 
+MOST_MADE = 3
+"""Lines that made what was handed over in vain that one finding names."""
+
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that lost values."""
@@ -58,6 +64,8 @@ def check(history: History) -> Iterator[Claim]:
             yield _overlapping(history, at, fact) if within else _claim(history, at, fact)
     for bound in bound_in_vain(history):
         yield _bound(history, bound)
+    for handed in handed_in_vain(history):
+        yield _handed(history, handed)
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -192,6 +200,37 @@ def _bound(history: History, found: BoundInVain) -> Claim:
     )  # fmt: skip
 
 
+def _handed(history: History, found: HandedInVain) -> Claim:
+    fact = found.fact
+    keys = ", ".join(repr(one) for one in fact.keys)
+    made = dict.fromkeys(
+        history.events[at].site for at in map(history.made_at, found.tensors) if at >= 0
+    )
+    module = Segment(f"`{fact.module}`", "name")
+    return Claim(
+        tensors=found.tensors,
+        cause=("handed", fact.site),
+        site=fact.site,
+        operation="functional_call",
+        severity="warning" if len(fact.tensors) == fact.given else "note",
+        message=say(
+            "Nothing in this call reads {subject}: {module} has no parameter or buffer of the"
+            " name {keys}, and computes with its own.",
+            module=module, keys=Segment(keys, "name"),
+        ),
+        story=(
+            *(Step("made", site, say("what it is given is made here"))
+              for site in list(made)[:MOST_MADE]),
+            Step("used", fact.site, say("{module} is called, and reads none of it",
+                 module=module)),
+        ),
+        repair=Repair(say("Give the names that {module} says in named_parameters(): those of a part"
+                          " of it begin with the name of the part. With strict=True such a call"
+                          " raises.", module=module)),
+        count=found.times,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="values-lost",
     severity="warning",
@@ -247,6 +286,16 @@ for _ in range(3):
 print(w)
 """,
             (Expected("values-lost", "p", 8),),
+        ),
+        Example(
+            "Weights given to a module by the names that a part of it has",
+            """import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+sampled = {name: one * 2 for name, one in net[1].named_parameters()}
+print(torch.func.functional_call(net, sampled, torch.ones(2, 3)))
+""",
+            (Expected("values-lost", "sampled['weight']", 5),),
         ),
         Example(
             "A loop's variable that is read, kept or written in place",

@@ -16,6 +16,7 @@ from tether.record.patches import (
     collectives,
     debuggers,
     engine,
+    functional,
     hooks,
     modes,
     processes,
@@ -59,6 +60,7 @@ class Patches:
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder.naming)
         hooks.install(self._replacements, self._recorder.hooks)
+        functional.install(self._replacements)
         modes.install(self._replacements, self._listen)
         processes.install(self._replacements, self._children)
         collectives.install(self._replacements)
