@@ -334,6 +334,15 @@ class Schedule(NamedTuple):
     after: tuple[float, ...] = ()  # and when it was; nothing: not known
 
 
+class ModeSwitch(NamedTuple):
+    """The program put a module, and all within it, into training or evaluation mode."""
+
+    at: Moment
+    site: SiteId
+    training: bool
+    tensors: tuple[TensorId, ...]  # its parameters
+
+
 class SharedRate(NamedTuple):
     """A scheduler wrote one tensor as the learning rate of several groups, not the same for each.
 
@@ -656,6 +665,7 @@ class Trace:
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
+    mode_switches: list[ModeSwitch] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)

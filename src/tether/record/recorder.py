@@ -153,6 +153,7 @@ class Recorder:
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
+            "mode_switches": list(tape.mode_switches),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),
             "followed": list(self.followed),

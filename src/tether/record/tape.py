@@ -24,6 +24,7 @@ from tether.facts import (
     EventId,
     Gap,
     GapCode,
+    ModeSwitch,
     Moment,
     OptimizerFact,
     OptimizerId,
@@ -94,6 +95,7 @@ class Tape:
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
         self.shared_rates: list[SharedRate] = []
+        self.mode_switches: list[ModeSwitch] = []
         self.unmatched: list[Unmatched] = []
         self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.no_longer import NoLonger, no_longer
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.uses import MOST_LINES, Uses, last_use
@@ -18,7 +19,8 @@ PAGE = """
 
 ## What it says
 An optimizer holds this parameter, and its value never took part in the loss: not in any of the
-steps recorded. One finding speaks for a whole module.
+steps recorded. One finding speaks for a whole module. Or it took part until its module was put into
+evaluation mode, and not since: nothing puts it back into training mode.
 
 ## Why it matters
 It never trains. Often a layer that was made and then forgotten in `forward`, an output that the
@@ -27,7 +29,8 @@ loss ignores, or a backward pass that never ran.
 ## Known problems
 Many models have such parameters by design: a pooler that a head does not use, dropped layers,
 experts that were not chosen in these steps. A module of a library that was never called is
-therefore only a note.
+therefore only a note. So is one that a switch to evaluation mode took out of the loss, unless the
+same line switches again after more steps: then the program takes it to be in training mode there.
 
 ## Example
 ```python
@@ -55,6 +58,8 @@ def check(history: History) -> Iterator[Claim]:
             groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
     for module, tensors in groups.items():
         yield _claim(history, module, tensors)
+    for ceased in no_longer(history):
+        yield _ceased(history, ceased)
 
 
 def _left(history: History, tensor: int) -> bool:
@@ -177,6 +182,32 @@ def _closure(history: History, step: int) -> Iterator[Step]:
             return
 
 
+def _ceased(history: History, found: NoLonger) -> Claim:
+    site, trained = found.switch.site, found.trained
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("ceased", site, found.with_gradient),
+        site=site,
+        operation="eval",
+        severity="warning" if found.again else "note",
+        message=say(
+            "{subject} had a gradient at {n} steps and none at the {m} steps since {line} put its"
+            " module into evaluation mode: nothing puts it back into training mode.",
+            n=found.with_gradient, m=found.without, line=At(site),
+        ),
+        story=(
+            *([Step("mode", trained, say("it is put into training mode here, before all of this"))]
+              if trained != UNKNOWN else []),
+            Step("mode", site, say("it is put into evaluation mode here")),
+            Step("loss", history.events[history.backwards[-1]].site,
+                 say("this loss does not depend on it any more")),
+        ),
+        repair=Repair(say("Call train() on the model before each stretch of training, or after"
+                          " each evaluation.")),
+        count=0,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="gradient-unused",
     severity="warning",
@@ -210,6 +241,34 @@ for _ in range(2):
     opt.step()
 """,
             (Expected("gradient-unused", "net.forgotten.weight", 9),),
+        ),
+        Example(
+            "An evaluation that nothing ends",
+            """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(3, 1)
+        self.noise = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.out(x + self.noise * torch.rand(3)) if self.training else self.out(x)
+
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    for _ in range(2):
+        opt.zero_grad()
+        net(torch.ones(2, 3)).sum().backward()
+        opt.step()
+    net.eval()
+    print(net(torch.ones(2, 3)).sum().item())
+""",
+            (Expected("gradient-unused", "net.noise", 22),),
         ),
         Example(
             "Everything is used",

@@ -23,6 +23,7 @@ from tether.record.patches import (
     rebinding,
     tensors,
 )
+from tether.record.patches.module_modes import ModuleModes
 from tether.record.patches.optimizers import Optimizers
 from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
@@ -60,6 +61,7 @@ class Patches:
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder.naming)
         hooks.install(self._replacements, self._recorder.hooks)
+        ModuleModes(self._replacements).install()
         functional.install(self._replacements)
         modes.install(self._replacements, self._listen)
         processes.install(self._replacements, self._children)

@@ -1,0 +1,74 @@
+"""Parameters that trained, and that no loss depends on any more since a change of mode.
+
+A module that adds what it learned to its other weights for evaluation, or passes over a part then,
+does so in training too if nothing switches the mode back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, ModeSwitch, SiteId
+
+
+class NoLonger(NamedTuple):
+    """A parameter that had gradients in training mode and had none since evaluation mode."""
+
+    tensor: int
+    with_gradient: int  # steps
+    without: int  # steps since, up to the end
+    switch: ModeSwitch  # to evaluation mode, and nothing switched back
+    trained: SiteId  # the line that had switched to training mode; UNKNOWN: none did
+    again: bool  # steps later the same line switched again, as if something had switched back
+
+
+class _Steps(NamedTuple):
+    last: int  # position of the last step that had a gradient
+    first: int  # and of the first that had none, and all after it
+    before: int  # how many had one, and how many had none since
+    since: int
+
+
+def no_longer(history: History) -> Iterator[NoLonger]:
+    """Yield what lost its gradient with a switch to evaluation mode, and never had one again."""
+    switches: dict[int, list[ModeSwitch]] = defaultdict(list)
+    for fact in history.trace.mode_switches:
+        for tensor in fact.tensors:
+            switches[tensor].append(fact)
+    for ceased, steps in _ceased(history) if switches else ():
+        found = _switched(history, switches[ceased], steps)
+        if found is not None:
+            yield found._replace(tensor=ceased, with_gradient=steps.before, without=steps.since)
+
+
+def _ceased(history: History) -> Iterator[tuple[int, _Steps]]:
+    """Yield what had gradients at some steps of its optimizers and none at all since."""
+    found: dict[int, _Steps] = {}
+    for fact in history.steps:
+        at = history.position(fact.at)
+        for tensor, status in fact.status.items():
+            old = found.get(tensor, _Steps(UNKNOWN, UNKNOWN, 0, 0))
+            if status != "none":
+                found[tensor] = _Steps(at, UNKNOWN, old.before + 1, 0)
+            elif old.last != UNKNOWN:
+                first = at if old.first == UNKNOWN else old.first
+                found[tensor] = old._replace(first=first, since=old.since + 1)
+    yield from ((tensor, one) for tensor, one in found.items() if one.first != UNKNOWN)
+
+
+def _switched(history: History, switches: list[ModeSwitch], steps: _Steps) -> NoLonger | None:
+    """Return the switch to evaluation mode between the two steps, if nothing switched back."""
+    before = [one for one in switches if history.position(one.at) <= steps.last]
+    after = switches[len(before) :]
+    if not after or (before and not before[-1].training) or any(one.training for one in after):
+        return None
+    if not steps.last < history.position(after[0].at) < steps.first:
+        return None
+    again = [
+        one for one in after if one.site == after[0].site and history.position(one.at) > steps.first
+    ]
+    trained = before[-1].site if before else SiteId(UNKNOWN)
+    return NoLonger(UNKNOWN, 0, 0, after[0], trained, bool(again))

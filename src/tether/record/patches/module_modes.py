@@ -1,0 +1,64 @@
+"""Modules that are put into training or evaluation mode."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import torch
+
+from tether.facts import ModeSwitch, Moment, SiteId, TensorId
+from tether.record.mode_stack import muted
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.sites import here
+
+__tracebackhide__ = True
+
+MOST_SWITCHES = 4096
+"""After so many nothing is said of any: what is switched so often is switched back as well."""
+
+
+class ModuleModes:
+    """Hears of the calls of `train` and `eval` that the program makes, not of those within."""
+
+    def __init__(self, replacements: Replacements) -> None:
+        self._replacements = replacements
+        self._tape = replacements.tape
+        self._within = threading.local()
+        self._last: tuple[TensorId, ...] = ()
+        self._full = False
+
+    def install(self) -> None:
+        """Put the replacements in place."""
+        for name in ("train", "eval"):
+            self._replacements.replace(torch.nn.Module, name, self._switching)
+
+    def _switching(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def switch(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if getattr(self._within, "call", False):
+                return original(module, *args, **kwargs)
+            self._within.call = True
+            try:
+                result = original(module, *args, **kwargs)
+            finally:
+                self._within.call = False
+            listener = None if self._full else self._replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    self._note(module, self._tape.places.user_place(here(2))[0])
+            return result
+
+        return switch
+
+    def _note(self, module: torch.nn.Module, site: int) -> None:
+        tape, facts = self._tape, self._tape.mode_switches
+        serials = tuple(TensorId(tape.who.serial(one)) for one in module.parameters())
+        if serials == self._last:
+            serials = self._last  # thousands of switches of one model share their table
+        self._last = serials
+        facts.append(ModeSwitch(Moment(tape.now()), SiteId(site), module.training, serials))
+        if len(facts) > MOST_SWITCHES:
+            facts.clear()
+            self._full = True
