@@ -343,6 +343,21 @@ class ModeSwitch(NamedTuple):
     tensors: tuple[TensorId, ...]  # its parameters
 
 
+class StateOfAnother(NamedTuple):
+    """An optimizer goes on with what was kept for one parameter, for a parameter with other values.
+
+    Compared as the first step after a load begins: the values, bit for bit, are those that another
+    parameter had when the state was saved.
+    """
+
+    at: Moment
+    site: SiteId  # of the load
+    optimizer: OptimizerId
+    tensor: TensorId
+    of: TensorId  # that the state was kept for
+    saved: SiteId
+
+
 class SharedRate(NamedTuple):
     """A scheduler wrote one tensor as the learning rate of several groups, not the same for each.
 
@@ -665,6 +680,7 @@ class Trace:
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
+    states_of_others: list[StateOfAnother] = field(default_factory=list)
     mode_switches: list[ModeSwitch] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)

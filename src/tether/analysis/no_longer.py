@@ -25,7 +25,7 @@ class NoLonger(NamedTuple):
     again: bool  # steps later the same line switched again, as if something had switched back
 
 
-class _Steps(NamedTuple):
+class _LastSteps(NamedTuple):
     last: int  # position of the last step that had a gradient
     first: int  # and of the first that had none, and all after it
     before: int  # how many had one, and how many had none since
@@ -44,22 +44,22 @@ def no_longer(history: History) -> Iterator[NoLonger]:
             yield found._replace(tensor=ceased, with_gradient=steps.before, without=steps.since)
 
 
-def _ceased(history: History) -> Iterator[tuple[int, _Steps]]:
+def _ceased(history: History) -> Iterator[tuple[int, _LastSteps]]:
     """Yield what had gradients at some steps of its optimizers and none at all since."""
-    found: dict[int, _Steps] = {}
+    found: dict[int, _LastSteps] = {}
     for fact in history.steps:
         at = history.position(fact.at)
         for tensor, status in fact.status.items():
-            old = found.get(tensor, _Steps(UNKNOWN, UNKNOWN, 0, 0))
+            old = found.get(tensor, _LastSteps(UNKNOWN, UNKNOWN, 0, 0))
             if status != "none":
-                found[tensor] = _Steps(at, UNKNOWN, old.before + 1, 0)
+                found[tensor] = _LastSteps(at, UNKNOWN, old.before + 1, 0)
             elif old.last != UNKNOWN:
                 first = at if old.first == UNKNOWN else old.first
                 found[tensor] = old._replace(first=first, since=old.since + 1)
     yield from ((tensor, one) for tensor, one in found.items() if one.first != UNKNOWN)
 
 
-def _switched(history: History, switches: list[ModeSwitch], steps: _Steps) -> NoLonger | None:
+def _switched(history: History, switches: list[ModeSwitch], steps: _LastSteps) -> NoLonger | None:
     """Return the switch to evaluation mode between the two steps, if nothing switched back."""
     before = [one for one in switches if history.position(one.at) <= steps.last]
     after = switches[len(before) :]

@@ -28,6 +28,7 @@ from tether.record.movement import MovementLog
 from tether.record.naming import Naming
 from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
+from tether.record.saved_states import SavedStates
 from tether.record.tape import Tape
 from tether.store.columns import (
     HEAD,
@@ -70,6 +71,7 @@ class Recorder:
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
         self.gradients = GradientLog(self.tape)
+        self.saved_states = SavedStates(self.tape)
         self.carried = CarriedLog(self.gradients)
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
@@ -153,6 +155,7 @@ class Recorder:
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
+            "states_of_others": list(self.saved_states.facts),
             "mode_switches": list(tape.mode_switches),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tether.analysis.history import History
 from tether.analysis.misdirected import Misdirected, misdirected
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.facts import StateOfAnother
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.source.reading import looped_over
 from tether.verdicts.base import Example, Expected, Verdict
@@ -16,15 +17,19 @@ PAGE = """
 
 ## What it says
 The program writes a parameter itself, or sets its gradient, with a gradient that was computed for
-another parameter, and the parameter's own is not in it. Both were asked for together.
+another parameter, and the parameter's own is not in it. Both were asked for together. Or an
+optimizer goes on, after `load_state_dict`, with what it kept of another parameter's gradients.
 
 ## Why it matters
 It moves in a direction that has nothing to do with it, where the shapes happen to be the same;
 the parameter whose gradient it was does not move. Most often two lists are paired of which one has
-lost its `None`s or has another order.
+lost its `None`s or has another order. The state of an optimizer is loaded by position: where its
+parameters come in another order than when it was saved, each moves on with another's momentum.
 
 ## Known problems
 Followed are gradients that keep their shape, through calls that are not recorded for gradients.
+Whose state was loaded is known where it was saved in the same run, and by values that no two
+parameters shared.
 
 ## Example
 ```python
@@ -51,6 +56,8 @@ def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line."""
     for found in misdirected(history):
         yield _claim(history, found)
+    for fact in history.trace.states_of_others:
+        yield _loaded(history, fact)
 
 
 def _claim(history: History, found: Misdirected) -> Claim:
@@ -99,6 +106,31 @@ def _paired(history: History, found: Misdirected) -> Iterator[Step]:
         yield Step("used", at_line(place, line), say("what it goes over is put together here"))
 
 
+def _loaded(history: History, fact: StateOfAnother) -> Claim:
+    optimizer = history.trace.optimizers[fact.optimizer]
+    parts = {"kind": optimizer.kind, "other": Tensor(fact.of), "saved": At(fact.saved)}
+    return Claim(
+        tensors=(fact.tensor,),
+        cause=("loaded", fact.site),
+        site=fact.site,
+        operation="load_state_dict",
+        message=say(
+            "{kind} goes on with what it kept of the gradients of {other} for {x}: the state saved"
+            " at {saved} is loaded by position, and the parameters are in another order.",
+            x=Tensor(fact.tensor), **parts,
+        ),
+        story=(
+            Step("held", optimizer.site, say("{kind} takes its parameters here, in this order",
+                 **parts)),
+            Step("read", fact.saved, say("this is the state that was kept for {other}", **parts)),
+            Step("written", fact.site, say("{x} is given it", x=Tensor(fact.tensor))),
+        ),
+        repair=Repair(say("Give {kind} its parameters, and its groups, in the order that they had"
+                          " at {saved}.", **parts)),
+        count=0,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="gradient-misdirected",
     severity="warning",
@@ -123,6 +155,32 @@ for turn in range(4):
             parameter.sub_(0.1 * gradient)
 """,
             (Expected("gradient-misdirected", "heads.0.weight", 12),),
+        ),
+        Example(
+            "A state loaded by an optimizer that has its groups in another order",
+            """import torch
+from torch import nn
+
+
+def optimizer_of(*parts):
+    return torch.optim.Adam([{"params": one.parameters()} for one in parts], lr=0.1)
+
+
+def step(opt):
+    opt.zero_grad()
+    (left(torch.rand(4, 3)) - 2 * right(torch.rand(4, 3))).pow(2).mean().backward()
+    opt.step()
+
+
+left, right = nn.Linear(3, 1, bias=False), nn.Linear(3, 1, bias=False)
+opt = optimizer_of(left, right)
+step(opt)
+saved = opt.state_dict()
+opt = optimizer_of(right, left)
+opt.load_state_dict(saved)
+step(opt)
+""",
+            (Expected("gradient-misdirected", "right.weight", 20),),
         ),
         Example(
             "Pairs without a gradient left out, and gradients of a mean norm",

@@ -64,7 +64,7 @@ class Optimizers:
         replace(Optimizer, "add_param_group", self._replacements.telling(lambda *_: None))
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
-        replace(Optimizer, "state_dict", self._replacements.telling(_state_of("state_dict")))
+        replace(Optimizer, "state_dict", self._replacements.telling(self._saved))
         replace(Optimizer, "load_state_dict", self._replacements.telling(self._loaded))
         for owner, name in _internals():
             replace(owner, name, functools.partial(unheard, self._replacements))
@@ -102,12 +102,20 @@ class Optimizers:
 
         return __init__
 
+    def _saved(
+        self, listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *rest: Any
+    ) -> None:
+        """Note a state that is handed out."""
+        _state_of("state_dict")(listener, place, args, *rest)
+        self._recorder.saved_states.saved(args[0], place[0])
+
     def _loaded(
         self, listener: Listener, place: tuple[int, int], args: tuple[Any, ...],
         kwargs: dict[str, Any], result: Any,
     ) -> None:  # fmt: skip
         """Note a state that was loaded, which holds learning rates too."""
         _state_of("load_state_dict")(listener, place, args, kwargs, result)
+        self._recorder.saved_states.loaded(args[0], place[0])
         self._schedules.set_by("load_state_dict", args[0], place[0])
 
     def _numbers(self) -> list[tuple[Optimizer, int]]:
@@ -186,6 +194,7 @@ class Optimizers:
             self._name(known, tensors)
             kind = type(optimizer).__name__
             step = _Step(recorder, listener, known, tensors)
+            recorder.saved_states.steps(optimizer, known.fact)
             step.begins(optimizer)
             span = tape.open_span("step", kind, place[0], listener.span)
             self._steps[span] = step
