@@ -26,7 +26,10 @@ def moved_frozen(history: History) -> Iterator[MovedFrozen]:
     """Yield what a step moved that came a whole pass after it had been frozen.
 
     With zeros at every look since then: who sets the gradient of what is frozen wants it to move.
+    Nothing is said where what let it go again may not have been recorded.
     """
+    if history.in_part:
+        return
     switches, found = _switches(history), dict[int, MovedFrozen]()
     moved = {
         (one.at, one.optimizer): {tensor for tensor, is_ in one.status.items() if is_ == "moved"}

@@ -33,7 +33,12 @@ class _LastSteps(NamedTuple):
 
 
 def no_longer(history: History) -> Iterator[NoLonger]:
-    """Yield what lost its gradient with a switch to evaluation mode, and never had one again."""
+    """Yield what lost its gradient with a switch to evaluation mode, and never had one again.
+
+    Nothing is said where what switched back may not have been recorded.
+    """
+    if history.in_part:
+        return
     switches: dict[int, list[ModeSwitch]] = defaultdict(list)
     for fact in history.trace.mode_switches:
         for tensor in fact.tensors:
