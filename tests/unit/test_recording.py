@@ -58,7 +58,7 @@ def example() -> Trace:
         ],
         kinds=[facts.Kind(("CloneBackward0",), 1, (0,), (1,), ((0, 0, -1),), True, False)],
         altered=[facts.Altered(8, 0, 3, True)],
-        walks=[facts.Walk(8, 0, (0, 1), ((0, 3), (5, 9)), ((2, 2),), False)],
+        walks=[facts.Walk(8, 0, (0, 1), ((0, 3), (5, 9)), ((2, 2),), False, (), 8.0)],
         tensors={0: facts.TensorFact("Parameter", 7, 9), 1: facts.TensorFact("Tensor", 8)},
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],

@@ -65,6 +65,7 @@ ROWS: dict[str, Row] = _joined(
         compares=True,
     ),
     _each("add_ sub_ lerp_ addcmul_ addcdiv_", blends=True),
+    _each("div div_ divide true_divide", divides=True),
     _each(
         "add sub subtract rsub mul multiply div divide true_divide pow float_power lerp add_ sub_"
         " mul_ div_ pow_ full full_like new_full fill fill_ masked_fill masked_fill_ __setitem__",

@@ -58,6 +58,7 @@ class Operation:
     selects: Selects = ""  # its results are true and false, or places
     random: bool = False
     single: bool = False  # takes one sample at a time: no call of it takes many
+    divides: bool = False  # its first argument by its second
     linear: tuple[int, ...] = ()  # tensor arguments of whose values its derivative says nothing
     pointwise: bool = False  # each element of the result is made of the elements in its place
 

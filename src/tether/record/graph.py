@@ -13,12 +13,14 @@ set, nothing is read.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from tether.facts import EventId, Kind, TensorId, ThreadId, Walk
+from tether.record.contents import words_of
 from tether.record.tape import Tape
 
 count_nodes: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
@@ -104,7 +106,7 @@ class GraphLog:
 
     def walked(
         self, event: int, thread: int, found: tuple[list[int], list[int], bool], freed: list[int],
-        asked: Iterable[int] = (),
+        asked: Iterable[int] = (), number: float = 0.0,
     ) -> None:  # fmt: skip
         """Record a walk."""
         leaves, numbers, whole = found
@@ -112,8 +114,24 @@ class GraphLog:
             Walk(
                 EventId(event), ThreadId(thread), tuple(TensorId(one) for one in leaves),
                 _stretches(numbers), _stretches(freed), whole, tuple(map(TensorId, asked)),
+                number,
             )
         )  # fmt: skip
+
+
+def number_saved(losses: Sequence[torch.Tensor]) -> float:
+    """Return the one number that the last call of a loss saved, what it was divided by, say.
+
+    0 where it is not one, or the program's own hooks on saved tensors were not to be run.
+    """
+    node = losses[0].grad_fn if len(losses) == 1 else None
+    if node is None or saved_hooks():
+        return 0.0
+    found = saved_by(node)
+    if len(found) != 1 or found[0].dim() or found[0].is_complex() or words_of(found[0]) is None:
+        return 0.0
+    number = float(found[0].detach())
+    return number if math.isfinite(number) else 0.0
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor], most: int) -> Iterator[Any]:

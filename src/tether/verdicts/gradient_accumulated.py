@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.foreign_gradients import ForeignGradients, foreign_gradients
 from tether.analysis.history import History, latest
 from tether.analysis.libraries import package_of
+from tether.analysis.stepped_apart import SteppedApart, stepped_apart
 from tether.facts import Event, Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
@@ -19,7 +20,9 @@ PAGE = """
 ## What it says
 A step used the gradient of this parameter, nothing cleared it, a later backward pass added to it,
 and a later step used the sum. Or the loss that another optimizer steps on goes through this
-parameter, too, and its gradient was still there when the parameter's own loss added to it.
+parameter, too, and its gradient was still there when the parameter's own loss added to it. Or the
+other way round, as a note: a batch is cut into parts, the loss of each is divided by their number,
+and a step takes the gradient of each part alone, where all were to add up.
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls
@@ -68,6 +71,8 @@ def check(history: History) -> Iterator[Claim]:
     for other in foreign_gradients(history):
         if other.tensors[0] not in first:
             yield _of_another(history, other)
+    for apart in stepped_apart(history):
+        yield _apart(history, apart)
 
 
 def _overwritten(history: History) -> set[TensorId]:
@@ -160,6 +165,34 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
         ),
         repair=Repair(say("Clear the gradient of {subject} right before backward at {own}.",
                           own=At(own))),
+        count=0,
+    )  # fmt: skip
+
+
+def _apart(history: History, found: SteppedApart) -> Claim:
+    events = history.events
+    loss, divided, step, cut = (
+        events[at].site for at in (found.backward, found.divided, found.step, found.cut)
+    )
+    return Claim(
+        tensors=found.tensors,
+        cause=("apart", loss),
+        site=step,
+        operation="step",
+        severity="note",
+        message=say(
+            "The loss at {divided} is divided by {n}, and each batch has {n} passes, but nothing"
+            " adds up: the step at {step} takes the gradient that one pass gives {subject}.",
+            divided=At(divided), n=found.parts, step=At(step),
+        ),
+        story=(
+            Step("used", cut, say("a pass gets a part of the batch here")),
+            Step("loss", divided, say("its loss is divided by the number of parts")),
+            Step("loss", loss, say("backward adds its gradient to what is there: nothing")),
+            Step("step", step, say("this step uses the gradient of one part")),
+        ),
+        repair=Repair(say("Step once all {n} passes have added their gradients, or leave out the"
+                          " division.", n=found.parts)),
         count=0,
     )  # fmt: skip
 
@@ -273,6 +306,21 @@ for _ in range(4):
     second.step()
     body.step()
 """,
+        ),
+        Example(
+            "A step for each part of a batch, whose losses were to be one mean",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    batch = torch.rand(12, 3)
+    for part in batch.split(3):
+        opt.zero_grad()
+        ((part * w).pow(2).mean() / 4).backward()
+        opt.step()
+""",
+            (Expected("gradient-accumulated", "w", 10),),
         ),
         Example(
             "Gradients of another loss are cleared before its own",

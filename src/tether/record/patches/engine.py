@@ -18,7 +18,7 @@ from tether.facts import (
     ThreadId,
 )
 from tether.record.following import Trail, can_follow
-from tether.record.graph import GraphLog, count_nodes
+from tether.record.graph import GraphLog, count_nodes, number_saved
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
 from tether.record.patches.replacing import Original, Replacements
@@ -65,6 +65,7 @@ class _Pass:
         self.results: list[torch.Tensor] = []
         self.flags = 0
         self.looks = False  # the 1st, 2nd, 4th... pass of its line: more is asked of it
+        self.number = 0.0  # that the last call of the loss had saved
         self.walk: tuple[list[int], list[int], bool] | None = None
         self.trail: Trail | None = None
 
@@ -86,6 +87,7 @@ class _Pass:
             self.looks = passes & (passes - 1) == 0
             if self.looks:
                 self.walk = recorder.graph.walk(self.losses)
+                self.number = number_saved(self.losses)
                 if self._is_followed(passes):
                     self.trail = Trail(self.losses, partly=bool(self.wanted))
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
@@ -139,7 +141,7 @@ class _Pass:
             freed = graph.freed(self.losses)
         if self.walk is not None:
             asked = tuple(self.recorder.tape.who.serial(one) for one in self.wanted)
-            graph.walked(index, self.listener.thread, self.walk, freed, asked)
+            graph.walked(index, self.listener.thread, self.walk, freed, asked, self.number)
             self.walk = None
 
     def returned(self, value: Any) -> None:

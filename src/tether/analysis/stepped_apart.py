@@ -1,0 +1,110 @@
+"""Losses divided by the number of passes of a batch, where each pass has a step of its own.
+
+A batch that is cut into parts, with a pass for each, has the gradient of the whole once all passes
+have added theirs; the loss of each is divided by their number for that. A step that comes with each
+pass takes the part of one alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import groupby, islice, pairwise
+from math import prod
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History, losses_of
+from tether.facts import Operand, SiteId, Walk
+from tether.operations.table import operation
+
+MOST_PASSES = 64
+"""Passes of one line whose parts are looked at; later ones are of the same loop."""
+
+
+class SteppedApart(NamedTuple):
+    """A line of such passes; positions, of its first pass."""
+
+    backward: int
+    divided: int  # the call that divides the loss
+    step: int  # the first step that took the gradient of one pass
+    cut: int  # the call that gave the pass its part
+    parts: int  # of each batch
+    tensors: tuple[int, ...]  # what is stepped
+
+
+class _Part(NamedTuple):
+    """What one pass used of memory that it shows a part of."""
+
+    storages: frozenset[int]
+    sizes: frozenset[int]
+    cut: int  # the first call that showed it
+
+
+def stepped_apart(history: History) -> Iterator[SteppedApart]:
+    """Yield each line of passes whose losses are divided by how many there are of each batch."""
+    lines: dict[SiteId, list[Walk]] = {}
+    for walk in history.trace.walks if history.steps and not history.in_part else ():
+        at = history.position(walk.event)
+        lines.setdefault(history.events[at].site, []).append(walk)
+    for site, walks in lines.items():
+        number = walks[0].number
+        if number < 2 or any(one.number != number for one in walks) or not number.is_integer():
+            continue
+        passes = [at for at in history.backwards if history.events[at].site == site]
+        found = _apart(history, passes[:MOST_PASSES], int(number), walks[0])
+        if found is not None:
+            yield found
+
+
+def _apart(history: History, passes: list[int], number: int, walk: Walk) -> SteppedApart | None:
+    """Return what is wrong with the passes of a line, if each has a step and they come in parts."""
+    divided, steps = _divided(history, passes[0]), _steps(history, walk)
+    if len(passes) < 2 * number or divided < 0 or not steps:
+        return None
+    done = [bisect_right(steps, one) for one in passes]
+    if any(before == after for before, after in pairwise(done)):
+        return None  # two passes without a step between them
+    parts = [_part_of(history, one) for one in passes]
+    counts = [len(list(some)) for _, some in groupby(parts, key=lambda one: one.storages)]
+    if not parts[0].storages or number in parts[0].sizes:
+        return None  # divided by how many samples it has, maybe
+    whole = counts[: len(passes) // number]
+    if len(whole) < 2 or set(whole) != {number}:
+        return None
+    return SteppedApart(passes[0], divided, steps[0], parts[0].cut, number, walk.leaves)
+
+
+def _divided(history: History, backward: int) -> int:
+    """Return the call that divides the loss of a pass, last of all; -1 for none."""
+    graph, events = history.get(Graph), history.events
+    losses = losses_of(events[backward])
+    made = [at for one in losses for at in graph.makers_of(one, backward)]
+    return made[0] if len(made) == 1 and operation(events[made[0]].operation).divides else -1
+
+
+def _steps(history: History, walk: Walk) -> list[int]:
+    """Return the positions of the steps of what a pass goes through."""
+    found = {at for tensor in islice(walk.leaves, 1) for at in history.steps_of(tensor)}
+    return sorted(found)
+
+
+def _part_of(history: History, backward: int) -> _Part:
+    """Return what a pass used of memory without a graph that it shows only a part of."""
+    events, storages, sizes, cut = history.events, set[int](), set[int](), -1
+    for at in history.flow.behind(backward):
+        event = events[at]
+        if not event.reads or not operation(event.operation).view:
+            continue
+        whole = event.reads[0]
+        shown = [one for one in event.results if _is_part(one, whole)]
+        if shown:
+            storages.add(whole.storage)
+            sizes.update(shown[0].shape[:1])
+            cut = at if cut < 0 else cut
+    return _Part(frozenset(storages), frozenset(sizes), cut)
+
+
+def _is_part(one: Operand, whole: Operand) -> bool:
+    same = one.storage == whole.storage and not one.requires_grad
+    return same and prod(one.shape) < prod(whole.shape)
