@@ -33,7 +33,7 @@ class SteppedApart(NamedTuple):
     tensors: tuple[int, ...]  # what is stepped
 
 
-class _Part(NamedTuple):
+class _PartOfPass(NamedTuple):
     """What one pass used of memory that it shows a part of."""
 
     storages: frozenset[int]
@@ -60,19 +60,27 @@ def stepped_apart(history: History) -> Iterator[SteppedApart]:
 def _apart(history: History, passes: list[int], number: int, walk: Walk) -> SteppedApart | None:
     """Return what is wrong with the passes of a line, if each has a step and they come in parts."""
     divided, steps = _divided(history, passes[0]), _steps(history, walk)
-    if len(passes) < 2 * number or divided < 0 or not steps:
+    if len(passes) < 2 * number or divided < 0:
         return None
     done = [bisect_right(steps, one) for one in passes]
     if any(before == after for before, after in pairwise(done)):
         return None  # two passes without a step between them
     parts = [_part_of(history, one) for one in passes]
-    counts = [len(list(some)) for _, some in groupby(parts, key=lambda one: one.storages)]
-    if not parts[0].storages or number in parts[0].sizes:
-        return None  # divided by how many samples it has, maybe
-    whole = counts[: len(passes) // number]
-    if len(whole) < 2 or set(whole) != {number}:
+    if not _come_in(number, parts):
         return None
     return SteppedApart(passes[0], divided, steps[0], parts[0].cut, number, walk.leaves)
+
+
+def _come_in(number: int, parts: list[_PartOfPass]) -> bool:
+    """Whether so many passes in a row share a batch, again and again.
+
+    Not where that is how many samples a part has, which its loss may be divided by.
+    """
+    if not parts[0].storages or number in parts[0].sizes:
+        return False
+    counts = [len(list(some)) for _, some in groupby(parts, key=lambda one: one.storages)]
+    whole = counts[: len(parts) // number]
+    return len(whole) > 1 and set(whole) == {number}
 
 
 def _divided(history: History, backward: int) -> int:
@@ -89,7 +97,7 @@ def _steps(history: History, walk: Walk) -> list[int]:
     return sorted(found)
 
 
-def _part_of(history: History, backward: int) -> _Part:
+def _part_of(history: History, backward: int) -> _PartOfPass:
     """Return what a pass used of memory without a graph that it shows only a part of."""
     events, storages, sizes, cut = history.events, set[int](), set[int](), -1
     for at in history.flow.behind(backward):
@@ -102,7 +110,7 @@ def _part_of(history: History, backward: int) -> _Part:
             storages.add(whole.storage)
             sizes.update(shown[0].shape[:1])
             cut = at if cut < 0 else cut
-    return _Part(frozenset(storages), frozenset(sizes), cut)
+    return _PartOfPass(frozenset(storages), frozenset(sizes), cut)
 
 
 def _is_part(one: Operand, whole: Operand) -> bool:

@@ -40,6 +40,10 @@ ALLOWED = 0.2
 """Seconds of it that a short run may take as well."""
 
 
+_OWN = "tether.record."
+"""What the names of the recorder's modules begin with."""
+
+
 class Slice:
     """From the end of step ``first`` to the end of step ``last - 1``, counted from 0."""
 
@@ -145,7 +149,12 @@ class Doors:
         self._replacements.replace(owner, name, make)
 
     def _opens(self, frame: types.FrameType, *, often: bool) -> bool:
-        """Whether a call from `frame` opens: not one that PyTorch makes for a module's children."""
+        """Whether a call from `frame` opens: not one that PyTorch makes for a module's children.
+
+        What replaces the same function while a stretch is recorded stands between.
+        """
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
+            frame = frame.f_back
         if frame.f_globals.get("__name__", "").startswith("torch."):
             return False
         place = id(frame.f_code), frame.f_lasti
