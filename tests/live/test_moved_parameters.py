@@ -8,6 +8,28 @@ import pytest
 from programs import check_program
 
 MOVED = {
+    "a freeze that another function undoes": """\
+import torch
+
+
+def groups(model):
+    chosen = []
+    for parameter in model.parameters():
+        parameter.requires_grad = True  #! parameter-moved net.0.weight
+        chosen.append(parameter)
+    return chosen
+
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+for name, parameter in net.named_parameters():
+    if name.startswith("0."):
+        parameter.requires_grad = False
+opt = torch.optim.SGD(groups(net), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
     "a frozen layer that decays": """\
 import torch
 
@@ -78,6 +100,46 @@ for _ in range(5):
 }
 
 STAYS = {
+    "all is frozen, and the head let go": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+for parameter in net.parameters():
+    parameter.requires_grad = False
+for parameter in net[1].parameters():
+    parameter.requires_grad = True
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
+    "let go after an optimizer was made of the rest": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+net[0].requires_grad_(False)
+opt = torch.optim.SGD([one for one in net.parameters() if one.requires_grad], 0.1)
+net[0].requires_grad_(True)
+opt.add_param_group({"params": net[0].parameters(), "lr": 0.01})
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
+    "frozen for a part of the work, each time": """\
+import torch
+
+net, judge = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+opt = torch.optim.SGD([*net.parameters(), *judge.parameters()], 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    judge.requires_grad_(False)
+    judge(net(torch.randn(8, 4))).mean().backward()
+    judge.requires_grad_(True)
+    judge(net(torch.randn(8, 4)).detach()).pow(2).mean().backward()
+    opt.step()
+""",
     "frozen, with zeros, and nothing to go on with": """\
 import torch
 

@@ -1,13 +1,14 @@
-"""Parameters that the program freezes, and those of them that steps move all the same."""
+"""Parameters that the program freezes, and that steps move all the same."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.facts import Gradients, OptimizerId, SiteId, TensorId
+from tether.facts import UNKNOWN, Gradients, OptimizerId, SiteId, TensorId
 
 SWITCHES = ("requires_grad_", "requires_grad.__set__")
 """The calls that say whether a tensor requires grad."""
@@ -20,6 +21,49 @@ class MovedFrozen(NamedTuple):
     frozen: int  # position of the call that froze it
     optimizer: OptimizerId
     step: SiteId
+
+
+class FrozenInVain(NamedTuple):
+    """A line that freezes tensors, each of which is let go again before anything used it."""
+
+    tensors: tuple[int, ...]
+    frozen: int  # position of the first call
+    let_go: int  # and of the one that undid it
+
+
+def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
+    """Yield the lines all of whose calls were undone before anything could tell.
+
+    What is read between is use, and so is an optimizer that is made: it may be given what still
+    requires grad.
+    """
+    if history.in_part:
+        return
+    undone, effective = dict[SiteId, dict[int, tuple[int, int]]](), set[SiteId]()
+    made = sorted(history.position(one.at) for one in history.trace.optimizers)
+    for tensor, switches in _switches(history).items():
+        for at, then in pairwise([*switches, UNKNOWN]):
+            event = history.events[at]
+            if event.on:
+                continue
+            undoes = then != UNKNOWN and history.events[then].on
+            if undoes and latest(made, then) < at and not _used_between(history, tensor, at, then):
+                undone.setdefault(event.site, {}).setdefault(tensor, (at, then))
+            else:
+                effective.add(event.site)
+    for site, found in undone.items():
+        if site not in effective:
+            yield FrozenInVain(tuple(found), *next(iter(found.values())))
+
+
+def _used_between(history: History, tensor: int, since: int, until: int) -> bool:
+    operand = history.events[since].reads[0]
+    return any(
+        since < at < until
+        and history.events[at].operation not in SWITCHES
+        and any(one.tensor == tensor for one in history.events[at].reads)
+        for at in history.on_storage(operand)
+    )
 
 
 def moved_frozen(history: History) -> Iterator[MovedFrozen]:

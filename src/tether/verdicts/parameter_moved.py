@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from tether.analysis.frozen import MovedFrozen, moved_frozen
+from tether.analysis.frozen import FrozenInVain, MovedFrozen, frozen_in_vain, moved_frozen
 from tether.analysis.history import History
 from tether.analysis.training import Training
 from tether.facts import NONE, Schedule
@@ -19,8 +19,9 @@ PAGE = """
 The program said that a parameter is to stay as it is, and the optimizer moves it. Either it was
 frozen (`requires_grad` off) after it had trained: its gradient is a tensor of zeros from then on
 and not `None`, so each step goes on with what the optimizer keeps of earlier gradients (momentum),
-or with weight decay. Or its parameter group had a learning rate of 0 when a scheduler was made,
-which gave all groups one rate.
+or with weight decay. Or a line froze it, and another line let all that was frozen there train
+again before anything used it. Or its parameter group had a learning rate of 0 when a scheduler was
+made, which gave all groups one rate.
 
 ## Why it matters
 Nothing raises. What a head was trained on drifts away below it, and a backbone that was to be kept
@@ -52,6 +53,10 @@ def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that froze what moved, or that overrode the rates."""
     for found in moved_frozen(history):
         yield _frozen(history, found)
+    for vain in frozen_in_vain(history):
+        moved = [one for one in vain.tensors if history.get(Training).moved(one)]
+        if moved:
+            yield _in_vain(history, vain, moved)
     for schedule in history.trace.schedules:
         if len(set(schedule.after)) == 1 < len(set(schedule.before)):
             yield from _overridden(history, schedule)
@@ -81,6 +86,28 @@ def _frozen(history: History, found: MovedFrozen) -> Claim:
             say("Clear its gradient to None (`zero_grad()`, which does so unless it is told"
                 " otherwise), or leave it out of the optimizer.")
         ),
+        count=0,
+    )  # fmt: skip
+
+
+def _in_vain(history: History, found: FrozenInVain, moved: list[int]) -> Claim:
+    frozen, let_go = (history.events[at].site for at in (found.frozen, found.let_go))
+    return Claim(
+        tensors=tuple(moved),
+        cause=("in vain", frozen),
+        site=let_go,
+        operation="requires_grad_",
+        message=say(
+            "{subject} trains, though it was frozen at {frozen}: {let_go} switches requires_grad on"
+            " again for all that was frozen there, before anything used it.",
+            frozen=At(frozen), let_go=At(let_go),
+        ),
+        story=(
+            Step("frozen", frozen, say("requires_grad is switched off here")),
+            Step("let go", let_go, say("and on again here")),
+        ),
+        repair=Repair(say("Leave what is frozen as it is at {let_go}, or do not freeze it.",
+                          let_go=At(let_go))),
         count=0,
     )  # fmt: skip
 
