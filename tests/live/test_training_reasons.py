@@ -166,6 +166,63 @@ def test_a_gradient_that_lives_on_as_anothers_is_used_again(tmp_path):
     assert not findings(tmp_path, WORKERS.format(clear="worker"))
 
 
+LEARNING_TO_LEARN = """
+import torch
+
+w = torch.ones(3, requires_grad=True)
+rate = torch.full((3,), 0.1, requires_grad=True)
+opt = torch.optim.SGD([w, rate], lr=0.1)
+for _ in range(3):
+    {loop}
+"""
+
+ADAPTED = """opt.zero_grad()
+    inner = (w * torch.rand(3)).pow(2).sum()
+    (grad,) = torch.autograd.grad(inner, w{how})
+    fast = w - 0.1 * grad
+    (fast * torch.rand(3)).pow(2).sum().backward()
+    opt.step()"""
+
+ATTACKED = """opt.zero_grad()
+    x = torch.rand(3, requires_grad=True)
+    (grad,) = torch.autograd.grad((w * x).pow(2).sum(), x)
+    (w * (x + 0.1 * grad.sign())).pow(2).sum().backward()
+    opt.step()"""
+
+
+def test_an_update_inside_a_loss_that_backward_takes_for_a_constant(tmp_path):
+    text = LEARNING_TO_LEARN.format(loop=ADAPTED.format(how=""))
+    ((_, severity, message, lines),) = [one for one in findings(tmp_path, text) if "lost" in one[0]]
+    assert severity == "note"
+    assert "changes `w` by it" in message
+    assert lines == [10, 11, 12]
+    whole = LEARNING_TO_LEARN.format(loop=ADAPTED.format(how=", create_graph=True"))
+    assert not [one for one in findings(tmp_path, whole) if "lost" in one[0]]
+    attack = LEARNING_TO_LEARN.format(loop=ATTACKED)  # of an input, which nothing trains
+    assert not [one for one in findings(tmp_path, attack) if "lost" in one[0]]
+
+
+def test_the_lines_between_a_cut_and_its_term_are_named(tmp_path):
+    text = (
+        HEAD
+        + """
+data = torch.rand(3)
+for _ in range(3):
+    opt.zero_grad()
+    with torch.no_grad():
+        known = w * data
+    halved = known / 2
+    apart = (halved - known).pow(2).sum()
+    loss = (w - 1).pow(2).sum() + apart
+    loss.backward()
+    opt.step()
+"""
+    )
+    rows = text.splitlines()
+    ((_, _, _, lines),) = [one for one in findings(tmp_path, text) if "lost" in one[0]]
+    assert 1 + rows.index("    halved = known / 2") in lines
+
+
 def test_the_line_that_clears_too_seldom_is_named(tmp_path):
     text = (
         HEAD

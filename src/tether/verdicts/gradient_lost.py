@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.cut_runs import CutRuns, cut_runs
+from tether.analysis.first_order import FirstOrder, first_order
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
@@ -22,9 +23,10 @@ The parameters get gradients, and yet a part of the loss gives none back: a term
 it has no graph, though it was computed from parameters; or a value's every way to the loss leads
 through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`; or of a
 line that runs several times for one loss the last run alone gets a gradient, since what each run
-gives to the next is cut off. Where a value is taken from itself, computed twice from the same
-values and with a graph both times, what comes back over one way undoes what comes back over the
-other.
+gives to the next is cut off; or tensors are changed, inside a loss, by gradients that have no graph
+(`autograd.grad` without `create_graph=True`). Where a value is taken from itself, computed twice
+from the same values and with a graph both times, what comes back over one way undoes what comes
+back over the other.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -49,6 +51,10 @@ It changes what is trained: never applied by itself.
 """
 
 
+MOST_BETWEEN = 4
+"""Lines between a cut and a term that are told."""
+
+
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line of a lost term, and for each line that gives only zeros back."""
     graph = history.get(Graph)
@@ -59,6 +65,8 @@ def check(history: History) -> Iterator[Claim]:
     yield from _undone(history)
     for runs in cut_runs(history):
         yield _cut_off(history, runs)
+    for update in first_order(history):
+        yield _constant(history, update)
 
 
 def _terms(history: History, backward: int) -> Iterator[Claim]:
@@ -118,6 +126,8 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         ),
         story=(
             Step("cut", site, say("{call} gives values without a graph", call=CallOf(cut))),
+            *(Step("through", one, say("the value goes through this line"))
+              for one in _lines_between(history, cut, term)),
             Step("used", history.events[at].site, say("{x} becomes a term of the loss", x=name)),
             Step("loss", loss, say("backward starts from that loss")),
         ),
@@ -125,6 +135,23 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
                           " {x} out of the loss.", cut=At(site), x=name)),
         count=0,
     )  # fmt: skip
+
+
+def _lines_between(history: History, cut: int, term: Operand) -> list[SiteId]:
+    """Return the lines that lead from a call to a number, the last ones, without the ends."""
+    made, edges = history.made_at(term.tensor), history.flow.edges
+    waiting, behind = [made], {made}
+    while waiting:
+        fresh = {one for one in edges.sources(waiting.pop()) if one > cut} - behind
+        behind |= fresh
+        waiting += fresh
+    reached = {cut}
+    for at in sorted(behind):
+        if not reached.isdisjoint(edges.sources(at)):
+            reached.add(at)
+    ends = {history.events[at].site for at in (cut, made)}
+    sites = dict.fromkeys(history.events[at].site for at in sorted(reached))
+    return [one for one in sites if one not in ends][-MOST_BETWEEN:]
 
 
 def _flat(history: History, backward: int) -> Iterator[Claim]:
@@ -250,6 +277,33 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
         repair=Repair(say("Detach where a backward pass has gone through what came before, not"
                           " between runs that one loss is to train.")),
         count=0,
+    )  # fmt: skip
+
+
+def _constant(history: History, found: FirstOrder) -> Claim:
+    events = history.events
+    asked, update, loss = (events[at].site for at in (found.gradient, found.update, found.loss))
+    return Claim(
+        tensors=found.tensors,
+        cause=("first order", asked),
+        site=asked,
+        operation="autograd.grad",
+        severity="note",
+        message=say(
+            "{line} asks for the gradient of {subject} without create_graph=True, and {update}"
+            " changes {subject} by it: backward at {loss} takes the change for a constant"
+            " (first-order; that may be meant).",
+            line=At(asked), update=At(update), loss=At(loss),
+        ),
+        story=(
+            Step("cut", asked, say("the gradient has no graph")),
+            Step("used", update, say("{call} uses it, and the graph goes on",
+                 call=CallOf(found.update))),
+            Step("loss", loss, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("Where the change itself is to be differentiated: autograd.grad(...,"
+                          " create_graph=True).")),
+        count=history.times(found.gradient),
     )  # fmt: skip
 
 

@@ -1,0 +1,87 @@
+"""Updates inside a loss by gradients that have no graph: the loss is differentiated as if constant.
+
+`autograd.grad` without `create_graph=True` gives values. Where they change the very tensors whose
+gradient they are, and a loss goes through the result, backward takes the update for a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event, Operand, SiteId
+
+MOST_RUNS = 8
+"""Runs of a line that are followed until one is found."""
+
+
+class FirstOrder(NamedTuple):
+    """Calls, by position."""
+
+    gradient: int
+    update: int  # takes the gradient and the tensor that it is the gradient of
+    loss: int
+    tensors: tuple[int, ...]  # that the gradient was asked for
+
+
+def first_order(history: History) -> Iterator[FirstOrder]:
+    """Yield for each line that asks for gradients the first update that a loss goes through."""
+    runs: dict[SiteId, list[int]] = {}
+    for at, event in history.events.where("autograd.grad".__eq__):
+        if not event.raised and not any(one.requires_grad for one in event.results):
+            runs.setdefault(event.site, []).append(at)
+    for some in runs.values():
+        found = (_followed(history, at) for at in islice(some, MOST_RUNS))
+        yield from islice((one for one in found if one is not None), 1)
+
+
+def _followed(history: History, at: int) -> FirstOrder | None:
+    event = history.events[at]
+    wanted = event.reads[event.losses :]
+    if len(wanted) != len(event.results) or not all(_is_trained(history, one) for one in wanted):
+        return None
+    update = _update(history, at, event, wanted)
+    loss = UNKNOWN if update < 0 else _loss_through(history, update)
+    if loss < 0:
+        return None
+    return FirstOrder(at, update, loss, tuple(one.tensor for one in wanted))
+
+
+def _is_trained(history: History, operand: Operand) -> bool:
+    """Whether a tensor is held by an optimizer, or was computed from one that is."""
+    if operand.leaf:
+        return operand.tensor in history.held
+    made = history.made_at(operand.tensor)
+    return made >= 0 and not history.held.isdisjoint(history.get(Graph).leaves_behind(made))
+
+
+def _update(history: History, at: int, event: Event, wanted: tuple[Operand, ...]) -> int:
+    """Return the first call that joins a gradient, or what was computed of it, with its tensor."""
+    of = {got.tensor: one.tensor for got, one in zip(event.results, wanted, strict=True)}
+    for position in range(at + 1, _next_pass(history, at)):
+        one = history.events[position]
+        whose = {of[read.tensor] for read in one.reads if read.tensor in of}
+        if not whose or not history.flow.carries[position]:
+            continue
+        tracked = any(result.requires_grad for result in one.results)
+        if tracked and any(read.tensor in whose and read.requires_grad for read in one.reads):
+            return position
+        if not tracked and len(whose) == 1:
+            of.update(dict.fromkeys((result.tensor for result in one.results), whose.pop()))
+    return UNKNOWN
+
+
+def _next_pass(history: History, at: int) -> int:
+    return next((one for one in history.backwards if one > at), len(history.events))
+
+
+def _loss_through(history: History, update: int) -> int:
+    """Return the first pass whose graph a call is in, if optimizers hold leaves of it."""
+    graph = history.get(Graph)
+    for backward in history.backwards:
+        if backward > update and history.events[backward].operation == "backward":
+            return backward if update in graph.behind(backward) else UNKNOWN
+    return UNKNOWN
