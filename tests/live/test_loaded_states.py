@@ -36,7 +36,7 @@ opt = torch.optim.Adam(model.parameters(), 0.01)
 fit(model, opt)
 """
 
-SWAPPED = {
+WRONG = {
     "read back from a file, with the layers in another order": """\
 file = io.BytesIO()
 torch.save([model.state_dict(), opt.state_dict()], file)
@@ -50,7 +50,50 @@ fit(resumed, opt)
 """,
 }
 
+DECAYED = """\
+def rated(opt, **how):
+    return torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 0.5**step, **how)
+
+
+schedule = rated(opt)
+for _ in range(3):
+    fit(model, opt, 1)
+    schedule.step()
+state, rates = opt.state_dict(), schedule.state_dict()
+opt = torch.optim.Adam(model.parameters(), 0.01)
+"""
+
+WRONG["a rate that the scheduler replaces"] = (
+    DECAYED
+    + """\
+opt.load_state_dict(state)
+schedule = rated(opt)  #! values-lost learning rate of Adam (note)
+schedule.load_state_dict(rates)
+fit(model, opt)
+"""
+)
+
 OWN = {
+    "a rate that is loaded after the scheduler was made": DECAYED
+    + """\
+schedule = rated(opt)
+opt.load_state_dict(state)
+schedule.load_state_dict(rates)
+fit(model, opt)
+""",
+    "a scheduler that goes on where it was": DECAYED
+    + """\
+opt.load_state_dict(state)
+schedule = rated(opt, last_epoch=rates["last_epoch"] - 1)
+fit(model, opt)
+""",
+    "a scheduler for the work after the loaded state was used": DECAYED
+    + """\
+opt.load_state_dict(state)
+fit(model, opt)
+schedule = rated(opt)
+fit(model, opt)
+""",
     "read back into the same order": """\
 file = io.BytesIO()
 torch.save([model.state_dict(), opt.state_dict()], file)
@@ -95,8 +138,8 @@ fit(swapped, opt)
 }
 
 
-@pytest.mark.parametrize("text", SWAPPED.values(), ids=SWAPPED)
-def test_a_state_that_was_kept_for_another_is_told(text, tmp_path):
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_a_state_that_goes_wrong_is_told(text, tmp_path):
     check_program(MODEL + text, tmp_path)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain
 from tether.analysis.history import History
+from tether.analysis.rates_lost import RateLost, rates_lost
 from tether.analysis.surroundings import at_line
 from tether.analysis.unmatched import HandedInVain, handed_in_vain
 from tether.facts import Collision, Event
@@ -21,7 +22,8 @@ An assignment through an index was given several values for one element. Each el
 them, and the others are nowhere: the index names some elements more than once. Or the values lie
 in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were overwritten before they
 were read. Or a module was called with tensors for its parameters (`functional_call`), and has none
-of the names that they were given by: it computes with its own.
+of the names that they were given by: it computes with its own. Or an optimizer loaded a state, and
+a scheduler that was made after it replaced the learning rate before any step used it (a note).
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -56,6 +58,8 @@ MOST_MADE = 3
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that lost values."""
+    for rate in rates_lost(history):
+        yield _rate(history, rate)
     for fact in history.trace.collisions:
         at = history.position(fact.event)
         reads = history.events[at].reads if 0 <= at < len(history.events) else ()
@@ -228,6 +232,35 @@ def _handed(history: History, found: HandedInVain) -> Claim:
                           " of it begin with the name of the part. With strict=True such a call"
                           " raises.", module=module)),
         count=found.times,
+    )  # fmt: skip
+
+
+def _rate(history: History, found: RateLost) -> Claim:
+    loaded, replaced = found.loaded.site, found.replaced.site
+    kind = history.trace.optimizers[found.replaced.optimizer].kind
+    parts = {
+        "kind": found.replaced.kind, "before": f"{found.before:.3g}", "after": f"{found.after:.3g}"
+    }  # fmt: skip
+    return Claim(
+        tensors=(),
+        subject=f"learning rate of {kind}",
+        cause=("rate", replaced),
+        site=replaced,
+        operation=found.replaced.kind,
+        severity="note",
+        message=say(
+            "The learning rate {before}, which {loaded} loads, is lost before any step uses it:"
+            " {kind} at {line} starts with {after}.",
+            loaded=At(loaded), line=At(replaced), **parts,
+        ),
+        story=(
+            Step("made", loaded, say("the optimizer loads its state, with the rate {before}",
+                 **parts)),
+            Step("written", replaced, say("{kind} sets the rate {after} as it is made", **parts)),
+        ),
+        repair=Repair(say("Make the scheduler first and then load both states; or tell it by"
+                          " last_epoch at which step it goes on.")),
+        count=0,
     )  # fmt: skip
 
 
