@@ -342,6 +342,7 @@ class ModeSwitch(NamedTuple):
     site: SiteId
     training: bool
     tensors: tuple[TensorId, ...]  # its parameters
+    kinds: tuple[str, ...] = ()  # classes of the modules in it that the mode makes a difference to
 
 
 class StateOfAnother(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from typing import Any
 
@@ -58,7 +59,32 @@ class ModuleModes:
         if serials == self._last:
             serials = self._last  # thousands of switches of one model share their table
         self._last = serials
-        facts.append(ModeSwitch(Moment(tape.now()), SiteId(site), module.training, serials))
+        at, kinds = Moment(tape.now()), tuple(_depend_on_mode(module))
+        facts.append(ModeSwitch(at, SiteId(site), module.training, serials, kinds))
         if len(facts) > MOST_SWITCHES:
             facts.clear()
             self._full = True
+
+
+def _depend_on_mode(module: torch.nn.Module) -> dict[str, None]:
+    """Return the classes of the modules in one that compute otherwise in training, in order."""
+    return {type(one).__name__: None for one in module.modules() if _depends_on_mode(one)}
+
+
+def _depends_on_mode(module: torch.nn.Module) -> bool:
+    """Whether the forward of a module reads its mode, and what it may do then is not nothing.
+
+    A dropout of 0 drops nothing (`p` of `nn.Dropout`, `dropout` of attention and recurrent layers),
+    and a norm that keeps no statistics computes them in both modes.
+    """
+    if not _reads_mode(type(module).forward):
+        return False
+    own = module.__dict__
+    rate = own.get("p", own.get("dropout"))
+    keeps = own.get("track_running_stats", True)
+    return bool(keeps) and not (isinstance(rate, float | int) and rate == 0)
+
+
+def _reads_mode(forward: Any) -> bool:
+    code = getattr(inspect.unwrap(forward), "__code__", None)
+    return code is not None and "training" in code.co_names

@@ -1,0 +1,96 @@
+"""Steps that train in evaluation mode, into which an evaluation had put the modules.
+
+Nothing is said of who fine-tunes in evaluation mode from the first step on, or switches to it and
+then evaluates nothing: that is how statistics and dropout are held still on purpose.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from tether.analysis.history import History, latest
+from tether.facts import GRAD_ON, ModeSwitch
+
+
+class LeftInEvaluation(NamedTuple):
+    """A parameter that was trained in training mode, and in evaluation mode after an evaluation."""
+
+    tensor: int
+    switch: ModeSwitch  # to evaluation mode
+    trained: ModeSwitch | None  # to training mode, before or after it
+    loss: int  # the first backward pass since then, by position
+    in_training: int  # steps
+    in_evaluation: int
+    meant: bool  # nothing shows that training mode was to come back
+
+
+class _Step(NamedTuple):
+    loss: int  # its last backward pass
+    mode: int  # the last switch before that pass, by its place in the list; -1: none
+
+
+def left_in_evaluation(history: History) -> Iterator[LeftInEvaluation]:
+    """Yield what steps trained in both modes, the evaluation mode being left over.
+
+    Nothing is said where what switched back may not have been recorded.
+    """
+    if history.in_part:
+        return
+    switches: dict[int, list[ModeSwitch]] = defaultdict(list)
+    for fact in history.trace.mode_switches:
+        for tensor in fact.tensors if fact.kinds else ():
+            switches[tensor].append(fact)
+    steps = _steps(history, switches) if switches else {}
+    for held, passes in steps.items():
+        found = _left(history, held, switches[held], passes)
+        if found is not None:
+            yield found
+
+
+def _steps(history: History, switches: dict[int, list[ModeSwitch]]) -> dict[int, list[_Step]]:
+    """Return the steps that used a gradient of each tensor, with the mode of their passes."""
+    at_each = {
+        tensor: [history.position(one.at) for one in some] for tensor, some in switches.items()
+    }
+    found: dict[int, list[_Step]] = defaultdict(list)
+    for fact in history.steps:
+        loss = latest(history.backwards, history.position(fact.at))
+        for tensor in fact.status.keys() & at_each.keys():
+            if fact.status[tensor] != "none":
+                found[tensor].append(_Step(loss, bisect_right(at_each[tensor], loss) - 1))
+    return found
+
+
+def _left(
+    history: History, tensor: int, switches: list[ModeSwitch], steps: list[_Step]
+) -> LeftInEvaluation | None:
+    evaluating = [one for one in steps if one.mode >= 0 and not switches[one.mode].training]
+    trained = len(steps) - len(evaluating)
+    for before, after in pairwise(steps):
+        if after not in evaluating or before in evaluating:
+            continue
+        first = next(one for one in switches[before.mode + 1 : after.mode + 1] if not one.training)
+        if not _evaluated(history, tensor, history.position(first.at), after.loss):
+            continue
+        training = [one for one in switches if one.training]
+        again = [one for one in switches if one.site == first.site and one.at > first.at]
+        switch = training[-1] if training else None
+        return LeftInEvaluation(
+            tensor, first, switch, after.loss, trained, len(evaluating), not (again or training)
+        )
+    return None
+
+
+def _evaluated(history: History, tensor: int, since: int, until: int) -> bool:
+    """Whether a call used the tensor between two moments without any gradient."""
+    operand = history.operand_of(tensor)
+    return operand is not None and any(
+        since < at < until
+        and history.events[at].grad_mode != GRAD_ON
+        and any(one.tensor == tensor for one in history.events[at].reads)
+        for at in history.on_storage(operand)
+    )

@@ -1,0 +1,136 @@
+"""`mode-kept`: steps that train in evaluation mode, because nothing ended an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.analysis.left_in_evaluation import LeftInEvaluation, left_in_evaluation
+from tether.analysis.no_longer import no_longer
+from tether.analysis.wording import listed
+from tether.finding import At, Claim, Repair, Step, say
+from tether.verdicts.base import Example, Expected, Verdict
+
+PAGE = """
+# mode-kept
+
+## What it says
+The model was put into evaluation mode and evaluated, and the steps that follow train it in that
+mode: nothing called `train()` again. Before, steps had trained it in training mode.
+
+## Why it matters
+Dropout drops nothing and batch normalization uses the running statistics and no longer updates
+them, so most of the training is another one than its first steps. Nothing raises, and the loss may
+even look better.
+
+## Known problems
+It is a warning where the program shows that training mode is to come back: it calls `train()`, or
+`eval()` at the same line again. Else it is a note. Nothing is said of a model without a module that
+the mode makes a difference to, of one that was in evaluation mode from its first step on, or of an
+`eval()` after which nothing is evaluated.
+
+## Example
+```python
+model.train()
+for epoch in range(epochs):
+    fit(model)
+    evaluate(model)       # calls model.eval(): the second epoch trains in that mode
+```
+
+## Use instead
+```python
+for epoch in range(epochs):
+    model.train()
+    fit(model)
+    evaluate(model)
+```
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each line that put what is trained into evaluation mode."""
+    # What the mode takes out of the loss is told as gradient-unused, with the same repair.
+    told = {one.switch.site for one in no_longer(history)}
+    for found in left_in_evaluation(history):
+        if found.switch.site not in told:
+            yield _claim(history, found)
+
+
+def _claim(history: History, found: LeftInEvaluation) -> Claim:
+    switch, loss = found.switch, history.events[found.loss].site
+    steps = found.in_training + found.in_evaluation
+    parts = {"line": At(switch.site), "loss": At(loss), "n": found.in_evaluation, "all": steps}
+    trained = [] if found.trained is None else [found.trained.site]
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("mode", switch.site),
+        site=switch.site,
+        operation="eval",
+        severity="note" if found.meant else "warning",
+        message=say(
+            "{n} of {all} steps train {subject} in evaluation mode: {line} switched to it for an"
+            " evaluation, and nothing switched back before backward at {loss}. The mode makes a"
+            f" difference to {listed(list(switch.kinds), 3)}.",
+            **parts,
+        ),
+        story=(
+            Step("mode", switch.site, say("evaluation mode begins here")),
+            Step("loss", loss, say("backward of a step that trains in evaluation mode")),
+            *(Step("mode", one, say("training mode begins here")) for one in trained),
+        ),
+        repair=Repair(say("Call train() on the model after each evaluation, or before each epoch"
+                          " and each time that training goes on within it.")),
+        count=0,
+    )  # fmt: skip
+
+
+VERDICT = Verdict(
+    slug="mode-kept",
+    severity="warning",
+    summary="steps train in evaluation mode, which an evaluation left on",
+    page=PAGE,
+    check=check,
+    damage="wrong result",
+    examples=(
+        Example(
+            "Training mode is switched on once",
+            """import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.2), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for epoch in range(3):
+    for _ in range(2):
+        opt.zero_grad()
+        model(torch.rand(4, 3)).pow(2).mean().backward()
+        opt.step()
+    model.eval()
+    with torch.no_grad():
+        print(model(torch.rand(4, 3)).mean())
+""",
+            (Expected("mode-kept", "model.0.weight", 12),),
+        ),
+        Example(
+            "Training mode is switched on in each epoch",
+            """import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.2), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    model.train()
+    for _ in range(2):
+        opt.zero_grad()
+        model(torch.rand(4, 3)).pow(2).mean().backward()
+        opt.step()
+    model.eval()
+    with torch.no_grad():
+        print(model(torch.rand(4, 3)).mean())
+""",
+        ),
+    ),
+)

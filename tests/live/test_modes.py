@@ -1,0 +1,97 @@
+"""Models that are put into evaluation mode and train on, and look-alikes that are right.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+MODEL = """\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+
+
+def fit(steps=3):
+    for _ in range(steps):
+        opt.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        opt.step()
+
+
+@torch.no_grad()
+def score():
+    return model(torch.randn(8, 4)).mean()
+
+
+"""
+
+LEFT = {
+    "within an epoch that goes on": """\
+for epoch in range(2):
+    model.train()
+    fit()
+    model.eval()  #! mode-kept model.0.weight
+    print(score())
+    fit()
+""",
+    "once, with nothing that shows what is meant": """\
+fit()
+model.eval()  #! mode-kept model.0.weight (note)
+print(score())
+fit()
+""",
+}
+
+RIGHT = {
+    "switched back by each evaluation": """\
+for epoch in range(3):
+    fit()
+    model.eval()
+    print(score())
+    model.train()
+""",
+    "in evaluation mode from the first step on": """\
+model.eval()
+for epoch in range(3):
+    fit()
+    print(score())
+    model.eval()
+""",
+    "statistics that are held still after some steps, and nothing evaluated": """\
+for epoch in range(4):
+    model.train()
+    fit()
+model.eval()
+fit()
+""",
+    "a model that the mode makes no difference to": """\
+model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    fit()
+    model.eval()
+    print(score())
+""",
+    "a part that stays in evaluation mode": """\
+for epoch in range(3):
+    model.train()
+    model[1].eval()
+    fit()
+    model.eval()
+    print(score())
+""",
+}
+
+
+@pytest.mark.parametrize("text", LEFT.values(), ids=LEFT)
+def test_training_in_the_mode_of_an_evaluation_is_told(text, tmp_path):
+    check_program(MODEL + text, tmp_path)
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_a_mode_that_is_meant_is_not(text, tmp_path):
+    check_program(MODEL + text, tmp_path)
