@@ -98,6 +98,20 @@ for epoch in range(3):
     fit(model, opt)
     model.norm.eval()
 """,
+    "one part after the other, each evaluated, and no mode that anything depends on": """\
+first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+net = nn.Sequential(first, second)
+both = torch.optim.SGD(net.parameters(), 0.1)
+for part in range(2):
+    for _ in range(3):
+        both.zero_grad()
+        h = first(torch.randn(8, 4))
+        (h.pow(2).mean() if part == 0 else second(h.detach()).pow(2).mean()).backward()
+        both.step()
+    net.eval()
+    with torch.no_grad():
+        print(net(torch.randn(8, 4)).sum().item())
+""",
     "a second stage that trains the rest": """\
 fit(model, opt)
 rest = torch.optim.SGD(model.out.parameters(), 0.1)

@@ -1,7 +1,8 @@
 """Parameters that trained, and that no loss depends on any more since a change of mode.
 
 A module that adds what it learned to its other weights for evaluation, or passes over a part then,
-does so in training too if nothing switches the mode back.
+does so in training too if nothing switches the mode back. A program that trains one part after the
+other may evaluate in between: what is read there by then is not out of use for the mode.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, ModeSwitch, SiteId
+from tether.facts import GRAD_ON, UNKNOWN, ModeSwitch, SiteId
+from tether.operations.table import operation
 
 
 class NoLonger(NamedTuple):
@@ -22,7 +24,7 @@ class NoLonger(NamedTuple):
     without: int  # steps since, up to the end
     switch: ModeSwitch  # to evaluation mode, and nothing switched back
     trained: SiteId  # the line that had switched to training mode; UNKNOWN: none did
-    again: bool  # steps later the same line switched again, as if something had switched back
+    sure: bool  # it was evaluated without the parameter, and the same line switched again later
 
 
 class _LastSteps(NamedTuple):
@@ -43,10 +45,21 @@ def no_longer(history: History) -> Iterator[NoLonger]:
     for fact in history.trace.mode_switches:
         for tensor in fact.tensors:
             switches[tensor].append(fact)
+    looked: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
     for ceased, steps in _ceased(history) if switches else ():
         found = _switched(history, switches[ceased], steps)
-        if found is not None:
-            yield found._replace(tensor=ceased, with_gradient=steps.before, without=steps.since)
+        if found is None:
+            continue
+        stretch = history.position(found.switch.at), steps.first
+        if stretch not in looked:
+            looked[stretch] = _read(history, *stretch)
+        read, aside = looked[stretch]
+        if ceased not in read:
+            evaluated = not aside.isdisjoint(found.switch.tensors)
+            yield found._replace(
+                tensor=ceased, with_gradient=steps.before, without=steps.since,
+                sure=found.sure and evaluated,
+            )  # fmt: skip
 
 
 def _ceased(history: History) -> Iterator[tuple[int, _LastSteps]]:
@@ -77,3 +90,14 @@ def _switched(history: History, switches: list[ModeSwitch], steps: _LastSteps) -
     ]
     trained = before[-1].site if before else SiteId(UNKNOWN)
     return NoLonger(UNKNOWN, 0, 0, after[0], trained, bool(again))
+
+
+def _read(history: History, first: int, last: int) -> tuple[set[int], set[int]]:
+    """Return the tensors whose values calls read in a stretch, and those read without a graph."""
+    read, aside = set[int](), set[int]()
+    for event in history.events[first:last]:
+        if operation(event.operation).carries:
+            tensors = {int(one.tensor) for one in event.reads}
+            read |= tensors
+            aside |= tensors if event.grad_mode != GRAD_ON else set()
+    return read, aside

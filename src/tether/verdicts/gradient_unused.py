@@ -30,7 +30,8 @@ loss ignores, or a backward pass that never ran.
 Many models have such parameters by design: a pooler that a head does not use, dropped layers,
 experts that were not chosen in these steps. A module of a library that was never called is
 therefore only a note. So is one that a switch to evaluation mode took out of the loss, unless the
-same line switches again after more steps: then the program takes it to be in training mode there.
+model was evaluated without a graph, and without the parameter, and the same line switches again
+after more steps: then the program takes it to be in training mode there.
 
 ## Example
 ```python
@@ -189,7 +190,7 @@ def _ceased(history: History, found: NoLonger) -> Claim:
         cause=("ceased", site, found.with_gradient),
         site=site,
         operation="eval",
-        severity="warning" if found.again else "note",
+        severity="warning" if found.sure else "note",
         message=say(
             "{subject} had a gradient at {n} steps and none at the {m} steps since {line} put its"
             " module into evaluation mode: nothing puts it back into training mode.",

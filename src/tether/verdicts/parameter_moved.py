@@ -29,8 +29,8 @@ is changed, at times by much.
 
 ## Known problems
 Values are compared at the first, second, fourth, eighth... step of each optimizer, and when more is
-frozen than before. A scheduler that gives one rate to groups that had several, none of them 0, is a
-note.
+frozen than before. A scheduler that gives one rate to groups that had several, none of them 0, or
+that is made when the optimizer has stepped already, is a note.
 
 ## Example
 ```python
@@ -142,7 +142,7 @@ def _overridden(history: History, schedule: Schedule) -> Iterator[Claim]:
             cause=("rate", schedule.site, group, before),
             site=schedule.site,
             operation=schedule.kind,
-            severity="warning" if before == 0 else "note",
+            severity="note" if before or _stepped(history, moved[0], schedule) else "warning",
             message=say(
                 "{kind} gives all parameter groups one learning rate: {subject}, whose group {n}"
                 " had the rate {before}, starts with {rate} and moves.",
@@ -156,6 +156,12 @@ def _overridden(history: History, schedule: Schedule) -> Iterator[Claim]:
             repair=Repair(say("Give {kind} a rate for each group, as a list.", **parts)),
             count=0,
         )  # fmt: skip
+
+
+def _stepped(history: History, tensor: int, schedule: Schedule) -> bool:
+    """Whether its optimizer had stepped before: the rates may be those of a stage that is over."""
+    made = history.position(schedule.at)
+    return any(at < made for at in history.steps_of(tensor)[:1])
 
 
 VERDICT = Verdict(
