@@ -10,6 +10,25 @@ from programs import check_program, record_program
 from test_examples import copies, line_of, record
 
 SLOW = {
+    "more vectors of a decomposition than anything reads": """
+        import torch
+        for n in range(3):
+            u, s, vh = torch.linalg.svd(torch.rand(700, 20))  #! slow-copy u, s, vh (note)
+            print((u[:, :4] * s[:4] @ vh[:4]).sum())
+    """,
+    "weights of attention that nothing asks for": """
+        import torch
+        class Mixer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.attend = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+            def forward(self, x):
+                mixed, weights = self.attend(x, x, x)  #! slow-copy mixed, weights (note)
+                return mixed
+        mixer = Mixer()
+        for n in range(4):
+            mixer(torch.rand(4, 200, 8)).sum().backward()
+    """,
     "a table of angles made in each call": """
         import torch
         def angles(length, half, base=100.0):
@@ -301,6 +320,34 @@ SLOW = {
 }
 
 QUIET = {
+    "vectors of a decomposition that span the null space": """
+        import torch
+        for n in range(3):
+            u, s, vh = torch.linalg.svd(torch.rand(700, 20))
+            print(u[:, 20:].abs().sum(), s.sum(), vh.sum())
+    """,
+    "eigenvectors that backward needs": """
+        import torch
+        for n in range(3):
+            x = torch.rand(400, 400, requires_grad=True)
+            values, vectors = torch.linalg.eigh(x)
+            values.sum().backward()
+            print(x.grad.sum())
+    """,
+    "weights of attention kept to be looked at, and read once": """
+        import torch
+        class Mixer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.attend = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+            def forward(self, x):
+                mixed, self.weights = self.attend(x, x, x)
+                return mixed
+        mixers = [Mixer(), Mixer()]
+        for n in range(4):
+            sum(mixer(torch.rand(4, 200, 8)).sum() for mixer in mixers).backward()
+        print(mixers[0].weights.sum())
+    """,
     "tables of other numbers each time, and one that is kept": """
         import torch
         kept = torch.outer(torch.arange(1024.0), torch.arange(32.0))

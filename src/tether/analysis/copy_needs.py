@@ -101,6 +101,12 @@ def needs(history: History) -> dict[Key, Need]:
     return history.get(CopyNeeds).found
 
 
+def read_unseen(history: History) -> bool:
+    """Whether memory of which no read is recorded may have been read all the same."""
+    blind = history.had_children or any(one.code in _BLIND for one in history.trace.gaps)
+    return blind or not (history.trace.program and history.whole)
+
+
 def left_out_with(history: History, key: Key) -> list[Key]:
     """Return the lines that are left out together, so that a line's copies are not made.
 
@@ -204,8 +210,7 @@ class _Judge:
         self.flow = history.flow
         self.whole = bool(self.trace.program) and history.whole
         self.held = history.held
-        unseen = history.had_children or any(one.code in _BLIND for one in self.trace.gaps)
-        self._blind = not self.whole or unseen
+        self._blind = read_unseen(history)
         self.library = False  # the copy in question is made by a library's line
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
         pairs = [(one.source, one.copy) for one in made]

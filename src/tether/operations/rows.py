@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tether.operations.table import Spared
+
 Row = dict[str, Any]
 
 
@@ -156,6 +158,22 @@ ROWS: dict[str, Row] = _joined(
         " isinf isfinite where masked_fill square clone float double half bfloat16 int long short"
         " byte bool to cpu cuda type type_as",
         exact=True,
+    ),
+    # Results that nothing may ask for.
+    _each(
+        "linalg_svd",
+        spares=(
+            Spared(0, "full_matrices=False", dimension=-1),
+            Spared(2, "full_matrices=False", dimension=-2),
+        ),
+    ),
+    _each("linalg_qr", spares=(Spared(0, 'mode="r"'),)),
+    _each("linalg_eigh", spares=(Spared(1, "torch.linalg.eigvalsh"),)),
+    _each("linalg_eig", spares=(Spared(1, "torch.linalg.eigvals"),)),
+    _each(
+        "multi_head_attention_forward",
+        known=False,
+        spares=(Spared(1, "need_weights=False"),),
     ),
     # Writes.
     _each(

@@ -12,7 +12,7 @@ import functools
 import json
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Leaves = Literal[
     "", "number", "numbers", "array", "capsule", "truth", "answer", "text", "pickle", "process",
@@ -34,6 +34,14 @@ Notes = Literal[
 
 ALL = (-1,)
 """Of `Operation.template`: every tensor argument."""
+
+
+class Spared(NamedTuple):
+    """A result of a call that need not be made, or not as large."""
+
+    result: int  # its place among the results
+    way: str  # what to write, so that it is not: "full_matrices=False"
+    dimension: int = 0  # made only as long there as the shorter side of the matrix; 0: not made
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,7 @@ class Operation:
     memory: Literal["", "owns", "shares"] = ""  # what its result does in every call
     listed: bool = False  # reports list it among copies for another reason
     any_strides: bool = False  # no bit and no stride of its result depends on strides
+    spares: tuple[Spared, ...] = ()  # results that another call of it leaves out
     exact: bool = False  # computes each element from its own, rounded once: no bit hangs on strides
     strides: bool = False  # says how the elements lie, and reads none
     compact: bool = False  # refuses, or copies, what has strides of zero

@@ -20,6 +20,7 @@ from tether.verdicts.slow_copy.by_elements import by_elements
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.made_again import made_again
+from tether.verdicts.slow_copy.never_read import never_read
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 from tether.verdicts.slow_copy.put_again import put_again
 
@@ -44,6 +45,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
+| a result that nothing reads, such as the weights of attention | a call that leaves it out |
 | the same calls of what nothing writes, for what does change | once, and kept |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
@@ -93,6 +95,9 @@ copy that was not is told as `needless-copy` instead.
 
 NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 
+WAYS = (ways, transfers, vain, by_rows, by_elements, put_again, never_read)
+"""What is asked of the lines of a program, each for itself."""
+
 Place = tuple[str, int, int, int, int]
 
 
@@ -101,7 +106,7 @@ def check(history: History) -> Iterator[Claim]:
     specs: dict[tuple[Place, str], Spec] = history.memo.setdefault("slow-copy", {})
     lines = Lines(history)
     again = Repeats(lines)
-    found = [way(lines) for way in (ways, transfers, vain, by_rows, by_elements, put_again)]
+    found = [way(lines) for way in WAYS]
     told: set[tuple[str, int]] = set()
     for one in chain(*found, repeated(again), made_again(again)):
         event = history.events[one.at]
