@@ -514,8 +514,15 @@ class Unmatched(NamedTuple):
     given: int  # names in all
 
 
+COMPARED: Final = 64 << 10
+"""Bytes of new memory from which what a line makes is compared with what it made before."""
+
+
 class Repeated(NamedTuple):
-    """A line whose calls made the same bytes, in new memory, whenever they were compared."""
+    """A line whose calls made the same bytes, in new memory, whenever they were compared.
+
+    Those that made less than `COMPARED` bytes were not looked at.
+    """
 
     event: EventId  # its first call
     looked: int  # calls whose result was compared, the first one among them

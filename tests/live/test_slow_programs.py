@@ -10,11 +10,58 @@ from programs import check_program, record_program
 from test_examples import copies, line_of, record
 
 SLOW = {
+    "members of an ensemble stacked for each question": """
+        import torch
+        from torch.func import stack_module_state
+        members = [torch.nn.Sequential(torch.nn.Linear(8, 90), torch.nn.Linear(90, 90))
+                   for _ in range(4)]
+        @torch.no_grad()
+        def predict(x):
+            both = stack_module_state(members)  #! slow-copy both (note)
+            weights = both[0]
+            return (x @ weights["0.weight"].mT @ weights["1.weight"]).mean(0)
+        for n in range(20):
+            print(predict(torch.rand(4, 8)).sum())
+    """,
+    "a weight that is built at each time step": """
+        import torch
+        class Turn(torch.nn.Module):
+            def forward(self, x):
+                upper = x.triu(1)
+                built = torch.matrix_exp(upper - upper.T)  #! slow-copy built (note)
+                return built
+        layer = torch.nn.Linear(64, 64, bias=False)
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", Turn())
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for step in range(4):
+            state = torch.rand(2, 64)
+            for n in range(12):
+                state = torch.tanh(layer(state))
+            optimizer.zero_grad()
+            state.sum().backward()
+            optimizer.step()
+    """,
+    "keys of one memory made for each question": """
+        import torch
+        keys, ask = torch.nn.Linear(32, 64, bias=False), torch.nn.GRUCell(64, 64)
+        both = [*keys.parameters(), *ask.parameters()]
+        optimizer = torch.optim.SGD(both, lr=0.1)
+        for step in range(3):
+            memory, state = torch.rand(200, 32), torch.rand(1, 64)
+            for n in range(10):
+                known = torch.tanh(memory @ keys.weight.T)  #! slow-copy known (note)
+                state = ask((state @ known.T).softmax(-1) @ known, state)
+            optimizer.zero_grad()
+            state.sum().backward()
+            optimizer.step()
+    """,
     "more vectors of a decomposition than anything reads": """
         import torch
+        def smooth(x):
+            parts = torch.linalg.svd(x)  #! slow-copy parts (note)
+            return parts.U[:, :4] * parts.S[:4] @ parts.Vh[:4]
         for n in range(3):
-            u, s, vh = torch.linalg.svd(torch.rand(700, 20))  #! slow-copy u, s, vh (note)
-            print((u[:, :4] * s[:4] @ vh[:4]).sum())
+            print(smooth(torch.rand(700, 20)).sum())
     """,
     "weights of attention that nothing asks for": """
         import torch
@@ -23,8 +70,8 @@ SLOW = {
                 super().__init__()
                 self.attend = torch.nn.MultiheadAttention(8, 2, batch_first=True)
             def forward(self, x):
-                mixed, weights = self.attend(x, x, x)  #! slow-copy mixed, weights (note)
-                return mixed
+                both = self.attend(x, x, x)  #! slow-copy both (note)
+                return both[0]
         mixer = Mixer()
         for n in range(4):
             mixer(torch.rand(4, 200, 8)).sum().backward()
@@ -320,6 +367,65 @@ SLOW = {
 }
 
 QUIET = {
+    "members of an ensemble stacked after each round of training": """
+        import torch
+        from torch.func import stack_module_state
+        members = [torch.nn.Linear(90, 90) for _ in range(4)]
+        optimizer = torch.optim.SGD([p for one in members for p in one.parameters()], lr=0.1)
+        for n in range(8):
+            for one in members:
+                one(torch.rand(4, 90)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                weights, _ = stack_module_state(members)
+                print((torch.rand(2, 90) @ weights["weight"].mT).mean(0).sum())
+    """,
+    "a weight built once in each forward, with a backward of its own": """
+        import torch
+        raw = torch.nn.Parameter(torch.rand(64, 64))
+        for step in range(3):
+            for n in range(12):
+                built = torch.matrix_exp(raw - raw.T)
+                torch.tanh(torch.rand(2, 64) @ built).sum().backward()
+    """,
+    "a weight with another angle at each time step": """
+        import torch
+        raw, state = torch.nn.Parameter(torch.rand(64, 64)), torch.rand(2, 64)
+        for n in range(30):
+            state = state @ torch.matrix_exp((raw - raw.T) * (n / 30))
+        state.sum().backward()
+    """,
+    "a weight built for the real and for the made": """
+        import torch
+        raw = torch.nn.Parameter(torch.rand(128, 128))
+        optimizer = torch.optim.SGD([raw], lr=0.1)
+        def judge(x):
+            return (x @ torch.tanh(raw)).mean()
+        for step in range(12):
+            loss = judge(torch.rand(4, 128)) - judge(torch.randn(4, 128))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "the same work again, to be timed": """
+        import time, torch
+        a, b = torch.rand(200, 200, requires_grad=True), torch.rand(200, 200)
+        for n in range(20):
+            began = time.perf_counter()
+            c = torch.tanh(a @ b)
+            print(c.sum(), time.perf_counter() - began)
+    """,
+    "weights of a forward that runs again to save memory": """
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        raw = torch.nn.Parameter(torch.rand(128, 128))
+        def block(x):
+            return torch.tanh(x @ torch.matrix_exp(raw - raw.T))
+        x = torch.rand(4, 128)
+        for n in range(12):
+            checkpoint(block, x + n, use_reentrant=False).sum().backward()
+    """,
     "vectors of a decomposition that span the null space": """
         import torch
         for n in range(3):

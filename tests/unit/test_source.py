@@ -11,7 +11,7 @@ import pytest
 
 from tether.facts import Site, Trace
 from tether.source.annotate import annotate
-from tether.source.calls import copied_text
+from tether.source.calls import copied_text, takes_tensors_alone
 from tether.source.syntax import MAX_TEXT, Source, one_line, read, source_of
 
 
@@ -229,3 +229,23 @@ def test_one_line(text, line):
 )
 def test_what_a_call_copies_is_its_argument_or_its_owner(operation, text, copied):
     assert copied_text(operation, text) == copied
+
+
+@pytest.mark.parametrize(
+    ("operation", "text", "count", "alone"),
+    [
+        ("sub", "upper - upper.T", 2, True),
+        ("mul", "x * (n / 30)", 1, False),
+        ("pow", "x ** 2", 1, True),
+        ("linalg_svd", "torch.linalg.svd(x, full_matrices=False)", 1, True),
+        ("stack", "torch.stack(parts)", 7, True),
+        ("stack", "torch.stack(parts, dim)", 7, False),
+        ("cat", "torch.cat([x, y], dim=-1)", 2, True),
+        ("pad", "F.pad(x, (a, 0))", 1, False),
+        ("add", "torch.add(*both)", 2, False),
+        ("linear", "layer(x)", 3, False),
+        ("__getitem__", "x[n]", 1, False),
+    ],
+)
+def test_whether_a_call_is_given_a_number_that_may_change(operation, text, count, alone):
+    assert takes_tensors_alone(operation, text, count) is alone

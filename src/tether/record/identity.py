@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import PRETENDED, UNKNOWN, GapCode
+from tether.facts import COMPARED, PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
-from tether.record.repeats import LEAST
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]
@@ -259,7 +258,7 @@ class Identities:
             known.born = self._log.count
             known.memory = UNKNOWN
             known.start = 0
-            if known.nbytes >= LEAST:
+            if known.nbytes >= COMPARED:
                 self.large = known.serial
         elif self.sizes and storage.nbytes() > known.nbytes:
             known.nbytes = storage.nbytes()  # resized, as by `out=` into an empty tensor

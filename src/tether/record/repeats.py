@@ -2,7 +2,7 @@
 
 The bytes of a line's first result are summed and compared with those of its 2nd, 3rd, 4th, 8th,
 16th... The first that differs ends it. Only memory of the CPU that takes no part in a gradient
-graph is looked at, from `LEAST` to `MOST` bytes, for at most `SHARE` of the run's time.
+graph is looked at, from `COMPARED` to `MOST` bytes, for at most `SHARE` of the run's time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 from tether.facts import EventId, Repeated
 from tether.record.contents import fingerprint
 
-LEAST = 64 << 10
 MOST = 16 << 20
 SHARE = 0.005
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from tether.operations.table import operation
 from tether.source.syntax import expression
@@ -46,6 +47,48 @@ def _is_constant(node: ast.expr) -> bool:
     except (ValueError, TypeError):
         return False
     return True
+
+
+def takes_tensors_alone(name: str, text: str, count: int) -> bool:
+    """Whether a call that was given some tensors was given constants beside, and nothing else.
+
+    As where its text has as many arguments that are no constants, or one, which holds them all.
+    """
+    given = _given(name, expression(text))
+    if given is None:
+        return False
+    variable = sum(not _is_constant(one) for one in given)
+    return 0 < variable <= count and variable in (1, count)
+
+
+def _given(name: str, tree: ast.expr | None) -> list[ast.expr] | None:
+    """Return what the text of an operation gives it; None where that is not all to be seen."""
+    if isinstance(tree, ast.BinOp):
+        return [tree.left, tree.right]
+    if isinstance(tree, ast.UnaryOp):
+        return [tree.operand]
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
+        return None
+    function = tree.func
+    called = function.attr if isinstance(function, ast.Attribute) else function.id
+    if called != name and not name.endswith(f"_{called}"):
+        return None
+    if any(isinstance(one, ast.Starred) for one in tree.args) or not all(
+        one.arg for one in tree.keywords
+    ):
+        return None
+    owner = _owner(function)
+    given = [*tree.args, *(one.value for one in tree.keywords)]
+    return [*_parts(given if owner is None else [owner, *given])]
+
+
+def _parts(given: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """Yield what is given, the elements of a list that is written out by themselves."""
+    for one in given:
+        if isinstance(one, (ast.List, ast.Tuple)):
+            yield from _parts(one.elts)
+        else:
+            yield one
 
 
 def lists_parts(text: str) -> bool:

@@ -23,6 +23,7 @@ from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.never_read import never_read
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 from tether.verdicts.slow_copy.put_again import put_again
+from tether.verdicts.slow_copy.worked_again import worked_again
 
 PAGE = """
 # slow-copy
@@ -47,6 +48,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same copied into a place that holds it already | when it has changed |
 | a result that nothing reads, such as the weights of attention | a call that leaves it out |
 | the same calls of what nothing writes, for what does change | once, and kept |
+| the same computed of the same at each time step | once, while nothing of it changes |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
@@ -107,8 +109,10 @@ def check(history: History) -> Iterator[Claim]:
     lines = Lines(history)
     again = Repeats(lines)
     found = [way(lines) for way in WAYS]
+    same = [*repeated(again), *made_again(again)]
+    known = {history.events[one.at].site for one in same}
     told: set[tuple[str, int]] = set()
-    for one in chain(*found, repeated(again), made_again(again)):
+    for one in chain(*found, same, worked_again(again, known)):
         event = history.events[one.at]
         if event[:2] in told:
             continue

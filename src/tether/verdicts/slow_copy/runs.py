@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import pairwise
 
-from tether.facts import Event, Operand
+from tether.facts import COMPARED, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import Lines
 
@@ -33,16 +33,23 @@ class Runs:
 
     @cached_property
     def places(self) -> dict[int, list[int]]:
-        """All runs of each line, by the position of its first."""
+        """All runs of each line that were of a size to be compared, by the position of its first.
+
+        A line of a library makes small and large tensors in turn, such as a model's parameters.
+        """
         events = self._lines.events
         firsts = {_line(events[at]): at for at in self.looked}
         found: dict[int, list[int]] = {at: [] for at in self.looked}
         names = {name for name, *_ in firsts}
         for at, event in events.where(names.__contains__):
             first = firsts.get(_line(event))
-            if first is not None and not event.raised:
+            if first is not None and not event.raised and self._is_compared(event):
                 found[first].append(at)
         return found
+
+    def _is_compared(self, event: Event) -> bool:
+        storages = self._history.trace.storages
+        return any(storages[one.storage].nbytes >= COMPARED for one in event.results)
 
     def own(self, first: int) -> bool:
         """Whether the user's line makes the call itself."""
