@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 
 from tether.analysis.already_there import nbytes
@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 """Positions of a call, and of one that computed the same again."""
 
 
-def worked_again(again: Repeats, known: Set[int]) -> Iterator[Slow]:
+def worked_again(again: Repeats, known: Container[int]) -> Iterator[Slow]:
     """Give each function of which most runs computed what the run before had computed.
 
     What is computed of that alone belongs to it; told is the last of it, which meets what changed.
@@ -38,7 +38,7 @@ def worked_again(again: Repeats, known: Set[int]) -> Iterator[Slow]:
     for lines in by_function.values():
         ends = [line for line in lines if work.meets_more(line)]
         total = sum(work.bytes(line) for line in lines)
-        if known.isdisjoint(line[0] for line in lines) and ends and total >= LARGE:
+        if ends and not any(line[0] in known for line in lines) and total >= LARGE:
             yield _slow(work, lines, max(ends, key=work.bytes), total)
 
 
