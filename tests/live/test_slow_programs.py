@@ -10,6 +10,25 @@ from programs import check_program, record_program
 from test_examples import copies, line_of, record
 
 SLOW = {
+    "the rows of a tensor assigned one by one in a graph": """
+        import torch
+        table = torch.nn.Embedding(50, 16)
+        bags = [torch.randint(0, 50, (2 + n % 5,)) for n in range(160)]
+        for step in range(4):
+            means = torch.zeros(160, 16)
+            for n, bag in enumerate(bags):
+                means[n] = table(bag).mean(0)  #! slow-copy means (note)
+            means.pow(2).sum().backward()
+    """,
+    "sequences of one length packed": """
+        import torch
+        from torch.nn.utils.rnn import pack_padded_sequence
+        lstm = torch.nn.LSTM(16, 8, batch_first=True)
+        for step in range(6):
+            batch, lengths = torch.rand(64, 50, 16), torch.full((64,), 50)
+            packed = pack_padded_sequence(batch, lengths, batch_first=True)  #! slow-copy packed (note)
+            lstm(packed)[1][0].sum().backward()
+    """,
     "members of an ensemble stacked for each question": """
         import torch
         from torch.func import stack_module_state
@@ -367,6 +386,35 @@ SLOW = {
 }
 
 QUIET = {
+    "rows assigned one by one, each made of the one before": """
+        import torch
+        turn = torch.nn.Linear(16, 16)
+        for step in range(4):
+            rows = torch.ones(160, 16)
+            for n in range(1, 160):
+                rows[n] = turn(rows[n - 1].clone())
+            rows.sum().backward()
+    """,
+    "rows assigned one by one where no gradient comes back": """
+        import torch
+        turn = torch.nn.Linear(16, 16)
+        for step in range(4):
+            rows = torch.zeros(160, 16)
+            for n in range(160):
+                with torch.no_grad():
+                    rows[n] = turn(torch.rand(1, 16)).squeeze(0)
+            turn(rows).sum().backward()
+    """,
+    "sequences packed of which one is shorter": """
+        import torch
+        from torch.nn.utils.rnn import pack_padded_sequence
+        lstm = torch.nn.LSTM(16, 8, batch_first=True)
+        for step in range(6):
+            lengths = torch.full((64,), 50)
+            lengths[-1] -= int(step == 3)
+            packed = pack_padded_sequence(torch.rand(64, 50, 16), lengths, batch_first=True)
+            lstm(packed)[1][0].sum().backward()
+    """,
     "members of an ensemble stacked after each round of training": """
         import torch
         from torch.func import stack_module_state

@@ -159,6 +159,7 @@ ROWS: dict[str, Row] = _joined(
         " byte bool to cpu cuda type type_as",
         exact=True,
     ),
+    _each("_pack_padded_sequence", unpads=True, shown="pack_padded_sequence"),
     # Results that nothing may ask for.
     _each(
         "linalg_svd",

@@ -18,10 +18,12 @@ from tether.verdicts.slow_copy.again import Repeats, repeated
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.by_elements import by_elements
 from tether.verdicts.slow_copy.by_rows import by_rows
+from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
 from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.never_read import never_read
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
+from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
 from tether.verdicts.slow_copy.worked_again import worked_again
 
@@ -46,6 +48,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
+| the parts of a tensor assigned one by one within a graph | a list of them, stacked |
+| sequences of one length packed | the batch as it is |
 | a result that nothing reads, such as the weights of attention | a call that leaves it out |
 | the same calls of what nothing writes, for what does change | once, and kept |
 | the same computed of the same at each time step | once, while nothing of it changes |
@@ -97,7 +101,9 @@ copy that was not is told as `needless-copy` instead.
 
 NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 
-WAYS = (ways, transfers, vain, by_rows, by_elements, put_again, never_read)
+WAYS = (
+    ways, transfers, vain, by_rows, by_elements, put_again, never_read, filled_in_graph, no_padding,
+)  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 
 Place = tuple[str, int, int, int, int]
