@@ -19,6 +19,7 @@ def extent(operand: Operand) -> tuple[int, int]:
 _ELEMENT = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
 
 
+@functools.cache
 def element_size(dtype: str) -> int:
     """Return the bytes of one element: the digits of a type's name are bits, 8 of float8_e5m2."""
     digits = "".join(one for one in dtype.partition("_")[0] if one.isdigit())

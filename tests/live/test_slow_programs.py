@@ -386,6 +386,17 @@ SLOW = {
 }
 
 QUIET = {
+    "a little that is the same at each step, beside much that is not": """
+        import torch
+        words = torch.randint(0, 50, (32, 40))
+        table, head = torch.nn.Embedding(50, 32), torch.nn.Linear(32, 50)
+        optimizer = torch.optim.SGD([*table.parameters(), *head.parameters()], lr=0.1)
+        for step in range(150):
+            scores = head(table(words[:, :-1])).flatten(0, 1)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(scores, words[:, 1:].flatten()).backward()
+            optimizer.step()
+    """,
     "rows assigned one by one, each made of the one before": """
         import torch
         turn = torch.nn.Linear(16, 16)

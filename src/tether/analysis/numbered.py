@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
@@ -48,6 +49,7 @@ class Numbered:
         self.again: dict[Line, list[tuple[int, int]]] = defaultdict(list)  # before, and again
         self.repeats: set[int] = set()  # positions of those that computed it again
         self.given: dict[int, tuple[Operand, ...]] = {}  # of what, by position
+        self.bytes = 0  # of all new memory that any call made
         for position, event in history.events.having("results"):
             self._look(position, event)
 
@@ -60,13 +62,16 @@ class Numbered:
 
     def _look(self, position: int, event: Event) -> None:
         line = (event.site, event.inner, event.operation)
-        if not self._makes(event, line):
+        shown = {one.storage for one in event.reads}
+        fresh = [one for one in event.results if one.storage not in shown]
+        self.bytes += sum(map(nbytes, fresh))
+        if len(fresh) < len(event.results) or not self._computes(event, line):
             return
         given = tuple(dict.fromkeys(self._roots(event)))
         if len(given) > _MOST:
             return
-        shown = tuple(one[4:8] for one in event.results)
-        key = (*line, event.grad_mode, event.thread, *map(self.value, event.reads), shown)
+        looks = tuple(one[4:8] for one in event.results)
+        key = (*line, event.grad_mode, event.thread, *map(self.value, event.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
         for place, one in enumerate(event.results):
             self._made[one.storage] = _Made(number << 8 | place, one.version, given)
@@ -80,17 +85,14 @@ class Numbered:
             self.given[position] = given
         recent.append((key, position))
 
-    def _makes(self, event: Event, line: Line) -> bool:
-        """Whether a call computes new memory of tensors, and of nothing that is not known."""
+    def _computes(self, event: Event, line: Line) -> bool:
+        """Whether a call computes its results of tensors, and of nothing that is not known."""
         row = operation(event.operation)
         if event.raised or event.writes or event.detail or event.span != UNKNOWN:
             return False
         if not event.reads or not row.known or row.random or row.empty or row.leaves:
             return False
         if any(one.version < 0 for one in (*event.reads, *event.results)):
-            return False
-        shown = {one.storage for one in event.reads}
-        if any(one.storage in shown for one in event.results):
             return False
         key = line, len(event.reads)
         if key not in self._plain:

@@ -20,6 +20,9 @@ from tether.facts import UNKNOWN, Operand
 from tether.verdicts.slow_copy.again import Repeats
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Slow
 
+SHARE = 10
+"""Of all that the program's calls made: with less left out it is not a tenth faster."""
+
 Pair = tuple[int, int]
 """Positions of a call, and of one that computed the same again."""
 
@@ -38,7 +41,8 @@ def worked_again(again: Repeats, known: Container[int]) -> Iterator[Slow]:
     for lines in by_function.values():
         ends = [line for line in lines if work.meets_more(line)]
         total = sum(work.bytes(line) for line in lines)
-        if ends and not any(line[0] in known for line in lines) and total >= LARGE:
+        told = any(line[0] in known for line in lines)
+        if ends and not told and total >= max(LARGE, work.numbered.bytes / SHARE):
             yield _slow(work, lines, max(ends, key=work.bytes), total)
 
 
