@@ -24,8 +24,8 @@ def no_padding(lines: Lines) -> Iterator[Slow]:
             continue
         at = places[0]
         name = shown(lines.events[at].operation)
-        what = f"{name} leaves no padding out, all sequences being of one length, and puts"
-        what += f" {total:,} bytes in another order in {len(places):,} runs"
+        what = f"{name} leaves no padding out, all sequences being of one length, and copies"
+        what += f" {total:,} bytes in {len(places):,} runs"
         fix = "Give the batch as it is to what reads it, where no sequence is shorter than others."
         yield Slow(at, lines.events[at].results[0], len(places), total, None, "copied", what, fix)
 
