@@ -28,7 +28,7 @@ _Key = tuple[object, ...]
 _MOST = 64  # operands that a result is followed back to
 
 
-class _Made(NamedTuple):
+class _MadeOf(NamedTuple):
     """What a memory was made of, as long as nothing wrote it."""
 
     number: int  # the same for what was computed from the same
@@ -41,7 +41,7 @@ class Numbered:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._made: dict[int, _Made] = {}  # by storage
+        self._made: dict[int, _MadeOf] = {}  # by storage
         self._numbers: dict[_Key, int] = {}
         self._recent: dict[Line, deque[tuple[_Key, int]]] = defaultdict(lambda: deque(maxlen=TURNS))
         self._plain: dict[tuple[Line, int], bool] = {}
@@ -74,7 +74,7 @@ class Numbered:
         key = (*line, event.grad_mode, event.thread, *map(self.value, event.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
         for place, one in enumerate(event.results):
-            self._made[one.storage] = _Made(number << 8 | place, one.version, given)
+            self._made[one.storage] = _MadeOf(number << 8 | place, one.version, given)
         self.runs[line] += 1
         recent = self._recent[line]
         before = next((known for known in recent if known[0] == key), None)
@@ -87,17 +87,15 @@ class Numbered:
 
     def _computes(self, event: Event, line: Line) -> bool:
         """Whether a call computes its results of tensors, and of nothing that is not known."""
-        row = operation(event.operation)
         if event.raised or event.writes or event.detail or event.span != UNKNOWN:
             return False
-        if not event.reads or not row.known or row.random or row.empty or row.leaves:
-            return False
-        if any(one.version < 0 for one in (*event.reads, *event.results)):
+        if not event.reads or any(one.version < 0 for one in (*event.reads, *event.results)):
             return False
         key = line, len(event.reads)
         if key not in self._plain:
             text = self._history.site(event.inner if event.inner >= 0 else event.site).expression
-            self._plain[key] = takes_tensors_alone(event.operation, text, len(event.reads))
+            alone = takes_tensors_alone(event.operation, text, len(event.reads))
+            self._plain[key] = alone and _is_certain(event.operation)
         return self._plain[key]
 
     def _roots(self, event: Event) -> Iterator[Operand]:
@@ -108,3 +106,9 @@ class Numbered:
                 yield from made.given
             else:
                 yield one
+
+
+def _is_certain(name: str) -> bool:
+    """Whether an operation gives the same elements of the same."""
+    row = operation(name)
+    return row.known and not (row.random or row.empty or row.leaves)

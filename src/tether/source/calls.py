@@ -67,19 +67,23 @@ def _given(name: str, tree: ast.expr | None) -> list[ast.expr] | None:
         return [tree.left, tree.right]
     if isinstance(tree, ast.UnaryOp):
         return [tree.operand]
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Attribute, ast.Name)):
+    if not isinstance(tree, ast.Call) or not _calls(name, tree.func) or _unpacks(tree):
         return None
-    function = tree.func
-    called = function.attr if isinstance(function, ast.Attribute) else function.id
-    if called != name and not name.endswith(f"_{called}"):
-        return None
-    if any(isinstance(one, ast.Starred) for one in tree.args) or not all(
-        one.arg for one in tree.keywords
-    ):
-        return None
-    owner = _owner(function)
+    owner = _owner(tree.func) if isinstance(tree.func, (ast.Attribute, ast.Name)) else None
     given = [*tree.args, *(one.value for one in tree.keywords)]
     return [*_parts(given if owner is None else [owner, *given])]
+
+
+def _calls(name: str, function: ast.expr) -> bool:
+    """Whether a call's text names an operation: ``torch.linalg.svd`` is linalg_svd."""
+    called = ast.unparse(function).rpartition(".")[2]
+    return called == name or name.endswith(f"_{called}")
+
+
+def _unpacks(tree: ast.Call) -> bool:
+    """Whether a call's text does not say how many things it gives."""
+    starred = any(isinstance(one, ast.Starred) for one in tree.args)
+    return starred or not all(one.arg for one in tree.keywords)
 
 
 def _parts(given: Iterable[ast.expr]) -> Iterator[ast.expr]:
