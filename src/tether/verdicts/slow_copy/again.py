@@ -136,7 +136,9 @@ class Repeats:
         )
 
 
-def told(again: Repeats, places: Sequence[int], repeats: list[int], what: str) -> Slow | None:
+def told(
+    again: Repeats, places: Sequence[int], repeats: list[int], what: str, of: str = "runs"
+) -> Slow | None:
     """Give a line whose runs did the same again, where what was made so is worth a word."""
     if len(repeats) < STEPS:
         return None
@@ -147,7 +149,7 @@ def told(again: Repeats, places: Sequence[int], repeats: list[int], what: str) -
         return None
     at = repeats[0]
     name = again.lines.events[at].operation
-    runs = f"in {len(repeats):,} of its {len(places):,} runs, {total:,} bytes"
+    runs = f"in {len(repeats):,} of its {len(places):,} {of}, {total:,} bytes"
     text = f"{name} makes the same again of {what} {runs}"
     fix = "Make it once, before the loop, and use what was made of it each time."
     operand = (again.lines.events[at].reads or made)[0]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tether.facts import Operand
+from tether.facts import COMPARED, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.again import Repeats, told, view
 from tether.verdicts.slow_copy.on_device import STEPS, Slow
@@ -54,7 +54,8 @@ def _of_the_same(again: Repeats, places: Sequence[int]) -> Slow | None:
         return None
     if not any(_used_with_more(again, *pair) for pair in pairs):
         return None  # all is the same each time, as where a call is timed
-    return told(again, places, [at for _, at in pairs], "what nothing wrote,")
+    runs = f"runs that made {COMPARED:,} bytes and more"
+    return told(again, places, [at for _, at in pairs], "what nothing wrote,", runs)
 
 
 def _of_nothing(again: Repeats, first: int) -> Slow | None:
