@@ -287,6 +287,24 @@ class Holder(NamedTuple):
     depth: int  # functions between it and the write; 0: the one that wrote
 
 
+class Reassigned(NamedTuple):
+    """A place of a module was given another tensor: ``layer.weight = other``."""
+
+    at: Moment
+    site: SiteId
+    holder: int  # number of the module, as in `Name`
+    name: str  # of the place: "weight"
+    old: TensorId
+    new: TensorId
+
+
+class Suspended(NamedTuple):
+    """A generator or coroutine that waits for its next turn, and keeps its variables until then."""
+
+    name: str  # as its variables are named: "readers[2].gi_frame"
+    site: SiteId  # where it waits
+
+
 class Hooked(NamedTuple):
     """Hooks that one line has put on one module or tensor and not removed.
 
@@ -616,6 +634,9 @@ GapCode = Literal[
 CACHE: Final = "__cache__"
 """In a name: what a function's cache keeps."""
 
+WAITING: Final = "gi_frame"
+"""In a name: the variables of a generator or coroutine, as Python calls them."""
+
 PRETENDED: Final = "(pretended)"
 """After a device's name: tensors say that they are there (FakeTensorMode), and have no bytes."""
 
@@ -683,6 +704,8 @@ class Trace:
     tensors: Mapping[int, TensorFact] = field(default_factory=dict)  # by TensorId
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
+    reassigned: list[Reassigned] = field(default_factory=list)
+    suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     hooks: list[Hooked] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)

@@ -24,11 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
+from tether.facts import UNKNOWN, WAITING, EventId, Holder, HolderKind, SiteId, TensorId
 from tether.record.array_memory import stretch_of
 from tether.record.naming import (
+    GENERATORS,
     attributes_of,
     cells_of,
+    frame_of,
     is_user_class,
     locals_of,
     modules_of,
@@ -313,12 +315,6 @@ def _of_partial(path: str, value: functools.partial[Any]) -> _Places:
         yield f"{path}.keywords[{name!r}]", part, "slot"
 
 
-def _of_set(path: str, value: Any) -> _Places:
-    plain = set if issubclass(type(value), set) else frozenset
-    for part in list(plain.__iter__(value)):
-        yield f"{path}[...]", part, "slot"
-
-
 def _of_class(path: str, value: type) -> _Places:
     if is_user_class(type(value)) or is_user_class(value):
         for name, part in list(vars(value).items()):
@@ -328,19 +324,10 @@ def _of_class(path: str, value: type) -> _Places:
 
 def _of_object(path: str, value: Any) -> _Places:
     slots: HolderKind = "attribute"
-    if issubclass(type(value), (dict, list, tuple, collections.deque)):
+    if issubclass(type(value), (dict, list, tuple, set, frozenset, collections.deque)):
         slots = "slot"
-        yield from _odd_keys(path, value)
     for name, part in parts_of(path, value):
         yield name, part, slots
-
-
-def _odd_keys(path: str, value: Any) -> Iterator[tuple[str, Any, HolderKind]]:
-    """Yield the items of a dictionary whose keys are neither text nor numbers."""
-    if issubclass(type(value), dict):
-        for key, part in list(dict.items(value)):
-            if type(key) is not str and type(key) is not int:
-                yield f"{path}[...]", part, "slot"
 
 
 def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, Any, HolderKind]]:
@@ -357,11 +344,10 @@ def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, An
         yield name, part, "default"
 
 
-def _of_generator(path: str, value: types.GeneratorType[Any, Any, Any]) -> Iterator[Any]:
-    frame = value.gi_frame
-    if frame is not None and is_user_file(frame.f_code.co_filename):
-        for name, part in locals_of(frame):
-            yield f"{path}.{name}", part, "variable"
+def _of_generator(path: str, value: Any) -> _Places:
+    frame = frame_of(value)
+    for name, part in locals_of(frame) if frame is not None else ():
+        yield f"{path}.{WAITING}.{name}", part, "closure"
 
 
 def _of_optimizer(path: str, value: torch.optim.Optimizer) -> Iterator[tuple[str, Any, HolderKind]]:
@@ -398,8 +384,7 @@ _WAYS: tuple[tuple[Any, Callable[[str, Any], _Places]], ...] = (
     (types.FunctionType, _of_function),
     (types.MethodType, _of_method),
     (functools.partial, _of_partial),
-    (types.GeneratorType, _of_generator),
-    ((set, frozenset), _of_set),
+    (GENERATORS, _of_generator),
     (type, _of_class),
 )
 """How the places inside an object are found, by its class; the first that fits counts."""

@@ -16,12 +16,12 @@ import sys
 import time
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from tether.facts import CACHE, UNKNOWN, Moment, Name, TensorId
+from tether.facts import CACHE, UNKNOWN, WAITING, Moment, Name, SiteId, Suspended, TensorId
 from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
 from tether.record.sites import is_user_file
@@ -41,8 +41,16 @@ _LEAVES = (
     functools.partial, BaseException,
 )  # fmt: skip
 _CACHE = type(functools.lru_cache(lambda: None))
-_KEEPERS = (types.FunctionType, types.MethodType, functools.partial, BaseException, _CACHE)
-_CONTAINERS = (dict, list, tuple, collections.deque)
+_KEYS = frozenset((str, bytes, int, float, bool, type(None), torch.dtype, torch.device))
+UNSAID = "..."
+"""In brackets: a place in a set, or one whose key has no plain text."""
+
+GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_KEEPERS = (
+    types.FunctionType, types.MethodType, functools.partial, BaseException, type, _CACHE,
+    *GENERATORS,
+)  # fmt: skip
+_CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
 
 
 class Reached(NamedTuple):
@@ -62,6 +70,7 @@ class Naming:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self.facts: dict[tuple[int, str], Name] = {}
+        self.suspended: dict[str, Suspended] = {}
         self._count: dict[int, int] = {}
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._next_module = itertools.count().__next__
@@ -92,10 +101,10 @@ class Naming:
         found = (self._tape.who.find(one) for one in tensors)
         return any(ref is not None and ref.serial in self._count for ref in found)
 
-    def search(self, roots: Iterable[tuple[str, Any]], *, deep: bool = False) -> None:
+    def search(self, roots: Iterable[tuple[str, Any]]) -> None:
         """Name every known tensor that can be reached from the variables in `roots`.
 
-        A `deep` search looks last into what functions and exceptions hold.
+        What functions, exceptions, generators and objects of C hold is looked into last.
         """
         began = time.perf_counter()
         seen: dict[int, int] = {}
@@ -108,14 +117,24 @@ class Naming:
             kind = type(place.value)  # `isinstance` would ask the object itself for its class
             if issubclass(kind, torch.Tensor):
                 self._found(place)
-            elif deep and issubclass(kind, _KEEPERS):
+            elif issubclass(kind, _KEEPERS) or _is_closed(kind):
                 later.extend(_kept_inside(place, seen))
+                self._waits(place)
             elif not issubclass(kind, _LEAVES) and place.depth <= DEPTH:
                 inside = self._inside_again(place, kind, seen)
                 queue.extend(itertools.islice(inside, AT_ONCE))
                 # A replay buffer of a million numbers must not hide the model behind it.
                 (later if issubclass(kind, _CONTAINERS) else queue).extend(inside)
         self._spent += time.perf_counter() - began
+
+    def _waits(self, place: Reached) -> None:
+        """Take note of where a generator waits that the program has kept."""
+        frame = frame_of(place.value)
+        if frame is not None and frame.f_lasti >= 0:
+            known = self._tape.places.of_code(frame.f_code)
+            site = self._tape.places.add(known, frame.f_lasti).number
+            name = f"{place.path}.{WAITING}"
+            self.suspended.setdefault(name, Suspended(name, SiteId(site)))
 
     def _inside_again(self, place: Reached, kind: type, seen: dict[int, int]) -> Iterator[Reached]:
         """Return the things inside one; nothing where it was come to often enough."""
@@ -136,7 +155,7 @@ class Naming:
         if not issubclass(kind, (*_CONTAINERS, types.ModuleType)):
             owner = kind.__name__
         if module:
-            number = self._number(value)
+            number = self.number(value)
             for table, lists in ((value._parameters, listed), (value._buffers, False)):
                 for part, tensor in table.items():
                     if tensor is not None:
@@ -147,7 +166,7 @@ class Naming:
         for part_path, part in () if again else parts_of(path, value):
             yield Reached(part_path, part, depth + 1, users, listed and not module, owner)
 
-    def _number(self, module: torch.nn.Module) -> int:
+    def number(self, module: torch.nn.Module) -> int:
         """Return the number of a module object: an address alone may come back."""
         known = self._modules.get(id(module))
         if known is not None and known[0]() is module:
@@ -211,28 +230,72 @@ def locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
     return found
 
 
+def _is_closed(kind: type) -> bool:
+    """Whether objects of a class show nothing of what they hold: C's own, as `itertools.cycle`."""
+    if issubclass(kind, (*_LEAVES, *_CONTAINERS)) or is_user_class(kind):
+        return False
+    slots = any("__slots__" in one.__dict__ for one in kind.__mro__)
+    return kind.__dictoffset__ == 0 and not slots
+
+
 def kept_by(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Return what a function or an exception holds, beside its attributes."""
-    kind = type(value)
-    if issubclass(kind, types.FunctionType):
-        yield from ((f"{path}.__closure__.{name}", part) for name, part in cells_of(value))
-    elif kind is _CACHE:
-        for number, part in enumerate(cached_by(value)):
-            yield f"{path}.{CACHE}[{number}]", part
-    elif issubclass(kind, types.MethodType):
-        yield f"{path}.__self__", value.__self__
-        yield path, value.__func__
-    elif issubclass(kind, functools.partial):
-        yield f"{path}.args", value.args
-        yield f"{path}.keywords", value.keywords
-    else:
-        yield from ((f"{path}.{name}", part) for name, part in attributes_of(value))
-        trace = BaseException.__dict__["__traceback__"].__get__(value)
-        while trace is not None:
-            if is_user_file(trace.tb_frame.f_code.co_filename):
-                for name, part in locals_of(trace.tb_frame):
-                    yield f"{path}.__traceback__.{name}", part
-            trace = trace.tb_next
+    """Return what a thing holds that is neither a container nor an object with attributes."""
+    for known, parts in _HELD:
+        if issubclass(type(value), known):
+            yield from parts(path, value)
+            return
+    for part in gc.get_referents(value):
+        yield f"{path}[{UNSAID}]", part
+
+
+_Parts = Iterator[tuple[str, Any]]
+
+
+def _of_generator(path: str, value: Any) -> _Parts:
+    frame = frame_of(value)
+    for name, part in locals_of(frame) if frame is not None else ():
+        yield f"{path}.{WAITING}.{name}", part
+
+
+def _of_class(path: str, value: type) -> _Parts:
+    for name, part in list(vars(value).items()) if is_user_class(value) else ():
+        if not name.startswith("__"):
+            yield f"{path}.{name}", part
+
+
+def _of_exception(path: str, value: BaseException) -> _Parts:
+    yield from ((f"{path}.{name}", part) for name, part in attributes_of(value))
+    trace = BaseException.__dict__["__traceback__"].__get__(value)
+    while trace is not None:
+        if is_user_file(trace.tb_frame.f_code.co_filename):
+            for name, part in locals_of(trace.tb_frame):
+                yield f"{path}.__traceback__.{name}", part
+        trace = trace.tb_next
+
+
+_HELD: tuple[tuple[Any, Callable[[str, Any], _Parts]], ...] = (
+    (types.FunctionType, lambda path, value: (
+        (f"{path}.__closure__.{name}", part) for name, part in cells_of(value))),
+    (_CACHE, lambda path, value: (
+        (f"{path}.{CACHE}[{number}]", part) for number, part in enumerate(cached_by(value)))),
+    (types.MethodType, lambda path, value: iter(
+        ((f"{path}.__self__", value.__self__), (path, value.__func__)))),
+    (functools.partial, lambda path, value: iter(
+        ((f"{path}.args", value.args), (f"{path}.keywords", value.keywords)))),
+    (GENERATORS, _of_generator),
+    (type, _of_class),
+    (BaseException, _of_exception),
+)  # fmt: skip
+"""What things hold that show it by no attribute and no index."""
+
+
+def frame_of(generator: Any) -> types.FrameType | None:
+    """Return the frame of a user's generator or coroutine that has begun and has not ended."""
+    for kind, name in zip(GENERATORS, ("gi_frame", "cr_frame", "ag_frame"), strict=True):
+        if issubclass(type(generator), kind):
+            frame: types.FrameType | None = kind.__dict__[name].__get__(generator)
+            return frame if frame and is_user_file(frame.f_code.co_filename) else None
+    return None
 
 
 def cached_by(function: Any) -> Iterator[Any]:
@@ -260,15 +323,23 @@ def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         if dict.__contains__(value, "__builtins__"):
             return  # the variables of a module, which are looked for by themselves
         for key, item in list(dict.items(value))[:VISITS]:
-            if type(key) is str or type(key) is int:
-                yield f"{path}[{key!r}]", item
+            yield f"{path}[{_key(key)}]", item
     elif issubclass(kind, (list, tuple, collections.deque)):
         fields = getattr(kind, "_fields", None) or ()
         for number, item in enumerate(items_of(value)[:VISITS]):
             yield f"{path}{_place(number, item, fields)}", item
+    elif issubclass(kind, (set, frozenset)):
+        for item in items_of(value)[:VISITS]:
+            yield f"{path}[{UNSAID}]", item
     elif not issubclass(kind, types.ModuleType) or _is_users(value):
         for name, item in attributes_of(value):
             yield f"{path}.{name}", item
+
+
+def _key(key: Any) -> str:
+    """Return how a user would write a key, where that runs no code of the program's."""
+    parts = key if type(key) is tuple else (key,)
+    return repr(key) if all(type(one) in _KEYS for one in parts) else UNSAID
 
 
 def _place(number: int, item: Any, fields: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from tether.record.listener import Functions
 from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
+from tether.record.reassigned import ReassignedLog
 from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
 from tether.record.saved_states import SavedStates
@@ -80,6 +81,7 @@ class Recorder:
         self.followed: list[Followed] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
         self.naming = Naming(self.tape)
+        self.reassigned = ReassignedLog(self.tape, self.naming)
         self.hooks = HookLog(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
@@ -127,10 +129,10 @@ class Recorder:
     def ends(self, variables: Iterable[tuple[str, Any]]) -> None:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
-        self.naming.search(variables, deep=True)
+        self.naming.search(variables)
         kept = roots_of_the_nameless(self.tape, self.naming)
         if kept:
-            self.naming.search(kept, deep=True)
+            self.naming.search(kept)
         self.gradients.at_end()
         self.movement.at_end(self.gradients.leaves())
 
@@ -149,6 +151,8 @@ class Recorder:
             "walks": list(self.graph.walks),
             "altered": list(self.altered.facts),
             "names": list(self.naming.facts.values()),
+            "reassigned": list(self.reassigned.facts),
+            "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),
             "optimizers": list(tape.optimizers),

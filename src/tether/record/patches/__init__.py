@@ -59,7 +59,7 @@ class Patches:
         tensors.install(self._replacements, self._recorder.arrays)
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
-        rebinding.install(self._replacements, self._recorder.naming)
+        rebinding.install(self._replacements, self._recorder)
         hooks.install(self._replacements, self._recorder.hooks)
         ModuleModes(self._replacements).install()
         functional.install(self._replacements)

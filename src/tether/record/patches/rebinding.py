@@ -13,12 +13,12 @@ import torch
 from torch.nn.modules import module as modules
 
 from tether.record.mode_stack import muted
-from tether.record.naming import Naming
 from tether.record.patches.replacing import Replacements
+from tether.record.recorder import Recorder
 from tether.record.sites import here
 
 
-def install(replacements: Replacements, naming: Naming) -> None:
+def install(replacements: Replacements, recorder: Recorder) -> None:
     """Hear of them, where the installed PyTorch tells."""
     seen: set[int] = set()  # sites
     for kind in ("parameter", "buffer", "module"):
@@ -27,12 +27,12 @@ def install(replacements: Replacements, naming: Naming) -> None:
         if register is None:
             replacements.unknown(f"torch.nn.modules.module.{name}")
             continue
-        _hear(replacements, naming, register, f"_{kind}s", seen)
+        _hear(replacements, recorder, register, f"_{kind}s", seen)
 
 
 def _hear(
     replacements: Replacements,
-    naming: Naming,
+    recorder: Recorder,
     register: Callable[[Any], Any],
     table: str,
     seen: set[int],
@@ -47,9 +47,11 @@ def _hear(
             if site not in seen:
                 seen.add(site)
                 # A function that is at work on a model calls it by passing names of its own.
-                naming.search_now(here(2), from_outside=True)
-                if not naming.knows(old):
-                    naming.search_now(here(2))
+                recorder.naming.search_now(here(2), from_outside=True)
+                if not recorder.naming.knows(old):
+                    recorder.naming.search_now(here(2))
+            if all(issubclass(type(one), torch.Tensor) for one in (old, new)):
+                recorder.reassigned.given(owner, name, old, new, site)
 
     def apply() -> Callable[[], None]:
         remove: Callable[[], None] = register(registered).remove

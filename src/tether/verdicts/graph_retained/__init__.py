@@ -6,14 +6,16 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tether.analysis.fillings import growth_of, handed_on
+from tether.analysis.fillings import growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
+from tether.analysis.kept_by import kept_by
 from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN
-from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
+from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained.on_ctx import on_ctx
+from tether.verdicts.graph_retained.telling import handed_on_at, instead
 from tether.verdicts.graph_retained.unused import unused
 
 PAGE = """
@@ -32,9 +34,10 @@ Memory grows with every step until it runs out, far from the line that causes it
 
 ## Known problems
 After a backward pass a graph's saved values are freed and its nodes stay: the bytes told are those
-still alive. What is held by a closure, a hook, a cache, a grad_fn or a kept exception's traceback
-may bear no name: it is told by the line that made it, and by the one line that hands it on. Graphs
-that no backward pass uses are told from eight runs and 1 MiB on, of a program that finished.
+still alive. What is held by a closure, a hook, a cache, a grad_fn, a generator that waits or a
+kept exception's traceback may bear no name: it is told by the line that made it, and by the one
+line that hands it on. Graphs that no backward pass uses are told from eight runs and 1 MiB on, of a
+program that finished.
 
 ## Example
 ```python
@@ -165,7 +168,8 @@ def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
         text = say("`{name}` takes another tensor with its graph here", name=name)
         story.insert(0, Step("grows", grows, text))
     else:
-        story += _handed_on(history, together[0])
+        story += handed_on_at(history, together[0])
+    story += kept_by(history, together)
     if history.backwards:
         loss = history.events[history.backwards[-1]].site
         story.append(Step("loss", loss, say("each call of `backward()` here counts as one step")))
@@ -182,42 +186,10 @@ def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
             growing="" if grows is None else say("; it grows {where}", where=where),
         ),
         story=tuple(story),
-        repair=Repair(_instead(history, together[0], where)),
+        repair=Repair(instead(history, together, where)),
         count=graphs,
         bytes=nbytes,
     )  # fmt: skip
-
-
-def _handed_on(history: History, tensor: int) -> Iterator[Step]:
-    """Yield the line that hands a tensor to a call that may be the one that keeps it."""
-    site = handed_on(history, tensor)
-    if site is not None:
-        text = say(
-            "`{name}` itself is handed on here, with its graph",
-            name=history.site_of(history.events[history.made_at(tensor)]).target,
-        )
-        yield Step("grows", site, text)
-
-
-def _instead(history: History, tensor: int, where: Sentence) -> Sentence:
-    """Return what to keep instead, by what holds it now."""
-    name = history.name_of(tensor)
-    if "__traceback__" in name:
-        return say(
-            "Keep the text of the exception {where}: its traceback holds the variables of the"
-            " functions that it passed through.",
-            where=where,
-        )
-    if "__closure__" in name:
-        return say(
-            "Give the function values without their graph {where}: .detach(), or .item().",
-            where=where,
-        )
-    return say(
-        "Keep values without their graph {where}: .detach() (or .item() for a number), or compute"
-        " them under torch.no_grad().",
-        where=where,
-    )
 
 
 def _with_siblings(history: History, named: list[int]) -> list[int]:
@@ -422,7 +394,7 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
         ),
         story=(
             Step("made", event.site, say("`{name}` is made with its graph here", name=name)),
-            *_handed_on(history, tensors[0]),
+            *handed_on_at(history, tensors[0]),
         ),
         repair=Repair(
             say("Give the closure, hook or cache what it needs of `{name}` and no graph:"

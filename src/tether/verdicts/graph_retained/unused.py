@@ -58,14 +58,27 @@ def _claim(history: History, found: list[Idle]) -> Claim:
 
 
 def _holder(history: History, idle: Idle) -> tuple[int, str]:
-    """Return the tensor, and its name, whose graph the calls are part of; UNKNOWN and "": none."""
-    for name in history.trace.names:
-        made, operand = history.made_at(name.tensor), history.operand_of(name.tensor)
-        if made < 0 or operand is None or not operand.requires_grad or operand.leaf:
-            continue
-        if not {made, *graph_of(history, made)}.isdisjoint(idle.made):
-            return name.tensor, history.name_of(name.tensor)
-    return UNKNOWN, ""
+    """Return the tensor, and its name, by which most of the calls' graph is held; else -1 and "".
+
+    One of many runs is what a variable of the last run holds: that keeps nothing of the others.
+    """
+    made, ways = set(idle.made), defaultdict[str, set[int]](set)
+    tensors: dict[str, int] = {}
+    for fact in history.trace.names:
+        held = made & _behind(history, fact.tensor)
+        for name in {history.name_of(fact.tensor), fact.name.partition("[")[0]} if held else ():
+            ways[name] |= held
+            tensors.setdefault(name, fact.tensor)
+    best = max(ways, key=lambda name: (len(ways[name]), -len(name)), default="")
+    return (tensors[best], best) if len(ways[best]) * 2 > len(made) else (UNKNOWN, "")
+
+
+def _behind(history: History, tensor: int) -> set[int]:
+    """Return the calls of the graph that a tensor holds."""
+    at, operand = history.made_at(tensor), history.operand_of(tensor)
+    if at < 0 or operand is None or not operand.requires_grad or operand.leaf:
+        return set()
+    return {at, *graph_of(history, at)}
 
 
 def _joined(history: History, idle: Idle) -> Iterator[Step]:

@@ -13,6 +13,7 @@ from tether.finding import At, Claim, Repair, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.tie_lost.converted import converted_apart
+from tether.verdicts.tie_lost.for_a_while import Place, parted_for_a_while, put_back
 from tether.verdicts.tie_lost.outdated import outdated
 from tether.verdicts.tie_lost.parted import copied_apart, left_behind, read_after
 
@@ -25,7 +26,9 @@ later, while both go on being used. So do copies of one tied parameter that stan
 places of another model and are trained apart, and parameters that were windows of a flat tensor
 until a conversion gave them memory of their own, while the flat tensor goes on being written. So
 do two parameters that `.data` put on one memory until a conversion (a note), and a buffer that was
-converted or is replaced, where another place goes on with the tensor that it was.
+converted or is replaced, where another place goes on with the tensor that it was. So does a tied
+parameter one of whose places is given another tensor for a while, and calls in between that read
+both (a note where the line replaces that one parameter alone).
 
 ## Why it matters
 Tied weights (an embedding and its output layer) drift apart without a word; the model has more
@@ -33,7 +36,8 @@ parameters than it should, and a checkpoint of it does not load as it was.
 
 ## Known problems
 Names are looked for at the first steps, at the end, and when a line first replaces a parameter or
-a module: a tie that came and went between is not seen. Unties that the program means are reported
+a module: a tie that came and went between is not seen, but for what is assigned to a place of a
+module, of which each line's first four times are known. Unties that the program means are reported
 as well.
 
 ## Example
@@ -52,10 +56,11 @@ What is trained changes: never applied by itself.
 """
 
 
-class _Place(NamedTuple):
+class _Shows(NamedTuple):
     """A place of a module while it showed one tensor."""
 
     names: dict[str, str]  # by the variable that each begins with, the best first
+    key: Place
     shown: Operand
     since: Moment
     until: Moment  # when it was first seen with another one; `_NEVER`: it was not
@@ -67,7 +72,7 @@ _NEVER = Moment(1 << 62)
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each pair of names that parted."""
-    together: dict[tuple[object, ...], list[_Place]] = defaultdict(list)
+    together: dict[tuple[object, ...], list[_Shows]] = defaultdict(list)
     for one in _places(history):
         shown = one.shown
         together[shown.storage, shown.offset, shown.shape].append(one)
@@ -78,25 +83,27 @@ def check(history: History) -> Iterator[Claim]:
             if root is None or new == UNKNOWN:
                 continue
             names = one.names[root], other.names[root]
-            if not _of_one_module(history, one, names):
+            back = _was_put_back(history, one) or _was_put_back(history, other)
+            if not back and not _of_one_module(history, one, names):
                 yield _claim(history, other, names, new)
     yield from copied_apart(history)
     yield from left_behind(history)
     yield from converted_apart(history)
     yield from outdated(history)
+    yield from parted_for_a_while(history)
 
 
-def _places(history: History) -> Iterator[_Place]:
+def _places(history: History) -> Iterator[_Shows]:
     """Yield the places of modules in which memory was seen, once for each tensor there.
 
     A place is an attribute of one object: ``self.weight`` is another one in each object's method.
     """
-    places: dict[tuple[object, str], dict[int, Name]] = defaultdict(dict)
-    named: dict[tuple[object, str], list[Name]] = defaultdict(list)
+    places: dict[Place, dict[int, Name]] = defaultdict(dict)
+    named: dict[Place, list[Name]] = defaultdict(list)
     for fact in sorted(history.trace.names, key=lambda one: one.at):
         if fact.module:
-            whose: object = fact.module if fact.holder == UNKNOWN else fact.holder
-            place = whose, steps_in(fact.name)[-1]
+            whose = fact.module if fact.holder == UNKNOWN else int(fact.holder)
+            place = whose, steps_in(fact.name)[-1].removeprefix(".")
             places[place].setdefault(fact.tensor, fact)
             named[place].append(fact)
     best = {tuple(_by_root(history, facts).items()): place for place, facts in named.items()}
@@ -107,7 +114,7 @@ def _places(history: History) -> Iterator[_Place]:
             shown = _first_seen(history, fact.tensor)
             if shown is not None and last is not None and shown.storage != UNKNOWN:
                 until = _NEVER if then is None else then.at
-                yield _Place(dict(names), shown, fact.at, until, last)
+                yield _Shows(dict(names), place, shown, fact.at, until, last)
 
 
 def _by_root(history: History, facts: list[Name]) -> dict[str, str]:
@@ -129,7 +136,7 @@ def _first_seen(history: History, tensor: int) -> Operand | None:
     return next((one for one in operands if one.tensor == tensor), None)
 
 
-def _parted(history: History, *pair: _Place) -> int:
+def _parted(history: History, *pair: _Shows) -> int:
     """Return the tensor that parted two places, the later one if both show another; or -1."""
     a, b = (place.last for place in pair)
     tied = max(one.since for one in pair)
@@ -143,7 +150,12 @@ def _parted(history: History, *pair: _Place) -> int:
     return new if since + 1 >= history.position(tied) >= 0 and all(used) else UNKNOWN
 
 
-def _of_one_module(history: History, one: _Place, names: tuple[str, str]) -> bool:
+def _was_put_back(history: History, one: _Shows) -> bool:
+    """Whether a place was given the tensor again that it had shown: it had another for a while."""
+    return put_back(history, one.key, one.shown.tensor, one.last.tensor)
+
+
+def _of_one_module(history: History, one: _Shows, names: tuple[str, str]) -> bool:
     """Whether both are buffers of one module: a state that begins with the values of another."""
     kind = history.trace.tensors[one.shown.tensor].kind
     modules = {name.rpartition(".")[0] for name in names}
@@ -156,7 +168,7 @@ def _lives_on(history: History, operand: Operand) -> bool:
     return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
-def _claim(history: History, other: _Place, pair: tuple[str, str], new: int) -> Claim:
+def _claim(history: History, other: _Shows, pair: tuple[str, str], new: int) -> Claim:
     made = history.made_at(new)
     event, tied = history.events[made], history.made_at(other.shown.tensor)
     since, names = At(event.site), {"one": pair[0], "other": pair[1]}

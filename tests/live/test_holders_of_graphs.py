@@ -1,0 +1,161 @@
+"""Programs that keep graphs or memory alive in what is neither a list nor a dictionary of names.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program, record_program
+
+HEAD = """\
+import functools, itertools
+import torch
+from torch import nn
+
+net = nn.Linear(16, 16)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def step(loss):
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss
+"""
+
+FOLLOWING = """
+def follow(x):
+    seen = torch.relu(net(x))
+    for k in range(4):
+        yield (seen * k).sum()
+
+class Book:
+    def __init__(self):
+        self.tracks = {}
+
+    def run(self, key):
+        track = self.tracks[key] = follow(torch.randn(64, 16))  #MARK
+        for loss in track:
+            if loss.detach() >= 0:
+                break
+        END
+        return loss
+
+def main():
+    book = Book()
+    for k in range(6):
+        step(net(torch.ones(2, 16)).sum() + book.run(k))
+    print(len(book.tracks))
+main()
+"""
+
+CACHED = """
+@functools.lru_cache(maxsize=None)
+def distances(x):
+    return torch.cdist(x, x).sum()  #MARK
+
+def main():
+    for _ in range(6):
+        x = net(torch.randn(8, 16))
+        step(distances(KEY) + x.sum())
+main()
+"""
+
+CLASS = """
+class Log:
+    KEPT
+
+def main():
+    for k in range(6):
+        loss = step(net(torch.ones(2, 16)).sum())
+        PUT
+main()
+"""
+
+ENDLESS = """
+def outputs():
+    for _ in range(6):
+        yield net(torch.ones(2, 16))MADE
+
+def main():
+    endless = itertools.cycle(outputs())
+    for _ in range(6):
+        step(net(next(endless)).sum())
+    print(next(endless))
+main()
+"""
+
+KEPT = {
+    "generators that wait in a dictionary": FOLLOWING.replace("END", "").replace(
+        "#MARK", "#! graph-retained book.tracks"
+    ),
+    "generators that were closed": FOLLOWING.replace("END", "track.close()"),
+    "a cache whose keys are new tensors": CACHED.replace("KEY", "x").replace(
+        "#MARK", "#! graph-retained distances.__cache__"
+    ),
+    "a cache whose key is one constant": CACHED.replace("KEY", "ONES").replace(
+        "\ndef main", "\nONES = torch.ones(8, 16)\n\ndef main"
+    ),
+    "a list of a class": CLASS.replace("KEPT", "kept = []").replace(
+        "PUT", "Log.kept.append(loss)  #! graph-retained Log.kept"
+    ),
+    "numbers in a list of a class": CLASS.replace("KEPT", "kept = []").replace(
+        "PUT", "Log.kept.append(loss.item())"
+    ),
+    "keys of several parts": CLASS.replace("KEPT", "kept = {}").replace(
+        "PUT", 'Log.kept[k, "loss"] = loss  #! graph-retained Log.kept'
+    ),
+    "a set": CLASS.replace("KEPT", "kept = set()").replace(
+        "PUT", "Log.kept.add(loss)  #! graph-retained Log.kept"
+    ),
+    "a set without graphs": CLASS.replace("KEPT", "kept = set()").replace(
+        "PUT", "Log.kept.add(loss.detach())"
+    ),
+    "what an endless iterator repeats": ENDLESS.replace(
+        "MADE", "  #! graph-retained endless"
+    ),
+    "what an endless iterator repeats, without a graph": ENDLESS.replace("MADE", ".detach()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_who_keeps_graphs(name, tmp_path):
+    check_program(HEAD + KEPT[name], tmp_path)
+
+
+def _lines(recording):
+    one = next(one for one in recording.findings if one.slug == "graph-retained")
+    return {step.site.line: step.text for step in one.evidence}
+
+
+def test_a_generator_that_waits_is_told_with_its_line(tmp_path):
+    text = HEAD + KEPT["generators that wait in a dictionary"]
+    waits = text.splitlines().index("        yield (seen * k).sum()") + 1
+    recording = check_program(text, tmp_path)
+    assert "a generator waits here" in _lines(recording)[waits]
+
+
+def test_a_cache_is_told_with_the_line_that_makes_it_one(tmp_path):
+    text = HEAD + KEPT["a cache whose keys are new tensors"]
+    decorator = text.splitlines().index("@functools.lru_cache(maxsize=None)") + 1
+    recording = check_program(text, tmp_path)
+    assert "the cache of this function" in _lines(recording)[decorator]
+
+
+CLOSED = """
+def run():
+    hidden = torch.relu(net(torch.randn(4096, 16)))
+    return hidden.sum(), lambda: hidden.mean()
+
+later = []
+for _ in range(40):
+    total, back = run()
+    later.append(back)
+print(len(later))
+"""
+
+
+def test_what_a_function_keeps_is_not_laid_to_the_variable_of_the_last_run(tmp_path):
+    recording = record_program(HEAD + CLOSED, tmp_path)
+    assert recording.findings
+    assert all("`total`" not in one.message for one in recording.findings)
+    assert any("`later`" in one.message for one in recording.findings)
