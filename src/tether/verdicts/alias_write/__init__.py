@@ -37,8 +37,8 @@ one gradient assigned to several parameters, or taken twice; two optimizers on o
 as the learning rate of groups that are to have different ones; a vector whose pieces became the
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
 be a view. Where the facts leave open whether it was meant the finding is a note:
-an array that a tensor shows is written, one module stands in several places, a file is written
-over whenever a line opens it as an array.
+an array that a tensor shows is written, one module stands in several places, an optimizer steps one
+memory as two parameters, a file is written over whenever a line opens it as an array.
 
 Nothing is said of:
 

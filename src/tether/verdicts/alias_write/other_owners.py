@@ -16,6 +16,7 @@ from tether.facts import UNKNOWN, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.names import container_of
+from tether.verdicts.alias_write.stepped_twice import stepped_twice
 from tether.verdicts.alias_write.telling import written
 
 
@@ -27,6 +28,7 @@ def other_owners(history: History) -> Iterator[Claim]:
     yield from _owned_twice(history)
     yield from _loaded_itself(history)
     yield from _one_rate(history)
+    yield from stepped_twice(history)
 
 
 def _sent(history: History) -> Iterator[Claim]:

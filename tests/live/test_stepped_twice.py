@@ -1,0 +1,58 @@
+"""One memory that an optimizer steps as two parameters.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+TIED = """\
+import torch
+from torch import nn
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        TIE
+
+    def forward(self, ids):
+        return self.head(self.embed(ids))
+
+model = Tied()
+opt = torch.optim.AdamW(model.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.tensor([0, 1])).pow(2).sum().backward()
+    opt.step()
+"""
+
+WINDOWS = """\
+import torch
+from torch import nn
+
+flat = torch.ones(6)
+left, right = nn.Parameter(flat[:3]), nn.Parameter(flat[3:])
+opt = torch.optim.AdamW([left, right], lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (left * right).sum().backward()
+    opt.step()
+"""
+
+STEPPED = {
+    "a parameter made of another one's memory": TIED.replace(
+        "TIE", "self.head.weight = nn.Parameter(self.embed.weight)"
+        "  #! alias-write model.head.weight (note)"
+    ),
+    "the same parameter": TIED.replace("TIE", "self.head.weight = self.embed.weight"),
+    "two windows of one tensor": WINDOWS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_who_is_stepped_twice(name, tmp_path):
+    recording = check_program(STEPPED[name], tmp_path)
+    told = any("two parameters on one memory" in one.message for one in recording.findings)
+    assert told == ("#!" in STEPPED[name])
