@@ -261,7 +261,7 @@ print(second.h)
 """,
     "a class attribute as each instance's buffer": """
 class Meter:
-    total = torch.zeros(())  #! alias-write train.total
+    total = torch.zeros(())  #! alias-write Meter.total
 
     def add(self, value):
         self.total += value

@@ -1,4 +1,4 @@
-"""One memory that an optimizer steps as two parameters.
+"""Two parameters on one memory: one optimizer steps both, or one follows the other.
 
 Each program says in comments what must be found and where; see `programs.py`.
 """
@@ -56,3 +56,32 @@ def test_who_is_stepped_twice(name, tmp_path):
     recording = check_program(STEPPED[name], tmp_path)
     told = any("two parameters on one memory" in one.message for one in recording.findings)
     assert told == ("#!" in STEPPED[name])
+
+
+ACTOR = """\
+import torch
+from torch import nn
+
+learner, actor = nn.Linear(3, 1), nn.Linear(3, 1).requires_grad_(False)
+opt = torch.optim.SGD(learner.parameters(), lr=0.1)
+
+def sync():
+    actor.load_state_dict(learner.state_dict(), assign=True)  #! alias-write actor
+
+sync()
+for k in range(6):
+    print(actor(torch.ones(1, 3)))
+    opt.zero_grad()
+    learner(torch.ones(2, 3)).sum().backward()
+    opt.step()
+    AGAIN
+"""
+
+
+def test_who_was_put_on_a_memory_once_and_reads_each_write_is_a_note(tmp_path):
+    once = ACTOR.replace("AGAIN", "").replace("alias-write actor", "alias-write actor (note)")
+    check_program(once, tmp_path)
+
+
+def test_who_is_put_there_again_and_again_meant_a_copy(tmp_path):
+    check_program(ACTOR.replace("AGAIN", "if k % 3 == 2: sync()"), tmp_path)
