@@ -60,18 +60,25 @@ def _is_trained(history: History, operand: Operand) -> bool:
 
 def _update(history: History, at: int, event: Event, wanted: tuple[Operand, ...]) -> int:
     """Return the first call that joins a gradient, or what was computed of it, with its tensor."""
-    of = {got.tensor: one.tensor for got, one in zip(event.results, wanted, strict=True)}
+    of: dict[int, int] = {
+        got.tensor: one.tensor for got, one in zip(event.results, wanted, strict=True)
+    }
     for position in range(at + 1, _next_pass(history, at)):
         one = history.events[position]
         whose = {of[read.tensor] for read in one.reads if read.tensor in of}
         if not whose or not history.flow.carries[position]:
             continue
-        tracked = any(result.requires_grad for result in one.results)
-        if tracked and any(read.tensor in whose and read.requires_grad for read in one.reads):
+        if _joins(one, whose):
             return position
-        if not tracked and len(whose) == 1:
-            of.update(dict.fromkeys((result.tensor for result in one.results), whose.pop()))
+        if len(whose) == 1 and not any(made.requires_grad for made in one.results):
+            of.update(dict.fromkeys((made.tensor for made in one.results), whose.pop()))
     return UNKNOWN
+
+
+def _joins(event: Event, tensors: set[int]) -> bool:
+    """Whether a call takes one of some tensors into the graph of its result."""
+    reads = (one.requires_grad and one.tensor in tensors for one in event.reads)
+    return any(reads) and any(made.requires_grad for made in event.results)
 
 
 def _next_pass(history: History, at: int) -> int:

@@ -28,7 +28,7 @@ class LeftInEvaluation(NamedTuple):
     meant: bool  # nothing shows that training mode was to come back
 
 
-class _Step(NamedTuple):
+class _TrainedStep(NamedTuple):
     loss: int  # its last backward pass
     mode: int  # the last switch before that pass, by its place in the list; -1: none
 
@@ -51,38 +51,46 @@ def left_in_evaluation(history: History) -> Iterator[LeftInEvaluation]:
             yield found
 
 
-def _steps(history: History, switches: dict[int, list[ModeSwitch]]) -> dict[int, list[_Step]]:
+def _steps(
+    history: History, switches: dict[int, list[ModeSwitch]]
+) -> dict[int, list[_TrainedStep]]:
     """Return the steps that used a gradient of each tensor, with the mode of their passes."""
     at_each = {
         tensor: [history.position(one.at) for one in some] for tensor, some in switches.items()
     }
-    found: dict[int, list[_Step]] = defaultdict(list)
+    found: dict[int, list[_TrainedStep]] = defaultdict(list)
     for fact in history.steps:
         loss = latest(history.backwards, history.position(fact.at))
         for tensor in fact.status.keys() & at_each.keys():
             if fact.status[tensor] != "none":
-                found[tensor].append(_Step(loss, bisect_right(at_each[tensor], loss) - 1))
+                found[tensor].append(_TrainedStep(loss, bisect_right(at_each[tensor], loss) - 1))
     return found
 
 
 def _left(
-    history: History, tensor: int, switches: list[ModeSwitch], steps: list[_Step]
+    history: History, tensor: int, switches: list[ModeSwitch], steps: list[_TrainedStep]
 ) -> LeftInEvaluation | None:
     evaluating = [one for one in steps if one.mode >= 0 and not switches[one.mode].training]
-    trained = len(steps) - len(evaluating)
     for before, after in pairwise(steps):
         if after not in evaluating or before in evaluating:
             continue
-        first = next(one for one in switches[before.mode + 1 : after.mode + 1] if not one.training)
-        if not _evaluated(history, tensor, history.position(first.at), after.loss):
-            continue
-        training = [one for one in switches if one.training]
-        again = [one for one in switches if one.site == first.site and one.at > first.at]
-        switch = training[-1] if training else None
-        return LeftInEvaluation(
-            tensor, first, switch, after.loss, trained, len(evaluating), not (again or training)
-        )
+        between = switches[before.mode + 1 : after.mode + 1]
+        switch = next(one for one in between if not one.training)
+        if _evaluated(history, tensor, history.position(switch.at), after.loss):
+            trained, again = _training(switches), _again(switches, switch)
+            return LeftInEvaluation(
+                tensor, switch, trained, after.loss, len(steps) - len(evaluating),
+                len(evaluating), trained is None and not again,
+            )  # fmt: skip
     return None
+
+
+def _training(switches: list[ModeSwitch]) -> ModeSwitch | None:
+    return next((one for one in reversed(switches) if one.training), None)
+
+
+def _again(switches: list[ModeSwitch], switch: ModeSwitch) -> bool:
+    return any(one.site == switch.site and one.at > switch.at for one in switches)
 
 
 def _evaluated(history: History, tensor: int, since: int, until: int) -> bool:

@@ -45,7 +45,10 @@ def _phrase(one: Phrase, link: Link = nowhere) -> str:
     target = link(one.to) if one.to is not None else ""
     if target:
         return f'<a class="{one.kind}" href="#{target}">{safe(one.text)}</a>'
-    return f'<span class="{one.kind}">{safe(one.text)}</span>'
+    text = safe(one.text)
+    if one.kind == "code":  # a long call breaks where it may, and no name is broken
+        text = text.replace("(", "(<wbr>")
+    return f'<span class="{one.kind}">{text}</span>'
 
 
 def blocks(document: Document, link: Link = nowhere) -> Iterator[str]:
