@@ -11,6 +11,7 @@ from traces import trace
 from tether.analysis.history import History
 from tether.facts import RAISED, Name
 from tether.finding import Evidence, Finding
+from tether.report import tie_graph as tie_graph_module
 from tether.report.compose import Findings
 from tether.report.gradients import gradients
 from tether.report.layered import DEPTH, GAP, placed
@@ -167,6 +168,13 @@ clone d
 
 
 # -- layout ----------------------------------------------------------------------------------
+
+
+def test_an_expression_is_a_node_of_its_own():
+    owners = tie_graph_module.Owners(History(trace("x = data")))
+    assert owners.called("best['w'].bias") == ("tensor", "best")
+    assert owners.called("`canvas.expand(4, -1)`") == ("tensor", "canvas.expand(4, -1)")
+    assert owners.called(f"`torch.stack({'rows, ' * 9})`")[1] == "torch.stack(rows, rows, r…"
 
 
 @pytest.mark.parametrize("count", [2, 7, 30])

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
-from tether.analysis.history import History, losses_of
+from tether.analysis.history import History, losses_of, shortened
 from tether.facts import Event, Operand, Site
 from tether.finding import SEVERITIES, Severity
 from tether.report.compose import Findings
@@ -33,6 +33,9 @@ FEW = 12
 
 MANY_NODES = 60
 """Modules that are drawn apart; of more, those deep inside others are drawn as the outer one."""
+
+LONGEST_LABEL = 26
+"""Characters of an expression that stands for a tensor without a name."""
 
 LONG_FILE = 20
 """Letters from which on the name of a file is left out of a cut's label."""
@@ -119,7 +122,9 @@ class Owners:
         return list(dict.fromkeys(self.by_name.get(one) or self.called(one) for one in names))
 
     def called(self, name: str) -> Key:
-        """Return the node of a name."""
+        """Return the node of a name; an expression, in backticks, is a node of its own."""
+        if name.startswith("`"):
+            return "tensor", shortened(name.strip("`"), LONGEST_LABEL)
         return self.by_name.get(name) or ("tensor", re.split(r"[\[.]", name, maxsplit=1)[0])
 
 
@@ -419,7 +424,7 @@ class _Shared:
 def _are_one(name: str, other: str) -> bool:
     """Whether two names are one, or one is of a part of the other: ``ema`` and ``ema.0``."""
     part, whole = sorted((name, other), key=len, reverse=True)
-    return part == whole or part.startswith((f"{whole}.", f"{whole}["))
+    return part == whole or ("(" not in part and part.startswith((f"{whole}.", f"{whole}[")))
 
 
 def _sorted(pair: tuple[Key, Key]) -> tuple[Key, Key]:
