@@ -266,7 +266,7 @@ def _chains(history: History, kept: list[int], told: set[int]) -> Iterator[Claim
         reached = {at, *graph_of(history, at)}
         steps = _steps(history, reached)
         if steps >= LEAST:
-            steps = _steps(history, reached, _summed(history, at))
+            steps = _steps(history, reached, _summed(history, at)) if _grows(history, at) else 0
         if steps >= LEAST and (number not in places or steps > places[number][2]):
             places[number] = (tensor, at, steps)
     graphs: set[int] = set()
@@ -291,6 +291,13 @@ def _reach(history: History, at: int) -> int:
     """Return how many steps the graph behind a call can be of, at most."""
     passes, first = history.backwards, history.get(Graph).first_behind(at)
     return bisect_left(passes, at) - bisect_left(passes, first) + 1
+
+
+def _grows(history: History, at: int) -> bool:
+    """Whether earlier runs of a call's own line are in its graph: each run added to it."""
+    site = history.events[at].site
+    runs = sum(history.events[one].site == site for one in graph_of(history, at))
+    return runs >= LEAST - 1
 
 
 def _summed(history: History, at: int) -> list[int]:
