@@ -11,6 +11,7 @@ import itertools
 import pytest
 import torch
 
+from programs import record_program
 from tether.record.session import Session
 
 METHODS = sorted(
@@ -116,3 +117,38 @@ def test_what_writes_nothing_is_no_write() -> None:
     finally:
         session.mute()
     assert all(not event.writes for event in session.recorder.trace().events)
+
+
+OWN_BUFFERS = """\
+import torch
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        of_a, of_b = grad * b, grad * a
+        a.data.copy_(of_a)
+        b.data.copy_(of_b)
+        return a.data, b.data
+
+
+left, right = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+opt = torch.optim.SGD([*left.parameters(), *right.parameters()], 0.1)
+for _ in range(3):
+    x = torch.randn(4, 3)
+    opt.zero_grad()
+    Product.apply({a}, right(x)).sum().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(("a", "lines"), [("left(x)", []), ("left(x).exp()", [14])])
+def test_a_function_may_write_into_what_it_alone_had_saved(tmp_path, a, lines):
+    found = record_program(OWN_BUFFERS.replace("{a}", a), tmp_path).findings
+    assert [one.site.line for one in found if one.slug == "untracked-write"] == lines

@@ -6,7 +6,8 @@ values any more, and some change nothing: a variance is the same after a shift. 
 node that saved the memory is given the same gradient before and after the write.
 
 It is asked at the 1st, 2nd, 4th... write of each line. Nodes of the program's own Functions are not
-run, and nothing is run where hooks on saved tensors, a profiler or a dispatch mode would hear it.
+run, and nothing is run where hooks on saved tensors, a profiler or a dispatch mode would hear it. A
+Function whose backward is at work has read what it saved: what it writes there is its own.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ ROUNDING = 84
 
 _SEED = 20_261
 _profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
+_at_work: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
 
 
 class NodeAnswer(NamedTuple):
     """What a node gives back for some gradients."""
 
     node: Any
-    gradients: tuple[torch.Tensor | None, ...]  # in a row, as float64
+    gradients: tuple[torch.Tensor | None, ...] | None  # in a row, as float64; None: it is at work
     rounding: tuple[float, ...] = ()  # of each, as a part of its greatest element
 
 
@@ -55,14 +57,18 @@ class AlteredLog:
         if count & (count - 1) or not tensor.is_cpu or not _alone():
             return []
         with torch._C.DisableTorchFunction():
-            return [_asked(node) for node in self._savers(tensor)]
+            answers = [_asked(node) for node in self._savers(tensor)]
+            node, wanted = _at_work(), self._tape.who.memory_number(tensor)
+            if _is_own(node) and self._saved(node, wanted):
+                answers.append(NodeAnswer(node, None))
+            return answers
 
     def after(self, answers: Sequence[NodeAnswer], event: int, thread: int) -> None:
         """Ask them again; `event` is the write."""
         with torch._C.DisableTorchFunction():
             for before in answers:
                 number = before.node._sequence_nr()
-                differs = _differ(before, _asked(before.node))
+                differs = before.gradients is not None and _differ(before, _asked(before.node))
                 self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
 
     def _savers(self, tensor: torch.Tensor) -> Iterator[Any]:
@@ -76,10 +82,13 @@ class AlteredLog:
         living = (one for one in who.living_tensors() if one.requires_grad)
         asked = [one if one._base is None else one._base for one in living]
         for node in nodes_behind(asked, MOST_NODES):
-            if not _is_own(node) and any(
-                who.memory_number(one) == wanted for one in saved_by(node)
-            ):
+            if not _is_own(node) and self._saved(node, wanted):
                 yield node
+
+    def _saved(self, node: Any, memory: int | None) -> bool:
+        """Whether a node saved something on a memory."""
+        number = self._tape.who.memory_number
+        return memory is not None and any(number(one) == memory for one in saved_by(node))
 
 
 def _alone() -> bool:
@@ -132,9 +141,10 @@ def _kept(gradient: torch.Tensor | None) -> torch.Tensor | None:
 
 def _differ(before: NodeAnswer, after: NodeAnswer) -> bool:
     """Whether gradients differ by more than rounding: what is computed anew is rounded anew."""
-    if len(before.gradients) != len(after.gradients):
+    was, now = before.gradients or (), after.gradients or ()
+    if len(was) != len(now):
         return True
-    pairs = zip(before.gradients, after.gradients, before.rounding, strict=True)
+    pairs = zip(was, now, before.rounding, strict=True)
     return any(
         (a is None) != (b is None)
         or (a is not None and b is not None and not _close(a, b, rounding))
