@@ -13,6 +13,7 @@ from tether.finding import Finding
 from tether.verdicts import (
     alias_write,
     batch_crossed,
+    buffer_stale,
     gradient_accumulated,
     gradient_cut,
     gradient_discarded,
@@ -52,6 +53,7 @@ VERDICTS: tuple[Verdict, ...] = (
     parameter_frozen.VERDICT,
     parameter_moved.VERDICT,
     mode_kept.VERDICT,
+    buffer_stale.VERDICT,
     parameter_stale.VERDICT,
     parameter_unmoved.VERDICT,
     gradient_discarded.VERDICT,
