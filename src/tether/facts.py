@@ -193,7 +193,8 @@ class Walk(NamedTuple):
     freed: tuple[tuple[int, int], ...] = ()  # of those, nodes whose saved values were gone
     whole: bool = True  # False: it was too large to be walked to its end
     asked: tuple[TensorId, ...] = ()  # that alone were to get gradients; none: all leaves
-    number: float = 0.0  # the one number that the last call of the loss had saved; 0: none
+    number: float = 0.0  # the one number that the last call of the loss had saved; 0: none, or
+    # not asked for; of a line that has a whole one, the first pass with another is walked as well
 
 
 class Altered(NamedTuple):

@@ -82,6 +82,72 @@ for _ in range(5):
 }
 
 
+SHORT = {
+    "passes that are left over at the end of an epoch": """\
+for _ in range(2):
+    for number, part in enumerate(data.split(4), 1):
+        loss = loss_of(part) / 7  #! gradient-accumulated net.weight (note)
+        loss.backward()
+        if number % 7 == 0 or number == 15:
+            opt.step()
+            opt.zero_grad()
+""",
+    "a count that begins at zero": """\
+for number, part in enumerate(data.split(4)):
+    (loss_of(part) / 5).backward()  #! gradient-accumulated net.weight (note)
+    if number % 5 == 0:
+        opt.step()
+        opt.zero_grad()
+""",
+}
+
+FULL = {
+    "a window that is divided by its own length": """\
+for _ in range(2):
+    parts = data.split(4)
+    for first in range(0, 15, 7):
+        window = parts[first : first + 7]
+        for part in window:
+            (loss_of(part) / len(window)).backward()
+        opt.step()
+        opt.zero_grad()
+""",
+    "passes that are left over, and dropped": """\
+for _ in range(2):
+    opt.zero_grad()
+    for number, part in enumerate(data.split(4), 1):
+        (loss_of(part) / 7).backward()
+        if number % 7 == 0:
+            opt.step()
+            opt.zero_grad()
+""",
+    "a gradient that is made larger where passes are missing": """\
+for _ in range(2):
+    for number, part in enumerate(data.split(4), 1):
+        (loss_of(part) / 7).backward()
+        if number % 7 == 0 or number == 15:
+            if number == 15:
+                for one in net.parameters():
+                    one.grad.mul_(7)
+            opt.step()
+            opt.zero_grad()
+""",
+    "a step for each pass now and then, whatever it is divided by": """\
+for number, part in enumerate(data.split(4), 1):
+    (loss_of(part) / 2).backward()
+    if number % 3:
+        opt.step()
+        opt.zero_grad()
+""",
+    "sums of as many rows as a part has": """\
+for part in data.split(8):
+    opt.zero_grad()
+    (net(part).pow(2).sum() / 8).backward()
+    opt.step()
+""",
+}
+
+
 @pytest.mark.parametrize("text", APART.values(), ids=APART)
 def test_a_step_for_each_part_of_a_mean_is_told(text, tmp_path):
     check_program(MODEL + text, tmp_path)
@@ -89,5 +155,16 @@ def test_a_step_for_each_part_of_a_mean_is_told(text, tmp_path):
 
 @pytest.mark.parametrize("text", TOGETHER.values(), ids=TOGETHER)
 def test_parts_that_stand_alone_or_add_up_are_not(text, tmp_path):
+    recording = check_program(MODEL + text, tmp_path)
+    assert not [one for one in recording.findings if one.slug == "gradient-accumulated"]
+
+
+@pytest.mark.parametrize("text", SHORT.values(), ids=SHORT)
+def test_steps_with_fewer_passes_than_a_loss_is_divided_by_are_told(text, tmp_path):
+    check_program(MODEL + text, tmp_path)
+
+
+@pytest.mark.parametrize("text", FULL.values(), ids=FULL)
+def test_steps_that_have_their_passes_or_make_up_for_them_are_not(text, tmp_path):
     recording = check_program(MODEL + text, tmp_path)
     assert not [one for one in recording.findings if one.slug == "gradient-accumulated"]

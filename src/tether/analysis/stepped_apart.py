@@ -41,8 +41,18 @@ class _PartOfPass(NamedTuple):
     cut: int  # the first call that showed it
 
 
-def stepped_apart(history: History) -> Iterator[SteppedApart]:
-    """Yield each line of passes whose losses are divided by how many there are of each batch."""
+class DividedPasses(NamedTuple):
+    """A line of passes whose losses are all divided by one whole number, last of all."""
+
+    passes: list[int]
+    divided: int  # the call that divides the first one's loss
+    number: int
+    steps: list[int]  # of what the passes go through
+    tensors: tuple[int, ...]
+
+
+def divided_passes(history: History) -> Iterator[DividedPasses]:
+    """Yield each line of such passes that has steps."""
     lines: dict[SiteId, list[Walk]] = {}
     for walk in history.trace.walks if history.steps and not history.in_part else ():
         at = history.position(walk.event)
@@ -52,15 +62,23 @@ def stepped_apart(history: History) -> Iterator[SteppedApart]:
         if number < 2 or any(one.number != number for one in walks) or not number.is_integer():
             continue
         passes = [at for at in history.backwards if history.events[at].site == site]
-        found = _apart(history, passes[:MOST_PASSES], int(number), walks[0])
+        divided, steps = _divided(history, passes[0]), _steps(history, walks[0])
+        if divided >= 0 and steps:
+            yield DividedPasses(passes, divided, int(number), steps, walks[0].leaves)
+
+
+def stepped_apart(history: History) -> Iterator[SteppedApart]:
+    """Yield each line of passes whose losses are divided by how many there are of each batch."""
+    for line in divided_passes(history):
+        found = _apart(history, line)
         if found is not None:
             yield found
 
 
-def _apart(history: History, passes: list[int], number: int, walk: Walk) -> SteppedApart | None:
+def _apart(history: History, line: DividedPasses) -> SteppedApart | None:
     """Return what is wrong with the passes of a line, if each has a step and they come in parts."""
-    divided, steps = _divided(history, passes[0]), _steps(history, walk)
-    if len(passes) < 2 * number or divided < 0:
+    passes, number, steps = line.passes[:MOST_PASSES], line.number, line.steps
+    if len(passes) < 2 * number:
         return None
     done = [bisect_right(steps, one) for one in passes]
     if any(before == after for before, after in pairwise(done)):
@@ -68,7 +86,7 @@ def _apart(history: History, passes: list[int], number: int, walk: Walk) -> Step
     parts = [_part_of(history, one) for one in passes]
     if not _come_in(number, parts):
         return None
-    return SteppedApart(passes[0], divided, steps[0], parts[0].cut, number, walk.leaves)
+    return SteppedApart(passes[0], line.divided, steps[0], parts[0].cut, number, line.tensors)
 
 
 def _come_in(number: int, parts: list[_PartOfPass]) -> bool:

@@ -44,6 +44,7 @@ class GraphLog:
         self.facts: list[Kind] = []
         self.walks: list[Walk] = []
         self._passes: dict[int, int] = {}  # site of backward -> passes so far
+        self._numbers: dict[int, float] = {}  # site of backward -> its number so far; 0: not asked
 
     # -- one call --------------------------------------------------------------------------------
 
@@ -81,6 +82,26 @@ class GraphLog:
         """Count the backward passes of a line, with this one."""
         passes = self._passes[site] = self._passes.get(site, 0) + 1
         return passes
+
+    def number(self, site: int, losses: Sequence[torch.Tensor], *, first: bool) -> float:
+        """Return what `number_saved` says of a pass; 0 where nobody will ask for it.
+
+        Asked for are lines whose number is a whole one, for as long as it is the same.
+        """
+        if not first and not self._numbers.get(site):
+            return 0.0
+        number = number_saved(losses)
+        if first:
+            self._numbers[site] = number if number > 1 and number.is_integer() else 0.0
+        return number
+
+    def differs(self, site: int, number: float) -> bool:
+        """Whether a line has ceased to divide by one number, with this pass."""
+        known = self._numbers.get(site)
+        if not known or known == number:
+            return False
+        self._numbers[site] = 0.0
+        return True
 
     def walk(self, losses: Iterable[torch.Tensor]) -> tuple[list[int], list[int], bool]:
         """Return the leaves and the numbers of the nodes behind some losses.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.foreign_gradients import ForeignGradients, foreign_gradients
 from tether.analysis.history import History, latest
 from tether.analysis.libraries import package_of
+from tether.analysis.short_windows import ShortWindow, short_windows
 from tether.analysis.stepped_apart import SteppedApart, stepped_apart
 from tether.facts import Event, Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
@@ -22,7 +23,8 @@ A step used the gradient of this parameter, nothing cleared it, a later backward
 and a later step used the sum. Or the loss that another optimizer steps on goes through this
 parameter, too, and its gradient was still there when the parameter's own loss added to it. Or the
 other way round, as a note: a batch is cut into parts, the loss of each is divided by their number,
-and a step takes the gradient of each part alone, where all were to add up.
+and a step takes the gradient of each part alone, where all were to add up. Or some steps, as the
+last of an epoch, have fewer passes than the others and than the loss of each is divided by.
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls
@@ -73,6 +75,8 @@ def check(history: History) -> Iterator[Claim]:
             yield _of_another(history, other)
     for apart in stepped_apart(history):
         yield _apart(history, apart)
+    for window in short_windows(history):
+        yield _short(history, window)
 
 
 def _overwritten(history: History) -> set[TensorId]:
@@ -194,6 +198,35 @@ def _apart(history: History, found: SteppedApart) -> Claim:
         repair=Repair(say("Step once all {n} passes have added their gradients, or leave out the"
                           " division.", n=found.parts)),
         count=0,
+    )  # fmt: skip
+
+
+def _short(history: History, found: ShortWindow) -> Claim:
+    loss, divided, step = (
+        history.events[at].site for at in (found.backward, found.divided, found.step)
+    )
+    parts = {"n": found.number, "divided": At(divided), "step": At(step)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("short", loss),
+        site=divided,
+        operation=history.events[found.divided].operation,
+        severity="note",
+        message=say(
+            "The loss at {divided} is divided by {n}, and {full} steps at {step} take the gradients"
+            " of {n} passes. Others ({short}) take fewer: the first takes {passes}, and so"
+            " {passes}/{n} of the mean gradient of {subject}.",
+            full=found.full, short=found.short, passes=found.passes, **parts,
+        ),
+        story=(
+            Step("loss", divided, say("each loss is divided by {n}", **parts)),
+            Step("loss", loss, say("backward adds a gradient, {passes} times before the step",
+                 passes=found.passes)),
+            Step("step", step, say("the step uses their sum")),
+        ),
+        repair=Repair(say("Divide by the number of passes that the step will have, or leave out"
+                          " what does not fill a window.")),
+        count=found.short,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tether.facts import (
     ThreadId,
 )
 from tether.record.following import Trail, can_follow
-from tether.record.graph import GraphLog, count_nodes, number_saved
+from tether.record.graph import GraphLog, count_nodes
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
 from tether.record.patches.replacing import Original, Replacements
@@ -85,11 +85,11 @@ class _Pass:
             recorder.carried.passes()
             passes = recorder.graph.passed(self.place[0])
             self.looks = passes & (passes - 1) == 0
-            if self.looks:
+            self.number = recorder.graph.number(self.place[0], self.losses, first=passes == 1)
+            if self.looks or recorder.graph.differs(self.place[0], self.number):
                 self.walk = recorder.graph.walk(self.losses)
-                self.number = number_saved(self.losses)
-                if self._is_followed(passes):
-                    self.trail = Trail(self.losses, partly=bool(self.wanted))
+            if self.looks and self._is_followed(passes):
+                self.trail = Trail(self.losses, partly=bool(self.wanted))
             self.span = recorder.tape.open_span("backward", self.name, self.place[0], listener.span)
         self.outer, listener.span = listener.span, self.span
 
