@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tether.analysis.history import History
 from tether.analysis.misdirected import Misdirected, misdirected
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.weighing import Weighing, weighing
 from tether.facts import StateOfAnother
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.source.reading import looped_over
@@ -18,7 +19,9 @@ PAGE = """
 ## What it says
 The program writes a parameter itself, or sets its gradient, with a gradient that was computed for
 another parameter, and the parameter's own is not in it. Both were asked for together. Or an
-optimizer goes on, after `load_state_dict`, with what it kept of another parameter's gradients.
+optimizer goes on, after `load_state_dict`, with what it kept of another parameter's gradients. Or,
+as a note, a loss draws an estimate towards its target, and the difference of the two multiplies
+another loss without being detached: the estimate follows both.
 
 ## Why it matters
 It moves in a direction that has nothing to do with it, where the shapes happen to be the same;
@@ -58,6 +61,38 @@ def check(history: History) -> Iterator[Claim]:
         yield _claim(history, found)
     for fact in history.trace.states_of_others:
         yield _loaded(history, fact)
+    for one in weighing(history):
+        yield _weighed(history, one)
+
+
+def _weighed(history: History, found: Weighing) -> Claim:
+    events = history.events
+    difference, product, own, loss = (
+        events[at].site for at in (found.difference, found.product, found.own, found.backward)
+    )
+    names = {"estimate": Tensor(found.estimate), "weighed": Tensor(found.weighed)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("weighed", difference),
+        site=difference,
+        operation=events[found.difference].operation,
+        severity="note",
+        message=say(
+            "Two parts of the loss move {subject}: {own} draws {estimate} towards its target, and"
+            " what it lacks, the difference at {line}, multiplies {weighed} at {product} with its"
+            " graph.",
+            own=At(own), line=At(difference), product=At(product), **names,
+        ),
+        story=(
+            Step("made", difference, say("the difference of {estimate} and its target", **names)),
+            Step("used", product, say("it multiplies {weighed}, of other parameters", **names)),
+            Step("used", own, say("{estimate} is trained to be its target here", **names)),
+            Step("loss", loss, say("backward goes through both factors of the product")),
+        ),
+        repair=Repair(say("Detach the difference where it multiplies {weighed!s}: with .detach().",
+                          **names)),
+        count=0,
+    )  # fmt: skip
 
 
 def _claim(history: History, found: Misdirected) -> Claim:
