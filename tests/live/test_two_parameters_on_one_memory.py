@@ -1,4 +1,4 @@
-"""Two parameters on one memory: one optimizer steps both, or one follows the other.
+"""Two names on one memory: one optimizer steps both, one follows or is written for the other.
 
 Each program says in comments what must be found and where; see `programs.py`.
 """
@@ -85,3 +85,44 @@ def test_who_was_put_on_a_memory_once_and_reads_each_write_is_a_note(tmp_path):
 
 def test_who_is_put_there_again_and_again_meant_a_copy(tmp_path):
     check_program(ACTOR.replace("AGAIN", "if k % 3 == 2: sync()"), tmp_path)
+
+
+KEPT = """\
+import copy
+import torch
+from torch import nn
+
+model = nn.Linear(3, 1)
+best = COPY
+state = best.state_dict()  #! alias-write state
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for k in range(3):
+    opt.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    opt.step()
+    FILL
+model.load_state_dict(state)
+print(model(torch.ones(1, 3)))
+"""
+
+
+def test_who_is_filled_by_a_name_that_nothing_reads_is_a_note(tmp_path):
+    text = KEPT.replace("COPY", "copy.deepcopy(model)").replace("write state", "write state (note)")
+    check_program(text.replace("FILL", "best.load_state_dict(model.state_dict())"), tmp_path)
+
+
+READ = {
+    "the model itself": ("model", "pass"),
+    "another model that is asked": (
+        "nn.Linear(3, 1)", "best.load_state_dict(model.state_dict()); print(best(torch.ones(3)))"
+    ),
+    "another model, kept again": (
+        "nn.Linear(3, 1)", "best.load_state_dict(model.state_dict()); again = best.state_dict()"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_who_is_written_by_a_name_that_is_read_as_well_meant_a_copy(name, tmp_path):
+    copy, fill = READ[name]
+    check_program(KEPT.replace("COPY", copy).replace("FILL", fill), tmp_path)

@@ -16,7 +16,7 @@ from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import overlaps
-from tether.verdicts.alias_write.follower import follows
+from tether.verdicts.alias_write.follower import follows, written_for
 from tether.verdicts.alias_write.kept import SILENT, kept_values
 from tether.verdicts.alias_write.numpy_views import followers, written_by_arrays
 from tether.verdicts.alias_write.telling import called, copied, written
@@ -38,7 +38,8 @@ one gradient assigned to several parameters, or taken twice; two optimizers on o
 as the learning rate of groups that are to have different ones; a vector whose pieces became the
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
 be a view. Where the facts leave open whether it was meant the finding is a note:
-a parameter was put on another's memory once and is read after each of its writes, an array that a
+a parameter was put on another's memory once and is read after each of its writes, what is written
+by one name is read through the other alone, an array that a
 tensor shows is written, one module stands in several places, an optimizer steps one
 memory as two parameters, a file is written over whenever a line opens it as an array.
 
@@ -362,7 +363,11 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
         site, results = made.site, {one.tensor for one in made.results}
         if site != shared.site and first.writer not in results:
             story.append(Step("shared", site, say("made by {call}", call=CallOf(link.at))))
-    meant = all(follows(history, found, one.shared, one.reader) for one in group)
+    meant = all(
+        follows(history, found, one.shared, one.reader)
+        or written_for(history, found, one.reader, one.shared)
+        for one in group
+    )
     same = _did_nothing(history, first.reader, first.shared)
     if same != UNKNOWN:
         text = say("{call} returned the same tensor", call=CallOf(same))
