@@ -649,6 +649,25 @@ for k in range(16):
     examine(k)
 print(later[-1]())
 """,
+    "a report of each round that a loop's variable leads to as well": """
+class Rounds:
+    def __init__(self):
+        self.reports = {}
+
+    def play(self, number):
+        states, moves = [], []
+        for k in range(8):
+            state = torch.full((64, 256), float(k + number))  #! storage-pinned rounds.reports (note)
+            moves.append(state.argmax(1, keepdim=True).expand(64, 64).contiguous())
+            states.append(state)
+        self.reports[number] = dict(score=state.mean().item(), states=states, moves=moves)
+
+rounds = Rounds()
+for number in range(5):
+    rounds.play(number)
+for number, report in rounds.reports.items():
+    print(number, report["score"])
+""",
     "a hook that nobody removes": """
 net = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1))
 

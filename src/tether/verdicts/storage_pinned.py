@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from tether.analysis.fillings import growth_of
 from tether.analysis.graph import graph_of
@@ -12,9 +13,11 @@ from tether.analysis.holding import Holding
 from tether.analysis.idle import Idle, IdleMemory
 from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.surroundings import at_line
+from tether.analysis.wording import listed
 from tether.facts import CACHE, UNKNOWN, Operand, Site
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.regions import element_size, extent
+from tether.source.names import root_of
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -66,25 +69,58 @@ def check(history: History) -> Iterator[Claim]:
     yield from _unused(history, told)
 
 
+class _Left(NamedTuple):
+    """What the runs of one line left, and the tensors that keep it."""
+
+    idle: Idle
+    tensors: list[int]
+
+
 def _unused(history: History, told: set[int]) -> Iterator[Claim]:
     """Give memory that a container, a closure or an exception keeps, run after run: a note."""
     saved = _saved_by_graphs(history)
+    holders: dict[tuple[str, ...], list[_Left]] = defaultdict(list)
     for idle in history.get(IdleMemory).all:
         kept = idle.kept  # none: a graph holds it, or what is no tensor
         tensors = _results(history, kept)
         named = [one for one in tensors if history.names_of(one) and one not in told]
-        name = container([history.name_of(one) for one in named]) if len(named) > 1 else ""
-        apart = name or saved.isdisjoint(_memories(history, kept))
+        names = _holders_of(history, named, tensors)
+        apart = names or saved.isdisjoint(_memories(history, kept))
         if tensors and apart and not idle.graph:
-            yield _left(history, idle, name, named or tensors[-1:])
+            left = _Left(idle, named or tensors[-1:])
+            if names:
+                holders[names].append(left)
+            else:
+                yield _left(history, (), [left])
+    for names, some in holders.items():
+        yield _left(history, names, some)
 
 
-def _left(history: History, idle: Idle, name: str, tensors: list[int]) -> Claim:
-    """Say what the runs of a line left, and by which line it is kept."""
-    made, event = history.events[idle.made[-1]], history.events[idle.kept[-1]]
-    taken = [] if event.site == made.site else [
-        Step("kept", event.site, say("{code} is what is kept", code=Code(event.site)))
-    ]  # fmt: skip
+def _holders_of(history: History, named: list[int], tensors: list[int]) -> tuple[str, ...]:
+    """Return what all named tensors lie in, or the two things that all tensors lie in; or none.
+
+    What a loop's variable still leads to is called by that variable, and the rest by the container.
+    """
+    names = [history.name_of(one) for one in named]
+    whole = container(names) if len(names) > 1 else ""
+    if whole or len(named) < len(tensors):
+        return (whole,) if whole else ()
+    parts: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        parts[root_of(name)].append(name)
+    most, *others = sorted(parts, key=lambda root: len(parts[root]), reverse=True)
+    return (container(parts[most]), others[0]) if len(others) == 1 else ()
+
+
+def _left(history: History, names: tuple[str, ...], lefts: list[_Left]) -> Claim:
+    """Say what the runs of some lines left, and by which line it is kept."""
+    first, name = lefts[0].idle, names[0] if names else ""
+    event = history.events[first.kept[-1]]
+    nbytes = sum(one.idle.nbytes for one in lefts)
+    made = [history.events[one.idle.made[-1]].site for one in lefts]
+    lines = {f"line{number}": At(site) for number, site in enumerate(dict.fromkeys(made))}
+    steps = [step for one in lefts for step in _making(history, one.idle)]
+    tensors = [tensor for one in lefts for tensor in one.tensors]
     return Claim(
         tensors=tuple(tensors),
         cause=("unused", name or event.site),
@@ -93,21 +129,26 @@ def _left(history: History, idle: Idle, name: str, tensors: list[int]) -> Claim:
         severity="note",
         subject=name,
         message=say(
-            "{name} keeps {size} alive that {line} made and nothing uses again.",
-            name=f"`{name}`" if name else "Something", size=Bytes(idle.nbytes),
-            line=At(made.site),
+            "{who} {keeps} {size} alive that {lines} made and nothing uses again.",
+            who=listed([f"`{one}`" for one in names]) if names else "Something",
+            keeps="keeps" if len(names) < 2 else "keep", size=Bytes(nbytes),
+            lines=say(listed([f"{{{one}}}" for one in lines]), **lines),
         ),
-        story=(
-            Step("made", made.site, say("made here, run after run")),
-            *taken,
-            *_keeping(history, name, tensors, history.site(idle.site)),
-        ),
+        story=(*steps, *_keeping(history, name, tensors, history.site(first.site))),
         repair=Repair(say("Keep only what is used later: numbers made of it, its last values,"
                           " the text of an exception. A hook lives until it is removed, and a"
                           " cache finds nothing by a new tensor.")),
-        count=len(idle.made),
-        bytes=idle.nbytes,
+        count=max(len(one.idle.made) for one in lefts),
+        bytes=nbytes,
     )  # fmt: skip
+
+
+def _making(history: History, idle: Idle) -> Iterator[Step]:
+    """Yield the line that made memory, and the one that made what keeps it."""
+    made, kept = history.events[idle.made[-1]].site, history.events[idle.kept[-1]].site
+    yield Step("made", made, say("made here, run after run"))
+    if kept != made:
+        yield Step("kept", kept, say("{code} is what is kept", code=Code(kept)))
 
 
 def _saved_by_graphs(history: History) -> set[int]:
