@@ -557,6 +557,18 @@ class Drawn(NamedTuple):
     written: bool  # it holds other bytes than when the second was made
 
 
+class Rewritten(NamedTuple):
+    """Calls made tensors of one place in an array's memory, and found other bytes than before.
+
+    No call of PyTorch that was heard wrote in between. The first of the calls from one line, where
+    those before were made from one other line, or the same.
+    """
+
+    event: EventId
+    since: EventId  # the call before
+    times: int
+
+
 class ArrayFact(NamedTuple):
     """The life of a NumPy array that a call handed out on a tensor's memory.
 
@@ -726,6 +738,7 @@ class Trace:
     unmatched: list[Unmatched] = field(default_factory=list)
     repeated: list[Repeated] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
+    rewritten: list[Rewritten] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     mapped_files: list[MappedFile] = field(default_factory=list)

@@ -86,6 +86,7 @@ def example() -> Trace:
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],
         repeated=[facts.Repeated(8, 3)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
+        rewritten=[facts.Rewritten(8, 7, 3)],
         arrays=[facts.ArrayFact(7, 9)],
         mapped_files=[facts.MappedFile(8, 0, "rows.npy", (0, 3), False, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],

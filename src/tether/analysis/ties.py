@@ -22,14 +22,16 @@ from tether.analysis.holding import (
     root_of,
 )
 from tether.analysis.odd_writes import OddWrites
+from tether.analysis.rewritten import RewrittenArrays
 from tether.analysis.shared_memory import Sharing, container
+from tether.analysis.surroundings import Surroundings
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for
 from tether.operations.table import operation
 
 Kind = Literal[
     "tensor", "array", "object", "overlap", "result", "operand", "twice", "gradient", "elements",
-    "lost", "handed",
+    "lost", "handed", "again",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -52,11 +54,13 @@ class ActedTie(NamedTuple):
     write: int  # position of the first write
     times: int  # that it acted
     score: int  # the higher, the less likely it was meant
+    perhaps: tuple[Site, ...] = ()  # lines that may have written an array: the text names it there
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """The lines that a row names."""
-        return (*self.since[:MOST_SITES], *self.writes[:MOST_SITES], *self.reads[:MOST_SITES])
+        groups = (self.since, self.writes, self.perhaps, self.reads)
+        return tuple(site for sites in groups for site in sites[:MOST_SITES])
 
 
 class Ties:
@@ -71,7 +75,8 @@ class Ties:
         self._found = history.get(Sharing)
         groups: dict[object, list[ActedTie]] = {}
         for cause, tie in (
-            *self._between_tensors(), *self._of_one_object(), *self._by_themselves()
+            *self._between_tensors(), *self._of_one_object(), *self._by_themselves(),
+            *self._rewritten(),
         ):  # fmt: skip
             groups.setdefault(cause, []).append(tie)
         joined = [_joined(some) for some in groups.values()]
@@ -178,6 +183,31 @@ class Ties:
         since += [fill.site for fill in holding.bound(act)]
         return [*since, *_sites(history, holding.came_by(act))]
 
+    # -- arrays that NumPy code wrote between two reads ----------------------------------------
+
+    def _rewritten(self) -> Iterator[tuple[object, ActedTie]]:
+        history, above = self._history, self._history.get(Surroundings)
+        for one in history.get(RewrittenArrays).all:
+            before, read = (history.site_of(history.events[at]) for at in (one.before, one.read))
+            tensor = history.events[one.read].results[0].tensor
+            yield (
+                ("rewritten", before, read),
+                ActedTie(
+                    "again",
+                    one.names[:8] or (history.name_of(tensor),),
+                    "the array",
+                    (tensor,),
+                    (before, *above.callers(before)),
+                    (),
+                    (read, *above.callers(read)),
+                    history.events[one.read].operation,
+                    one.read,
+                    one.times,
+                    _AGAIN if before == read else _AGAIN + _BY_ANOTHER_LINE,
+                    one.perhaps,
+                ),
+            )
+
     # -- writes that tell of a tie by themselves ---------------------------------------------
 
     def _by_themselves(self) -> Iterator[tuple[object, ActedTie]]:
@@ -237,6 +267,12 @@ _ODD = {
     "lost": 65, "operand": 65, "overlap": 60, "result": 60, "gradient": 60, "elements": 55,
     "twice": 25, "handed": 35,
 }  # fmt: skip
+
+_AGAIN = 18
+"""An array that is read anew after each write is mostly a buffer."""
+
+_BY_ANOTHER_LINE = 12
+"""Two lines that read one array in turn are to see the same more often than one line."""
 
 _WEIGHTS = {"cache": 40, "default": 35, "closure": 25, "state": 15, "slot": 18, "attribute": 8}
 
@@ -308,7 +344,7 @@ def _joined(ties: list[ActedTie]) -> ActedTie:
         writes=_all(one.writes for one in ordered),
         reads=_all(one.reads for one in ordered),
         write=min(one.write for one in ties),
-        times=len({one.write for one in ties}),
+        times=max(len({one.write for one in ties}), best.times),
         score=best.score + (10 if len(tensors) > 1 else 0),
     )
 

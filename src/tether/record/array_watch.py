@@ -19,13 +19,13 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
 from tether.operations.table import operation
-from tether.record.array_memory import address_of, base_of, is_array, size_of
+from tether.record.array_roots import Buffer, bytes_of, distance_in, root_of
 from tether.record.contents import memory_at
+from tether.record.rewritten import Place, RewrittenLog
 from tether.record.sameness import SameLog
 from tether.record.tape import Snapshot, Tape
 
@@ -38,7 +38,7 @@ _ALONE = 3  # references to an array that only its tensor has: the tensor's, and
 class _Watch:
     """An exported storage, with the sum of its bytes."""
 
-    __slots__ = ("entered", "event", "holders", "owner", "seen", "storage", "sum", "tensor")
+    __slots__ = ("event", "holders", "owner", "place", "seen", "storage", "sum", "tensor")
 
     def __init__(self, storage: int, event: int) -> None:
         self.storage = storage
@@ -46,7 +46,7 @@ class _Watch:
         self.seen = event
         self.sum = 0
         self.holders = 0
-        self.entered = False  # the memory is an array's, from before the tensor
+        self.place: Place | None = None  # the memory is an array's, from before the tensor
         self.tensor: weakref.ref[Any] | None = None
         self.owner: weakref.ref[Any] | None = None  # the array, where it takes weak references
 
@@ -64,6 +64,7 @@ class ArrayWatch:
         self._same = same
         self.watched: dict[int, _Watch] = {}  # storage serial -> watch
         self.facts: list[Unseen] = []
+        self.rewritten = RewrittenLog()
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
         self._buffers: dict[int, list[int]] = {}  # id of a buffer -> its number, storages on it
@@ -113,7 +114,7 @@ class ArrayWatch:
 
     def _forget(self, serial: int) -> None:
         watch = self.watched.pop(serial, None)
-        if watch is not None and watch.entered:
+        if watch is not None and watch.place is not None:
             self._entered -= 1
 
     def _released(self, serial: int, event: int) -> None:
@@ -133,12 +134,15 @@ class ArrayWatch:
 
     # -- back in -----------------------------------------------------------------------------
 
-    def entered(self, event: int, data: Any, result: Any) -> None:
-        """Join a tensor made from an array to where the array's memory came from."""
+    def entered(self, event: int, site: int, data: Any, result: Any) -> bool:
+        """Join a tensor made from an array to where the array's memory came from.
+
+        Say whether an earlier call had found other bytes in that array.
+        """
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
             self._same.came(event, data, result, None)
-            return
-        root, tensor = _root(data)
+            return False
+        root, tensor = root_of(data)
         self._same.came(event, data, result, tensor)
         who = self._tape.who
         # The array's base may be another tensor object on the memory that was exported.
@@ -147,51 +151,59 @@ class ArrayWatch:
             export = EventId(self._tape.exports[origin.serial])
             self._tape.bridges.append(Bridge(export, EventId(event), True, "the NumPy array"))
         if not isinstance(result, torch.Tensor):
-            return
+            return False
         storage = who.storage_of(result)
         if storage is None or storage.memory != UNKNOWN:
-            return
+            return False
         if tensor is None:
-            self._entered_from_array(event, root, result, storage)
-        elif origin is not None:
+            return self._entered_from_array(event, site, root, result, storage)
+        if origin is not None:
             self._entered_from_tensor(tensor, origin, result, storage)
+        return False
 
     def _entered_from_tensor(
         self, tensor: torch.Tensor, origin: Any, result: torch.Tensor, storage: Any
     ) -> None:
         """Give a tensor's storage the memory of the tensor whose bytes an array handed on."""
-        distance = _distance(tensor, result, origin.nbytes)
+        distance = distance_in(tensor, result, origin.nbytes)
         if distance is not None:
             if origin.memory == UNKNOWN:
                 origin.memory = self.new_memory()
             storage.memory, storage.start = origin.memory, origin.start + distance
 
     def _entered_from_array(
-        self, event: int, root: Any, result: torch.Tensor, storage: Any
-    ) -> None:
+        self, event: int, site: int, root: Any, result: torch.Tensor, storage: Any
+    ) -> bool:
         """Give a tensor's storage the number of the memory of the array that it lies on."""
-        distance = _distance(root, result, _size(root))
-        if distance is not None:
-            storage.memory = self._memory_of(root, result)
-            storage.start = distance
-            self._watch_entered(event, storage.serial, result, root)
+        distance = distance_in(root, result, bytes_of(root))
+        if distance is None:
+            return False
+        storage.memory = self._memory_of(root, result)
+        storage.start = distance
+        watch = self._watch_entered(event, storage, result, root)
+        if watch is None or watch.place is None:
+            return False
+        return self.rewritten.entered(watch.place, watch.sum, event, site)
 
-    def _watch_entered(self, event: int, serial: int, tensor: torch.Tensor, root: Any) -> None:
+    def _watch_entered(
+        self, event: int, storage: Any, tensor: torch.Tensor, root: Any
+    ) -> _Watch | None:
         """Watch memory that the array's owner can write as long as the tensor lives."""
-        memory = tensor.untyped_storage()
+        memory, serial = tensor.untyped_storage(), storage.serial
         if serial in self.watched or memory.nbytes() > LIMIT:
-            return
+            return None
         if self._entered >= ENTERED:
             self._tape.gap("array-many", str(ENTERED))
-            return
+            return None
         self._entered += 1
         watch = self.watched[serial] = _Watch(serial, event)
         watch.holders = 1
-        watch.entered = True
+        watch.place = storage.memory, storage.start, memory.nbytes()
         with contextlib.suppress(TypeError):
             watch.owner = weakref.ref(root)
         watch.tensor = weakref.ref(memory, self._gone(serial))
         watch.sum = self._sum(memory)
+        return watch
 
     def new_memory(self) -> int:
         """Return a number for a piece of memory that several storages wrap."""
@@ -199,16 +211,19 @@ class ArrayWatch:
         return self._next_memory - 1
 
     def _memory_of(self, root: Any, tensor: torch.Tensor) -> int:
-        if isinstance(root, _Buffer):
+        if isinstance(root, Buffer):
             return self._memory_of_buffer(root.owner, tensor)
         known = self._memories.get(id(root))
         if known is None:
             known = self._memories[id(root)] = self.new_memory()
             try:
-                weakref.finalize(root, self._memories.pop, id(root), None).atexit = False
+                weakref.finalize(root, self._root_gone, id(root)).atexit = False
             except TypeError:
                 del self._memories[id(root)]
         return known
+
+    def _root_gone(self, root: int) -> None:
+        self.rewritten.forget(self._memories.pop(root, UNKNOWN))
 
     def _memory_of_buffer(self, owner: int, tensor: torch.Tensor) -> int:
         """Return the number of memory whose owner takes no weak reference.
@@ -225,6 +240,7 @@ class ArrayWatch:
         if entry is not None:
             entry[1] -= 1
             if entry[1] <= 0:
+                self.rewritten.forget(entry[0])
                 del self._buffers[owner]
 
     # -- silent writes -----------------------------------------------------------------------
@@ -300,6 +316,7 @@ class ArrayWatch:
         for snapshot in writes:
             watch = self.watched.get(snapshot[1])
             if watch is not None and self._late():
+                self.rewritten.clear()
                 self._forget(snapshot[1])  # what is not accepted would look like a silent write
             elif watch is not None:
                 self._accept(watch)
@@ -308,6 +325,7 @@ class ArrayWatch:
         """After calls that write without being heard one by one (an optimizer's step)."""
         if self._late():
             self.watched.clear()  # what is not accepted would look like a silent write
+            self.rewritten.clear()
             self._entered = 0
             return
         for watch in list(self.watched.values()):
@@ -316,8 +334,10 @@ class ArrayWatch:
     def _accept(self, watch: _Watch) -> None:
         storage = watch.tensor() if watch.tensor is not None else None
         if storage is not None:
-            watch.seen = self._tape.now()
+            watch.seen, before = self._tape.now(), watch.sum
             watch.sum = self._sum(storage)
+            if watch.place is not None and watch.sum != before:
+                self.rewritten.forget(watch.place[0])
 
     def _sum(self, storage: torch.UntypedStorage) -> int:
         began = time.perf_counter()
@@ -327,61 +347,3 @@ class ArrayWatch:
             total = zlib.crc32(memory_at(storage.data_ptr(), size))
         self._spent += time.perf_counter() - began
         return total
-
-
-class _Buffer:
-    """Memory of an object that is no array: a bytearray, a mapped file, an `array.array`."""
-
-    def __init__(self, owner: int, address: int, nbytes: int) -> None:
-        self.owner = owner
-        self.address = address
-        self.nbytes = nbytes
-
-
-def _buffer(data: Any) -> Any:
-    """Return where the memory of a buffer lies; `data` itself where it is none."""
-    try:
-        view = memoryview(data)
-    except TypeError:
-        return data
-    with view:
-        array = np.frombuffer(view, np.uint8)
-        found = _Buffer(id(view.obj), address_of(array), view.nbytes)
-        del array
-    return found
-
-
-def _root(data: Any) -> tuple[Any, torch.Tensor | None]:
-    """Walk an array's bases: the array that owns the memory, and the tensor that does, if any."""
-    for _ in range(32):
-        base = base_of(data) if is_array(data) else None
-        if base is None:
-            break
-        if isinstance(base, torch.Tensor):
-            return data, base
-        data = base
-    return (_buffer(data) if _address(data) is None else data), None
-
-
-def _distance(root: Any, result: torch.Tensor, nbytes: int) -> int | None:
-    """Return how far into the memory of `root` a tensor begins, None where it does not."""
-    address, start = _address(root), _address(result)
-    if address is None or start is None or not 0 <= start - address < max(1, nbytes):
-        return None
-    return start - address
-
-
-def _size(data: Any) -> int:
-    """Return how many bytes an array or a buffer takes; 0 of anything else."""
-    if is_array(data):
-        return size_of(data)
-    return data.nbytes if isinstance(data, _Buffer) else 0
-
-
-def _address(data: Any) -> int | None:
-    """First byte of an array's or a tensor's storage."""
-    if isinstance(data, torch.Tensor):
-        return int(data.untyped_storage().data_ptr())
-    if is_array(data):
-        return address_of(data)
-    return data.address if isinstance(data, _Buffer) else None

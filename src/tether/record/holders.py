@@ -373,7 +373,8 @@ def _variables(tape: Tape, frame: types.FrameType | None) -> Iterator[_Item]:
             site = tape.places.add(known, frame.f_lasti).number
             root = _Root(frame.f_code.co_qualname, site, depth)
             for name, value in locals_of(frame):
-                yield _Item(name, value, "variable", root, 0, name)
+                if name[:1] != ".":  # what a comprehension runs over has a name elsewhere
+                    yield _Item(name, value, "variable", root, 0, name)
             depth += 1
         frame = frame.f_back
 

@@ -424,7 +424,12 @@ class Listener(TorchFunctionMode):
             self.arrays.exported(what.name, index, call.tensors, call.result)
         elif what.enters and call.args:
             data = call.args[-1] if what.name == "new_tensor" else call.args[0]
-            self.arrays.entered(index, data, call.result)
+            self.entered(index, call.site, data, call.result)
+
+    def entered(self, index: int, site: int, data: Any, result: Any) -> None:
+        """Follow an array that became a tensor; ask who holds it where others had written it."""
+        if self.arrays.entered(index, site, data, result):
+            self._holders.wrote((result,), index, site, least=1)
 
     def _learn(
         self, key: Any, tensors: list[torch.Tensor], result: Any, first: int, last: int

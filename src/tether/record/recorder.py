@@ -172,6 +172,7 @@ class Recorder:
             "unmatched": list(tape.unmatched),
             "repeated": self.repeats.facts(),
             "drawn": list(self.same.drawn.facts()),
+            "rewritten": list(self.arrays.rewritten.facts()),
             "arrays": list(self.arrays.array_facts()),
             "unseen": list(self.arrays.facts),
             "mapped_files": list(self.mapped_files.facts()),

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from tether.analysis.history import History, shortened
-from tether.analysis.ties import ActedTie, Ties, called
+from tether.analysis.ties import MOST_SITES, ActedTie, Ties, called
 from tether.facts import Site
 from tether.finding import Finding
 from tether.operations.table import shown
@@ -59,6 +59,11 @@ def message(tie: ActedTie) -> str:
     else:
         text = f"{name} changed by a write to an array that no call of PyTorch made"
     text = f"{text}{_LAWS.get(tie.kind, '')}"
+    if tie.perhaps:
+        text += f", perhaps at {' or '.join(_line(one, home) for one in tie.perhaps[:MOST_SITES])}"
+    if tie.kind == "again":
+        first, again = _line(tie.since[0], home), _line(tie.reads[0], home)
+        return f"{text}; read at {first}, and again at {again}."
     if tie.since and tie.kind not in _LAWS:
         text += f"; they share memory since {_line(tie.since[0], home)}"
     if tie.reads:
@@ -115,12 +120,18 @@ def _cells(tie: ActedTie, folder: str) -> tuple[Phrase, ...]:
     home = (tie.writes or tie.since or tie.reads)[0].file if tie.sites else ""
     return (
         Phrase(shortened(called(tie).strip("`")), "code"),
-        Phrase(_place(tie.writes, "", folder) or "unseen", "place"),
+        Phrase(_written(tie, folder), "place"),
         Phrase(_SHORT.get(tie.operation, shown(tie.operation)) if tie.writes else "an array"),
         Phrase(shortened(tie.through.strip("`")), "code"),
         Phrase(_place(tie.since, home, folder), "place"),
         Phrase(_place(tie.reads, home, folder), "place"),
     )
+
+
+def _written(tie: ActedTie, folder: str) -> str:
+    """Return where it was written; with a question mark, where only the text says so."""
+    perhaps = _place(tie.perhaps, "", folder)
+    return _place(tie.writes, "", folder) or (f"{perhaps}?" if perhaps else "unseen")
 
 
 _SHORT = {"__setitem__": "[...] ="}

@@ -46,7 +46,7 @@ def _made(name: str, arrays: ArrayWatch) -> Tell:
         sources = [data] if isinstance(data, torch.Tensor) else []
         index = listener.note(name, place, sources, [result])
         listener.made(name, place, index, result, ())
-        arrays.entered(index, data, result)
+        listener.entered(index, place[0], data, result)
         if name == "from_dlpack" and sources:
             arrays.join(sources[0], result)
 
