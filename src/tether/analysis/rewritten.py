@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
-from tether.facts import UNKNOWN, Holder, Site
-from tether.facts import Rewritten as Fact
+from tether.facts import UNKNOWN, Holder, Rewritten, Site
 from tether.source.array_writes import array_writes
 
 
-class Rewritten(NamedTuple):
+class RewrittenArray(NamedTuple):
     """One array's memory at two calls, with other bytes."""
 
     before: int  # position of the call that made a tensor of it first
@@ -40,7 +39,7 @@ class RewrittenArrays:
         told = [self._told(fact) for fact in history.trace.rewritten]
         self.all = sorted(one for one in told if one is not None)
 
-    def _told(self, fact: Fact) -> Rewritten | None:
+    def _told(self, fact: Rewritten) -> RewrittenArray | None:
         history = self._history
         before, read = history.position(fact.since), history.position(fact.event)
         if not 0 <= before < read < len(history.events):
@@ -52,7 +51,7 @@ class RewrittenArrays:
             return None  # a call of PyTorch's did it
         holders = self._holders.get(fact.event) or self._of_site.get(event.site, [])
         names = sorted((one.name for one in holders), key=lambda name: "." not in name)
-        return Rewritten(
+        return RewrittenArray(
             before, read, fact.times, tuple(dict.fromkeys(names)), self._perhaps(holders)
         )
 

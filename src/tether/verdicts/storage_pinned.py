@@ -69,7 +69,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from _unused(history, told)
 
 
-class _Left(NamedTuple):
+class _LeftOver(NamedTuple):
     """What the runs of one line left, and the tensors that keep it."""
 
     idle: Idle
@@ -79,7 +79,7 @@ class _Left(NamedTuple):
 def _unused(history: History, told: set[int]) -> Iterator[Claim]:
     """Give memory that a container, a closure or an exception keeps, run after run: a note."""
     saved = _saved_by_graphs(history)
-    holders: dict[tuple[str, ...], list[_Left]] = defaultdict(list)
+    holders: dict[tuple[str, ...], list[_LeftOver]] = defaultdict(list)
     for idle in history.get(IdleMemory).all:
         kept = idle.kept  # none: a graph holds it, or what is no tensor
         tensors = _results(history, kept)
@@ -87,7 +87,7 @@ def _unused(history: History, told: set[int]) -> Iterator[Claim]:
         names = _holders_of(history, named, tensors)
         apart = names or saved.isdisjoint(_memories(history, kept))
         if tensors and apart and not idle.graph:
-            left = _Left(idle, named or tensors[-1:])
+            left = _LeftOver(idle, named or tensors[-1:])
             if names:
                 holders[names].append(left)
             else:
@@ -112,15 +112,13 @@ def _holders_of(history: History, named: list[int], tensors: list[int]) -> tuple
     return (container(parts[most]), others[0]) if len(others) == 1 else ()
 
 
-def _left(history: History, names: tuple[str, ...], lefts: list[_Left]) -> Claim:
+def _left(history: History, names: tuple[str, ...], lefts: list[_LeftOver]) -> Claim:
     """Say what the runs of some lines left, and by which line it is kept."""
     first, name = lefts[0].idle, names[0] if names else ""
     event = history.events[first.kept[-1]]
-    nbytes = sum(one.idle.nbytes for one in lefts)
-    made = [history.events[one.idle.made[-1]].site for one in lefts]
-    lines = {f"line{number}": At(site) for number, site in enumerate(dict.fromkeys(made))}
-    steps = [step for one in lefts for step in _making(history, one.idle)]
     tensors = [tensor for one in lefts for tensor in one.tensors]
+    steps = [step for one in lefts for step in _making(history, one.idle)]
+    nbytes = sum(one.idle.nbytes for one in lefts)
     return Claim(
         tensors=tuple(tensors),
         cause=("unused", name or event.site),
@@ -128,12 +126,7 @@ def _left(history: History, names: tuple[str, ...], lefts: list[_Left]) -> Claim
         operation=event.operation,
         severity="note",
         subject=name,
-        message=say(
-            "{who} {keeps} {size} alive that {lines} made and nothing uses again.",
-            who=listed([f"`{one}`" for one in names]) if names else "Something",
-            keeps="keeps" if len(names) < 2 else "keep", size=Bytes(nbytes),
-            lines=say(listed([f"{{{one}}}" for one in lines]), **lines),
-        ),
+        message=_keeps(history, names, [one.idle for one in lefts], nbytes),
         story=(*steps, *_keeping(history, name, tensors, history.site(first.site))),
         repair=Repair(say("Keep only what is used later: numbers made of it, its last values,"
                           " the text of an exception. A hook lives until it is removed, and a"
@@ -141,6 +134,19 @@ def _left(history: History, names: tuple[str, ...], lefts: list[_Left]) -> Claim
         count=max(len(one.idle.made) for one in lefts),
         bytes=nbytes,
     )  # fmt: skip
+
+
+def _keeps(history: History, names: tuple[str, ...], idle: list[Idle], nbytes: int) -> Sentence:
+    """Say who keeps how much, and which lines made it."""
+    made = dict.fromkeys(history.events[one.made[-1]].site for one in idle)
+    lines = {f"line{number}": At(site) for number, site in enumerate(made)}
+    return say(
+        "{who} {keeps} {size} alive that {lines} made and nothing uses again.",
+        who=listed([f"`{one}`" for one in names]) if names else "Something",
+        keeps="keeps" if len(names) < 2 else "keep",
+        size=Bytes(nbytes),
+        lines=say(listed([f"{{{one}}}" for one in lines]), **lines),
+    )
 
 
 def _making(history: History, idle: Idle) -> Iterator[Step]:
