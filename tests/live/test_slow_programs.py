@@ -8,6 +8,7 @@ import pytest
 
 from programs import check_program, record_program
 from test_examples import copies, line_of, record
+from tether.record.sameness import SameLog
 
 SLOW = {
     "the rows of a tensor assigned one by one in a graph": """
@@ -317,6 +318,28 @@ SLOW = {
         pictures = torch.zeros(400, 1000, dtype=torch.uint8)
         print(sum(pictures.float()[n].sum() for n in range(10)))  #! slow-copy pictures (note)
     """,
+    "scores of all positions converted, for the last, where the loss takes them all": """
+        import torch
+        layer = torch.nn.Linear(16, 2000).to(torch.bfloat16)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        def scores(x):
+            return layer(x).float()  #! slow-copy layer(x) (note)
+        for step in range(4):
+            loss = scores(torch.rand(4, 20, 16, dtype=torch.bfloat16)).logsumexp(-1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            for n in range(6):
+                print(scores(torch.rand(4, 20, 16, dtype=torch.bfloat16))[:, -1].argmax(-1))
+    """,
+    "a row of what was computed of each element": """
+        import torch
+        table = torch.rand(4000, 64)
+        for n in range(4):
+            moved = table - n  #! slow-copy moved (note)
+            print(moved[n].sum())
+    """,
     "the best state dict so far, deep copied": """
         import copy, torch
         model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
@@ -425,6 +448,18 @@ QUIET = {
             lengths[-1] -= int(step == 3)
             packed = pack_padded_sequence(torch.rand(64, 50, 16), lengths, batch_first=True)
             lstm(packed)[1][0].sum().backward()
+    """,
+    "the last position or all, as the same line asks, and a row beside the whole": """
+        import torch
+        layer = torch.nn.Linear(16, 2000).to(torch.bfloat16)
+        with torch.no_grad():
+            for n in range(8):
+                x = torch.rand(4, 20, 16, dtype=torch.bfloat16)
+                print(layer(x).float()[:, 19 * (n % 2) :].argmax(-1).sum())
+        table = torch.rand(4000, 64)
+        for n in range(4):
+            moved = table - n
+            print(moved[n].sum(), moved.mean())
     """,
     "members of an ensemble stacked after each round of training": """
         import torch
@@ -911,6 +946,12 @@ def test_a_report_for_others_holds_no_expression(tmp_path):
 
 
 # -- the examples of the repository ----------------------------------------------------------------
+
+
+def test_parts_of_an_array_are_all_counted_where_no_time_is_left(tmp_path, monkeypatch):
+    """On a busy machine looking may have taken its share of a short run before it ends."""
+    monkeypatch.setattr(SameLog, "_late", lambda _: True)
+    check_program(SLOW["windows of an array converted each time"], tmp_path)
 
 
 def example(name):

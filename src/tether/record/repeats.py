@@ -51,11 +51,11 @@ class RepeatLog:
             line.runs = runs
         if runs > _EACH and runs & (runs - 1):
             return
-        began = time.perf_counter()
-        if self._spent > SHARE * (began - self._began) + 0.05:
+        began = time.thread_time()
+        if self._spent > SHARE * (time.perf_counter() - self._began) + 0.05:
             return
         total = fingerprint(result) if result.nbytes <= MOST else None
-        self._spent += time.perf_counter() - began
+        self._spent += time.thread_time() - began
         if line is None:
             self._lines[key] = None if total is None else _Made(event, total)
         elif total != line.sum:

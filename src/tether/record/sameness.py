@@ -75,11 +75,11 @@ class SameLog:
         """Look at a call that chose elements of its arguments, into memory of its own."""
         if not self._wanted(result):
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         found = chosen(name, args, result)
         if found is not None:
             self._found(event, result, found, event)
-        self._spent += time.perf_counter() - began
+        self._spent += time.thread_time() - began
 
     # -- any call ---------------------------------------------------------------------------------
 
@@ -90,11 +90,11 @@ class SameLog:
         """Look at a large result in new memory; calls only lead back where there is no graph."""
         line, found = (name, *place), None
         if self._equals.open(line) and self._wanted(result):
-            began = time.perf_counter()
+            began = time.thread_time()
             found = self._equals.look(line, result, given)
             if found is not None and not (self.facts and self.facts[-1].event == event):
                 self._found(event, result, found, event)
-            self._spent += time.perf_counter() - began
+            self._spent += time.thread_time() - began
         if not result.requires_grad:
             self._equals.remember(result if found is None else found[0])
 
@@ -104,9 +104,9 @@ class SameLog:
         """Remember a tensor that became an array or a list."""
         marks, seen = _marks(data), None
         if marks and tensor.nbytes >= LEAST and self._wanted(tensor):
-            began = time.perf_counter()
+            began = time.thread_time()
             seen = self._seen(tensor)
-            self._spent += time.perf_counter() - began
+            self._spent += time.thread_time() - began
         self._left.append(_Gone(weakref.ref(tensor), event, marks, seen))
 
     def _seen(self, tensor: torch.Tensor) -> _Seen | None:
@@ -118,12 +118,14 @@ class SameLog:
 
     def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
-        if isinstance(data, torch.Tensor) or not self._wanted(result):
+        if isinstance(data, torch.Tensor) or not _fit(result):
+            return
+        if root is None:
+            self.drawn.look(event, data, result)  # its facts are of all calls of a line, or none
+        if self._late():
             return
         self.entered.look(event, data, result)
-        began = time.perf_counter()
-        if root is None:
-            self.drawn.look(event, data, result)
+        began = time.thread_time()
         within = root is not None and _shares(data, result)
         found = None if within else self.origin(data, result, root)
         if found is not None:
@@ -132,7 +134,7 @@ class SameLog:
             self._outlived(event, data, result)
         elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):
             self.taken.taken(event, data, result)
-        self._spent += time.perf_counter() - began
+        self._spent += time.thread_time() - began
 
     def origin(
         self, data: Any, result: torch.Tensor, root: torch.Tensor | None
@@ -168,15 +170,11 @@ class SameLog:
                 return
 
     def _wanted(self, result: Any) -> bool:
-        """Whether a result can be looked at."""
-        if not isinstance(result, torch.Tensor) or not result.is_cpu or result.numel() < 2:
-            return False
-        if result.numel() * result.element_size() > LIMIT:
-            return False
-        return not self._late()
+        """Whether a result can be looked at, and there is time left for it."""
+        return _fit(result) and not self._late()
 
     def _late(self) -> bool:
-        """Whether looking has taken its share of the run."""
+        """Whether looking has taken its share of the run, whoever else the machine works for."""
         return self._spent > SHARE * (time.perf_counter() - self._began) + 0.05
 
     def _found(
@@ -198,6 +196,13 @@ class SameLog:
                 view[0], view[2], EventId(since), sure,
             )
         )  # fmt: skip
+
+
+def _fit(result: Any) -> bool:
+    """Whether a result is of a kind and a size to be looked at."""
+    if not isinstance(result, torch.Tensor) or not result.is_cpu or result.numel() < 2:
+        return False
+    return result.numel() * result.element_size() <= LIMIT
 
 
 def _marks(data: Any) -> tuple[Any, ...]:

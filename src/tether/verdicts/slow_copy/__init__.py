@@ -12,6 +12,7 @@ from itertools import chain
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
+from tether.operations.table import operation
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import Repeats, repeated
@@ -61,7 +62,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the rows of a tensor assigned one by one | one assignment of a slice |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
-| a whole tensor converted or copied, of which a part is used | the part first |
+| a whole tensor converted, copied or computed, of which a part is used | the part first |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
@@ -142,8 +143,8 @@ def _claim(history: History, one: Slow) -> Claim:
     story = [Step("made", event.site, made)]
     if one.also != UNKNOWN:
         then = history.events[one.also]
-        again = say("and {call} here copies again", call=then.operation)
-        story.append(Step("used", then.site, again))
+        does = "copies again" if operation(then.operation).copies else "takes a part of it"
+        story.append(Step("used", then.site, say(f"and {{call}} here {does}", call=then.operation)))
     return Claim(
         tensors=(event.results[0].tensor if target else one.operand.tensor,),
         cause=(one.at, one.done),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -31,7 +32,7 @@ def vain(lines: Lines) -> Iterator[Slow]:
             found = (
                 _grown(lines, places) or _lists_grown(lines, places) or _partly_taken(lines, places)
             )
-        elif converts(name) or operation(name).copies == "clone" or name == "contiguous":
+        elif _copies(name) or operation(name).exact:
             found = _partly_used(lines, places)
         if found is not None and not lines.needless(found.at):
             yield found
@@ -167,20 +168,51 @@ def _read_by(lines: Lines, at: int, made: Operand) -> list[int]:
 
 
 def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
-    """Find copies of which one small part is taken, and nothing else is ever used."""
-    parts = [_part(lines, at) for at in places]
-    found = [one for one in parts if one is not None and _is_whole(lines, one)]
+    """Find results of which one small part is taken, and nothing else is ever used.
+
+    One line may serve several that use what it gives: each is asked for itself.
+    """
+    by_user: dict[tuple[tuple[int, int], ...], list[int]] = defaultdict(list)
+    for at in places:
+        by_user[_users(lines, at)].append(at)
+    found = [one for runs in by_user.values() for one in _always_small(lines, runs)]
     more = sum(nbytes(one.made) - nbytes(one.taken) for one in found)
-    if len(found) < max(STEPS, len(parts)) or more < LARGE:
+    if len(found) < STEPS or more < LARGE:
         return None
     most = max(found, key=lambda one: nbytes(one.made))
     at, copy, source = most.at, most.made, lines.events[most.at].reads[0]
     times = math.prod(copy.shape) // max(1, math.prod(most.taken.shape))
-    what = f"{lines.events[at].operation} gives {math.prod(copy.shape):,} elements at a time, of"
-    what += f" which one in {times:,} is used"
+    name = lines.events[at].operation
+    copies = _copies(name)
+    what = f"{name} gives {math.prod(copy.shape):,} elements at a time, of which one in"
+    what += f" {times:,} is used"
+    if len(found) < len(places):
+        what += f" in {len(found):,} of its {len(places):,} runs"
+    fix = f"Take the part first, and give {name} that."
+    if not copies:
+        return Slow(at, source, len(found), more, None, "made", what, fix, most.then)
     fix = f"Take the part first, and copy that: {lines.text(at)}[...] before the call."
     spec = _whole_or_part(lines, at, source, copy, times)
     return Slow(at, source, len(found), more, spec, "copied", what, fix, most.then)
+
+
+def _users(lines: Lines, at: int) -> tuple[tuple[int, int], ...]:
+    """Return the lines that were given what a call made."""
+    made = lines.events[at].results
+    later = (lines.events[user] for one in made for user in lines.after(one.tensor, at))
+    return tuple(sorted({(user.site, user.inner) for user in later}))
+
+
+def _always_small(lines: Lines, runs: list[int]) -> list[_SmallPart]:
+    """Return the parts taken of what some runs gave; none where a run's was used whole."""
+    parts = [_part(lines, at) for at in runs]
+    found = [one for one in parts if one is not None and _is_whole(lines, one)]
+    return found if len(found) == len(runs) else []
+
+
+def _copies(name: str) -> bool:
+    """Whether a call gives what it was given in other memory, perhaps of another type."""
+    return converts(name) or operation(name).copies == "clone" or name == "contiguous"
 
 
 class _SmallPart(NamedTuple):
