@@ -180,6 +180,21 @@ SLOW = {
             drawn = torch.randint(0, 500, (64,)).tolist()
             print(torch.stack([memory[n] for n in drawn]).sum())  #! slow-copy memory (note)
     """,
+    "rows that a loader asks for one by one": """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Table(Dataset):
+            def __init__(self, rows):
+                self.x, self.y = torch.rand(rows, 8), torch.rand(rows)
+            def __len__(self):
+                return len(self.x)
+            def __getitem__(self, n):
+                return self.x[n], self.y[n]  #! slow-copy loader.dataset.x (note)
+        loader = DataLoader(Table(2600), batch_size=40, shuffle=True)
+        for epoch in range(2):
+            for x, y in loader:
+                print((x.sum(1) - y).mean().item())
+    """,
     "distances put into a table one by one": """
         import torch
         here, there = torch.randn(40, 3), torch.randn(40, 3)
@@ -340,6 +355,16 @@ SLOW = {
             moved = table - n  #! slow-copy moved (note)
             print(moved[n].sum())
     """,
+    "pictures laid out for a layer that lays them back": """
+        import torch
+        layers = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 8, 3))
+        layers.to(memory_format=torch.channels_last)
+        with torch.inference_mode():
+            for n in range(4):
+                first = layers[0](torch.rand(4, 40, 40, 3).permute(0, 3, 1, 2))
+                plain = first.contiguous()  #! slow-copy plain (note)
+                print(layers[1](plain).amax())
+    """,
     "the best state dict so far, deep copied": """
         import copy, torch
         model = torch.nn.Sequential(torch.nn.Linear(400, 400), torch.nn.Linear(400, 400))
@@ -460,6 +485,19 @@ QUIET = {
         for n in range(4):
             moved = table - n
             print(moved[n].sum(), moved.mean())
+    """,
+    "pictures laid out for a layer that keeps them so, for a view, and for two": """
+        import torch
+        layers = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 8, 3))
+        kept = torch.nn.Conv2d(16, 8, 3)
+        layers.to(memory_format=torch.channels_last)
+        with torch.inference_mode():
+            for n in range(4):
+                first = layers[0](torch.rand(4, 40, 40, 3).permute(0, 3, 1, 2))
+                print(kept(first.contiguous()).amax())
+                print(first.contiguous().view(4, -1).softmax(1).amax())
+                both = first.contiguous()
+                print(layers[1](both).amax(), both.view(4, 16, -1).softmax(2).amax())
     """,
     "members of an ensemble stacked after each round of training": """
         import torch
@@ -616,6 +654,31 @@ QUIET = {
                 one.mul_(0.9)
             print(torch.stack(seen).mean())
     """,
+    "rows that a loader asks for one by one, and that are changed one by one": """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Table(Dataset):
+            def __init__(self, rows):
+                self.x, self.y = torch.rand(rows, 8), torch.rand(rows)
+            def __len__(self):
+                return len(self.x)
+            def __getitem__(self, n):
+                return self.x[n].roll(n), self.y[n]
+        loader = DataLoader(Table(2600), batch_size=40, shuffle=True)
+        for epoch in range(2):
+            for x, y in loader:
+                print((x.sum(1) - y).mean().item())
+    """,
+    "a loader over tensors, and one that hands on batches of numbers": """
+        import torch
+        from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+        table = TensorDataset(torch.rand(5200, 8), torch.rand(5200))
+        batches = BatchSampler(RandomSampler(table), 40, drop_last=False)
+        for loader in (DataLoader(table, batch_size=40),
+                       DataLoader(table, sampler=batches, batch_size=None)):
+            for x, y in loader:
+                print((x.sum(1) - y).mean().item())
+    """,
     "windows drawn one by one and stacked": """
         import torch
         song = torch.randn(5000, 2)
@@ -636,7 +699,7 @@ QUIET = {
         table, most = torch.rand(4000, 16), torch.full((), 2.0)
         for n in range(8):
             scaled = table.clamp(max=most)
-            print(scaled[torch.randint(0, 4000, (20,))].sum())
+            print((scaled * torch.rand(4000, 1)).sum())
             most += 1
     """,
     "what a layer that trains gives of the same": """
@@ -946,6 +1009,25 @@ def test_a_report_for_others_holds_no_expression(tmp_path):
 
 
 # -- the examples of the repository ----------------------------------------------------------------
+
+
+def test_what_is_made_again_is_named_with_the_line_that_asks_for_it(tmp_path):
+    recording = record_program(
+        """
+        import torch
+        def mask(size):
+            numbers = torch.arange(size)
+            return (numbers[:, None] < numbers[None]).float()
+        def attend(x):
+            return x * mask(256)
+        for step in range(8):
+            print(attend(torch.rand(256, 256)).sum())
+        """,
+        tmp_path,
+    )
+    (found,) = [one for one in recording.findings if one.slug == "slow-copy"]
+    assert found.subject == "(numbers[:, None] < numbers[None]).float()"
+    assert [one.site.line for one in found.evidence if one.role == "called"] == [7]
 
 
 def test_parts_of_an_array_are_all_counted_where_no_time_is_left(tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ class Reason(NamedTuple):
     needed: Needed
     text: str  # a clause: "line 31 writes `x` while `identity` lives"
     at: int = UNKNOWN  # the event it rests on
-    rounds: bool = False  # the source lies in order: no more than rounding could differ
+    rounds: bool = False  # no more than rounding could differ: the source lies as is computed
 
 
 @dataclass
@@ -638,18 +638,18 @@ class _Judge:
         relied = ReliedLayout(self.history, parts, self.lives.until(copied.copy), self._must_stay)
         at, text = relied.run()
         if text:
-            return self._relied(parts, at, text)
+            return self._relied(parts, at, text, rounds=relied.rounding != UNKNOWN)
         if not (relied.used or copied.part or same_layout(copied.source, copied.copy)):
             return Reason("unknown", "its layout is another, and nothing was seen to read it")
         return None
 
-    def _relied(self, parts: Sequence[Copied], at: int, text: str) -> Reason:
+    def _relied(self, parts: Sequence[Copied], at: int, text: str, *, rounds: bool) -> Reason:
         """Say which call relies on how the elements lie, or may."""
         certain = text.startswith(("would copy", "would answer", "could not", "needs"))
         whole = all(one.source.strides == contiguous(one.source.shape) for one in parts)
         text = f"{self._line(at)}, {self.history.events[at].operation}, {text}"
         needed: Needed = "yes" if certain else "unknown"
-        return Reason(needed, text, at, rounds=whole and not certain)
+        return Reason(needed, text, at, rounds=rounds or (whole and not certain))
 
     def _must_stay(self, copied: Copied) -> str:
         """Say why a later copy would have to stay, which would be made no more."""

@@ -22,7 +22,7 @@ from tether.analysis.layouts import (
     same_layout,
     same_strides,
 )
-from tether.facts import Event, Operand
+from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 
 Ask = Callable[[Copied], str]
@@ -42,11 +42,15 @@ class ReliedLayout:
         self._waiting: list[int] = []
         self._met: set[int] = set()
         self.used = False
+        self.rounding = UNKNOWN  # a call that would be given another layout, and gives the same
         for one in made:
             self._follow(one.copy, one.source)
 
     def run(self) -> tuple[int, str]:
-        """Return the first call that may see a difference, and what it does; -1 and "" if none."""
+        """Return the first call that may see a difference, and what it does; -1 and "" if none.
+
+        One that may only round in another way comes after all others.
+        """
         while self._waiting:
             at = heapq.heappop(self._waiting)
             if at in self._met:
@@ -56,8 +60,9 @@ class ReliedLayout:
             if any(one.storage in self._shown for one in event.reads):
                 text = self._differs(at, event)
                 if text:
+                    self.rounding = UNKNOWN
                     return at, text
-        return -1, ""
+        return self.rounding, "may round in another way" if self.rounding != UNKNOWN else ""
 
     def _follow(self, now: Operand, then: Operand) -> None:
         """Look at what is done with a memory, which would show the same elements elsewhere."""
@@ -116,6 +121,9 @@ class ReliedLayout:
             return ""  # looks its indices up one by one
         if row.exact or operation(name.rstrip("_")).exact:
             return self._computed(event, moved)
+        if _laid_back(event, moved):
+            self.rounding = at if self.rounding == UNKNOWN else self.rounding
+            return ""
         copies = row.regroups or row.copies == "clone"
         one = copies and len(event.results) == 1 and not event.writes
         return self._copied(at, event, moved[0]) if one else doubtful
@@ -158,6 +166,21 @@ def _answered(now: Sequence[Operand], then: Sequence[Operand]) -> str:
 
 def _alike(now: Sequence[Operand], then: Sequence[Operand]) -> bool:
     return all(same_layout(a, b) for a, b in zip(now, then, strict=True))
+
+
+def _laid_back(event: Event, then: Sequence[Operand]) -> bool:
+    """Whether a call of PyTorch's made a channels-last result though it was not given one.
+
+    It had laid out the argument anew, as another one lies, and would be given it so.
+    """
+    row, results = operation(event.operation), event.results
+    if not row.known or event.writes or len(results) != 1 or row.view:
+        return False
+    made = results[0]
+    turned = [not channels_last(a) and channels_last(b)
+              for a, b in zip(event.reads, then, strict=True) if not same_layout(a, b)]  # fmt: skip
+    own = channels_last(made) and not same_strides(made.shape, made.strides, contiguous(made.shape))
+    return own and all(turned)
 
 
 def _only_whole_numbers(now: Sequence[Operand], then: Sequence[Operand]) -> bool:

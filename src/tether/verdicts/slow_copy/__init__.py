@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from tether.analysis.history import History
+from tether.analysis.history import History, shortened
+from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.operations.table import operation
@@ -56,6 +57,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same computed of the same at each time step | once, while nothing of it changes |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
+| rows of a data set taken one by one for each batch | one index for all of a batch |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
 | many tensors joined, of which a part is taken | the part first, then joined |
 | tensors stacked, and taken apart again by what reads them | the list of them |
@@ -63,6 +65,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
+| channels-last laid out anew for a call that lays it back | the tensor as it lies |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
@@ -137,16 +140,22 @@ def spec_of(history: History, finding: Finding) -> Spec | None:
 
 def _claim(history: History, one: Slow) -> Claim:
     event = history.events[one.at]
-    target = history.site_of(event).target if one.done in ("copied", "made") else ""
+    site = history.site_of(event)
+    target = site.target if one.done in ("copied", "made") else ""
     subject = target or _name(history, one)  # the copy, before what it is made of
+    told = event.results[0] if target or one.done == "made" else one.operand
     made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
     story = [Step("made", event.site, made)]
+    if one.done == "made":
+        above = history.get(Surroundings).callers(site)
+        asked = [each for each in above if each.function != site.function][:1]
+        story += [Step("called", each, say("the first call came from here")) for each in asked]
     if one.also != UNKNOWN:
         then = history.events[one.also]
-        does = "copies again" if operation(then.operation).copies else "takes a part of it"
+        does = "copies again" if operation(then.operation).copies else "is given it"
         story.append(Step("used", then.site, say(f"and {{call}} here {does}", call=then.operation)))
     return Claim(
-        tensors=(event.results[0].tensor if target else one.operand.tensor,),
+        tensors=(told.tensor,),
         cause=(one.at, one.done),
         site=event.site,
         operation=event.operation,
@@ -171,8 +180,11 @@ def _name(history: History, one: Slow) -> str:
         if whole is not None:
             return history.name_of(whole.tensor).strip("`")
     event = history.events[one.at]
+    expression = history.site_of(event).expression
+    if one.done == "made" and expression:
+        return shortened(expression)
     names = history.names_of(one.operand.tensor)
-    text = copied_text(event.operation, history.site_of(event).expression)
+    text = copied_text(event.operation, expression)
     return names[0] if names else text or history.name_of(one.operand.tensor).strip("`")
 
 

@@ -7,20 +7,24 @@ again, and the writes of numbers.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from tether.analysis.already_there import nbytes
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.by_rows import CALLS
-from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow
+from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow, Spec
 
 FILLED = 2
 """Writes for each place along the longest dimension, from which they are of single elements."""
 
 LOOKED = 8
 """Writes of a line of which is asked what their numbers were computed of."""
+
+LOADED = 10_000
+"""Rows, of some ten microseconds each to take and to join, from which a loader takes a tenth of a
+second longer: to hand it batches is more to write than to call something else."""
 
 FAR = 200
 """Calls behind a number that are looked through."""
@@ -38,6 +42,43 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
             continue
         if found is not None and not lines.needless(found.at):
             yield found
+    yield from _loaded(lines)
+
+
+def _loaded(lines: Lines) -> Iterator[Slow]:
+    """Give the user's lines that take single rows, of which a library joins a batch: a loader."""
+    by_join: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for at, event in lines.events.where(lambda name: bool(operation(name).joins)):
+        if event.inner not in (UNKNOWN, event.site) and not event.raised:
+            by_join[event.site, event.inner].append(at)
+    for places in by_join.values():
+        rows = [one for at in places for one in lines.events[at].reads]
+        if len(rows) < LOADED or not _only_joined(lines, rows):
+            continue
+        sources = [one for at in places if (one := _source(lines, at, 1)) is not None]
+        taken = lines.history.made_at(rows[0].tensor)
+        if len(sources) == len(places) and lines.own(lines.events[taken]):
+            yield _batches(lines, taken, places, len({one.tensor for one in sources}))
+
+
+def _only_joined(lines: Lines, rows: Sequence[Operand]) -> bool:
+    """Whether nothing was done with any row but to join it with others, once."""
+    return all(len(lines.after(one.tensor, UNKNOWN)) == 1 for one in rows)
+
+
+def _batches(lines: Lines, taken: int, places: Sequence[int], tensors: int) -> Slow:
+    """Say of how many tensors rows were taken one by one, and how to take all of a batch."""
+    joins = [lines.events[at] for at in places]
+    source, name, size = lines.events[taken].reads[0], joins[0].operation, len(joins[0].reads)
+    count = sum(len(one.reads) for one in joins)
+    more = f" and {tensors - 1} more" if tensors > 1 else ""
+    what = f"{name} joins batches of rows that were taken out of it{more} by one call each,"
+    what += f" {count:,} in {len(places):,} runs"
+    fix = "Take all rows of a batch by one index: a DataLoader with sampler=BatchSampler(...) and"
+    fix += " batch_size=None asks for them at once."
+    slow, fast = f"torch.stack([x[n] for n in range({size})])", f"x[torch.arange({size})]"
+    spec = Spec(slow, fast, (source,), lines.device(source))
+    return Slow(taken, source, count, 0, spec, "read", what, fix)
 
 
 def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
@@ -56,10 +97,10 @@ def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
     return Slow(at, source, count, 0, None, "read", what, fix)
 
 
-def _source(lines: Lines, at: int) -> Operand | None:
+def _source(lines: Lines, at: int, least: int = COUNT) -> Operand | None:
     """Return the tensor of which a join was given elements or rows, one call for each."""
     reads = lines.events[at].reads
-    if len(reads) < COUNT or nbytes(reads[0]) > SMALL:
+    if len(reads) < least or nbytes(reads[0]) > SMALL:
         return None
     makers = {lines.history.made_at(one.tensor) for one in reads}
     taken = [lines.events[one] for one in makers if one >= 0]

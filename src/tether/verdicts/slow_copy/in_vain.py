@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import needs
+from tether.analysis.layouts import channels_last
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
@@ -37,6 +38,24 @@ def vain(lines: Lines) -> Iterator[Slow]:
         if found is not None and not lines.needless(found.at):
             yield found
     yield from _taken_apart(lines)
+    yield from _laid_back(lines)
+
+
+def _laid_back(lines: Lines) -> Iterator[Slow]:
+    """Give the copies of channels-last tensors in another layout that their readers lay back."""
+    for (_, inner, name), need in needs(lines.history).items():
+        rounds = need.needed == "unknown" and need.rounds and inner == UNKNOWN
+        laid = all(channels_last(one.source) and not channels_last(one.copy)
+                   for one in need.executions)  # fmt: skip
+        if not (rounds and laid) or need.bytes < LARGE:
+            continue
+        first, reader = need.executions[0], lines.events[need.at].operation
+        what = f"{name} lays its elements out in another order, and {reader} computes in the one"
+        what += f" that they had, {need.bytes:,} bytes in {need.count:,} runs"
+        fix = f"Leave {name} out: {reader} takes the tensor as it lies (and may round in another"
+        fix += " way)."
+        at, source = first.position, first.source
+        yield Slow(at, source, need.count, need.bytes, None, "copied", what, fix, need.at)
 
 
 def _taken_apart(lines: Lines) -> Iterator[Slow]:

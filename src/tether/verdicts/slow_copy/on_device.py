@@ -86,7 +86,7 @@ class Lines:
         compiled = [number for number, one in enumerate(spans) if one.kind == "compiled"]
         keys = np.stack([self.events.column(one) for one in fields], axis=1)
         _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        own = [self._own(self.events[at]) for at in first.tolist()]
+        own = [self.own(self.events[at]) for at in first.tolist()]
         raised = self.events.column("flags") & RAISED
         chosen = np.array(own, bool)[group.ravel()] & (keys[:, 0] >= 0) & (raised == 0)
         chosen &= ~np.isin(self.events.column("span"), compiled)  # a backend may copy or not
@@ -96,7 +96,7 @@ class Lines:
             found[site, strings[name]].append(at)
         return found
 
-    def _own(self, event: Event) -> bool:
+    def own(self, event: Event) -> bool:
         """Whether the user's line makes the call itself; ``copy.deepcopy`` is no library here."""
         if event.inner in (UNKNOWN, event.site):
             return True
