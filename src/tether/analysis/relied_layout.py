@@ -121,12 +121,17 @@ class ReliedLayout:
             return ""  # looks its indices up one by one
         if row.exact or operation(name.rstrip("_")).exact:
             return self._computed(event, moved)
+        return self._otherwise(at, event, moved)
+
+    def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
+        """Ask about a call that lays its argument back, or copies; the first that does is kept."""
         if _laid_back(event, moved):
             self.rounding = at if self.rounding == UNKNOWN else self.rounding
             return ""
+        row = operation(event.operation)
         copies = row.regroups or row.copies == "clone"
         one = copies and len(event.results) == 1 and not event.writes
-        return self._copied(at, event, moved[0]) if one else doubtful
+        return self._copied(at, event, moved[0]) if one else "may rely on its layout"
 
     def _computed(self, event: Event, moved: Sequence[Operand]) -> str:
         """Follow what is computed element by element, where it would lie in another way."""

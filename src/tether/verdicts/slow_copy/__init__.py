@@ -140,20 +140,9 @@ def spec_of(history: History, finding: Finding) -> Spec | None:
 
 def _claim(history: History, one: Slow) -> Claim:
     event = history.events[one.at]
-    site = history.site_of(event)
-    target = site.target if one.done in ("copied", "made") else ""
+    target = history.site_of(event).target if one.done in ("copied", "made") else ""
     subject = target or _name(history, one)  # the copy, before what it is made of
     told = event.results[0] if target or one.done == "made" else one.operand
-    made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
-    story = [Step("made", event.site, made)]
-    if one.done == "made":
-        above = history.get(Surroundings).callers(site)
-        asked = [each for each in above if each.function != site.function][:1]
-        story += [Step("called", each, say("the first call came from here")) for each in asked]
-    if one.also != UNKNOWN:
-        then = history.events[one.also]
-        does = "copies again" if operation(then.operation).copies else "is given it"
-        story.append(Step("used", then.site, say(f"and {{call}} here {does}", call=then.operation)))
     return Claim(
         tensors=(told.tensor,),
         cause=(one.at, one.done),
@@ -163,13 +152,29 @@ def _claim(history: History, one: Slow) -> Claim:
             "{name} ({line}) is {done} in a slow way: {what}.",
             name=Segment(f"`{subject}`", "name"), line=At(event.site), done=one.done, what=one.what,
         ),
-        story=tuple(story),
+        story=tuple(_story(history, one)),
         repair=Repair(say("{fix}", fix=one.fix)),
         subject=subject,
         assumes=(say(NOT_TIMED),),
         count=one.times,
         bytes=one.nbytes or None,
     )  # fmt: skip
+
+
+def _story(history: History, one: Slow) -> Iterator[Step]:
+    """Say where it is made, from where that was asked for, and what is done with it then."""
+    event = history.events[one.at]
+    made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
+    yield Step("made", event.site, made)
+    if one.done == "made":
+        site = history.site_of(event)
+        above = history.get(Surroundings).callers(site)
+        for each in [each for each in above if each.function != site.function][:1]:
+            yield Step("called", each, say("the first call came from here"))
+    if one.also != UNKNOWN:
+        then = history.events[one.also]
+        does = "copies again" if operation(then.operation).copies else "is given it"
+        yield Step("used", then.site, say(f"and {{call}} here {does}", call=then.operation))
 
 
 def _name(history: History, one: Slow) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tether.analysis.already_there import nbytes
 from tether.facts import UNKNOWN, Event, Operand
@@ -47,11 +47,7 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
 
 def _loaded(lines: Lines) -> Iterator[Slow]:
     """Give the user's lines that take single rows, of which a library joins a batch: a loader."""
-    by_join: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for at, event in lines.events.where(lambda name: bool(operation(name).joins)):
-        if event.inner not in (UNKNOWN, event.site) and not event.raised:
-            by_join[event.site, event.inner].append(at)
-    for places in by_join.values():
+    for places in _library_joins(lines):
         rows = [one for at in places for one in lines.events[at].reads]
         if len(rows) < LOADED or not _only_joined(lines, rows):
             continue
@@ -59,6 +55,15 @@ def _loaded(lines: Lines) -> Iterator[Slow]:
         taken = lines.history.made_at(rows[0].tensor)
         if len(sources) == len(places) and lines.own(lines.events[taken]):
             yield _batches(lines, taken, places, len({one.tensor for one in sources}))
+
+
+def _library_joins(lines: Lines) -> Collection[list[int]]:
+    """Return where a library's line joined tensors, for each of the user's that it worked for."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for at, event in lines.events.where(lambda name: bool(operation(name).joins)):
+        if event.inner not in (UNKNOWN, event.site) and not event.raised:
+            found[event.site, event.inner].append(at)
+    return found.values()
 
 
 def _only_joined(lines: Lines, rows: Sequence[Operand]) -> bool:
