@@ -263,10 +263,7 @@ def _chains(history: History, kept: list[int], told: set[int]) -> Iterator[Claim
         number = history.events[at].site
         if most < LEAST or (number in places and most <= places[number][2]):
             continue
-        reached = {at, *graph_of(history, at)}
-        steps = _steps(history, reached)
-        if steps >= LEAST:
-            steps = _steps(history, reached, _summed(history, at)) if _grows(history, at) else 0
+        steps = _steps_behind(history, at)
         if steps >= LEAST and (number not in places or steps > places[number][2]):
             places[number] = (tensor, at, steps)
     graphs: set[int] = set()
@@ -291,6 +288,14 @@ def _reach(history: History, at: int) -> int:
     """Return how many steps the graph behind a call can be of, at most."""
     passes, first = history.backwards, history.get(Graph).first_behind(at)
     return bisect_left(passes, at) - bisect_left(passes, first) + 1
+
+
+def _steps_behind(history: History, at: int) -> int:
+    """Return over how many steps the graph behind a call reaches, if its own line made it grow."""
+    reached = {at, *graph_of(history, at)}
+    if _steps(history, reached) < LEAST or not _grows(history, at):
+        return 0
+    return _steps(history, reached, _summed(history, at))
 
 
 def _grows(history: History, at: int) -> bool:
