@@ -233,7 +233,7 @@ class Env:
 def main():
     env, seen = Env(), []
     for _ in range(4):
-        seen.append(torch.as_tensor(env.step()))  #! alias-write torch.as_tensor(env.step())
+        seen.append(torch.as_tensor(env.step()))  #! alias-write seen[0]
     print(torch.stack(seen).sum(1))
 main()
 """,

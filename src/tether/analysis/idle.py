@@ -89,7 +89,8 @@ class IdleMemory:
             last = some[-1].made
             idle = [one for one in _left(some) if used.get(one.memory, UNKNOWN) < last]
             event = history.events[last]
-            if _weighs(idle) and history.inside(event, "backward", "step") < 0:
+            inside = history.inside(event, "backward", "step") >= 0
+            if _weighs(idle) and _run_after_run(some, idle) and not inside:
                 yield self._told(event, idle, living)
 
     def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
@@ -145,6 +146,20 @@ class IdleMemory:
 def _left(blocks: list[_Left]) -> list[_Left]:
     """Return the blocks that are there as the last one of their line is made."""
     return [one for one in blocks[:-1] if one.freed > blocks[-1].made]
+
+
+def _run_after_run(all_: list[_Left], idle: list[_Left]) -> bool:
+    """Whether what is left was left all the time: some by each quarter of the runs it came from.
+
+    What variables hold of the last turn of a loop, and of the last turn of another, is no leak.
+    """
+    first, last = (
+        next(n for n, one in enumerate(all_) if one is end) for end in (idle[0], idle[-1])
+    )
+    left = {one.memory for one in idle}
+    runs = [one.memory in left for one in all_[first : last + 1]]
+    bounds = [len(runs) * n // 4 for n in range(5)]
+    return all(any(runs[a:b]) for a, b in itertools.pairwise(bounds))
 
 
 def _weighs(blocks: list[_Left]) -> bool:

@@ -38,7 +38,7 @@ def written_for(history: History, found: Sharing, record: int, shared: int) -> b
     fills it anew by that other name means the values to be seen through the record.
     """
     operand = history.operand_of(record)
-    if operand is None or found.record_of(record) != record:
+    if not history.whole or operand is None or found.record_of(record) != record:
         return False
     memory = history.flow.memory(operand)
 
