@@ -249,3 +249,17 @@ def test_what_a_call_copies_is_its_argument_or_its_owner(operation, text, copied
 )
 def test_whether_a_call_is_given_a_number_that_may_change(operation, text, count, alone):
     assert takes_tensors_alone(operation, text, count) is alone
+
+
+@pytest.mark.parametrize(
+    ("text", "copied"),
+    [
+        ("x.clone()", "x"),
+        ("torch.clone(x)", "x"),
+        ("self.torch.clone(x)", "x"),
+        ("points.F.clone()", "points.F"),
+        ("self.net.weight.clone()", "self.net.weight"),
+    ],
+)
+def test_what_a_call_copies_is_no_module(text, copied):
+    assert copied_text("clone", text) == copied

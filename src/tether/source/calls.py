@@ -6,10 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from tether.operations.table import operation
-from tether.source.syntax import expression
-
-_MODULES = frozenset({"torch", "copy", "nn", "F"})
-"""What programs call the modules whose functions they call on tensors."""
+from tether.source.syntax import expression, is_module
 
 
 def copied_text(name: str, text: str) -> str:
@@ -108,7 +105,4 @@ def _owner(function: ast.Attribute | ast.Name) -> ast.expr | None:
     """Return what a method is called on; None for a function, of a module or not."""
     if isinstance(function, ast.Name):
         return None
-    owner = root = function.value
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    return None if isinstance(root, ast.Name) and root.id in _MODULES else owner
+    return None if is_module(function.value) else function.value

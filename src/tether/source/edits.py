@@ -18,9 +18,7 @@ from tether.facts import Site
 from tether.finding import Edit, Finding
 from tether.operations.table import operation
 from tether.source.filling import STORING
-from tether.source.syntax import Source, called, key_of, parsed
-
-_MODULES = frozenset({"torch", "copy", "np", "numpy", "F"})
+from tether.source.syntax import Source, called, is_module, key_of, parsed
 
 
 def _may_leave_out(slug: str, name: str) -> bool:
@@ -102,8 +100,7 @@ def _given(call: ast.Call, *, by_argument: bool) -> ast.expr | None:
     first = call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else None
     if not isinstance(function, ast.Attribute):
         return first
-    of_module = isinstance(function.value, ast.Name) and function.value.id in _MODULES
-    return first if of_module or by_argument else function.value
+    return first if is_module(function.value) or by_argument else function.value
 
 
 def _replaced(

@@ -187,6 +187,17 @@ def key_of(node: ast.AST) -> Key | None:
     return line, node.col_offset, end_line or line, end_column or 0  # type: ignore[attr-defined]
 
 
+_MODULES = frozenset({"torch", "copy", "nn", "F", "np", "numpy"})
+"""What programs call the modules whose functions they call on tensors."""
+
+
+def is_module(node: ast.expr) -> bool:
+    """Whether an expression names such a module, or one in it: ``nn.init``, ``self.torch``."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("torch", "numpy") or is_module(node.value)
+    return isinstance(node, ast.Name) and node.id in _MODULES
+
+
 def called(function: ast.expr) -> str:
     """Return the name by which a call names its function: ``exp`` of ``torch.exp``, or ""."""
     if isinstance(function, ast.Attribute):
