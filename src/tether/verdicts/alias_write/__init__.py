@@ -164,6 +164,7 @@ def _read_after(
         for one in writes
         if one.at > at
         and found.record_of(one.operand.tensor) != record
+        and not _by_its_own_line(history, found, record, one)
         and overlaps(shown, one.operand._replace(storage=shown.storage))
     ]
     if not others or own:
@@ -174,6 +175,17 @@ def _read_after(
     last = max((one for one in others if one.at < read), key=lambda one: one.at)
     writer = last.operand.tensor
     return Story(max(at, _handed(history, writer, last)), last.at, read, record, writer)
+
+
+def _by_its_own_line(history: History, found: Sharing, record: int, write: Touch) -> bool:
+    """Whether a line writes a record through what it takes from it itself: ``x.data.copy_(y)``."""
+    line = history.site_of(history.events[write.at])
+    taken = (
+        history.site_of(history.events[link.at])
+        for link in found.chain(write.operand.tensor)
+        if link.source == record
+    )
+    return any((one.file, one.line) == (line.file, line.line) for one in taken)
 
 
 def _handed(history: History, tensor: int, write: Touch) -> int:
