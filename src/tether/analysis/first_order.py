@@ -63,7 +63,7 @@ def _update(history: History, at: int, event: Event, wanted: tuple[Operand, ...]
     of: dict[int, int] = {
         got.tensor: one.tensor for got, one in zip(event.results, wanted, strict=True)
     }
-    for position in range(at + 1, _next_pass(history, at)):
+    for position in range(at + 1, history.next_pass(at)):
         one = history.events[position]
         whose = {of[read.tensor] for read in one.reads if read.tensor in of}
         if not whose or not history.flow.carries[position]:
@@ -81,12 +81,8 @@ def _joins(event: Event, tensors: set[int]) -> bool:
     return any(reads) and any(made.requires_grad for made in event.results)
 
 
-def _next_pass(history: History, at: int) -> int:
-    return next((one for one in history.backwards if one > at), len(history.events))
-
-
 def _loss_through(history: History, update: int) -> int:
-    """Return the first pass whose graph a call is in, if optimizers hold leaves of it."""
+    """Return the first backward() after a call, if the call is in its graph; else -1."""
     graph = history.get(Graph)
     for backward in history.backwards:
         if backward > update and history.events[backward].operation == "backward":

@@ -47,7 +47,7 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
             if event.on:
                 continue
             undoes = then != UNKNOWN and history.events[then].on
-            if undoes and latest(made, then) < at and not _used_between(history, tensor, at, then):
+            if undoes and latest(made, then) < at and not _used_between(history, at, then):
                 undone.setdefault(event.site, {}).setdefault(tensor, (at, then))
             else:
                 effective.add(event.site)
@@ -56,14 +56,10 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
             yield FrozenInVain(tuple(found), *next(iter(found.values())))
 
 
-def _used_between(history: History, tensor: int, since: int, until: int) -> bool:
-    operand = history.events[since].reads[0]
-    return any(
-        since < at < until
-        and history.events[at].operation not in SWITCHES
-        and any(one.tensor == tensor for one in history.events[at].reads)
-        for at in history.on_storage(operand)
-    )
+def _used_between(history: History, frozen: int, let_go: int) -> bool:
+    """Whether a call read what one call froze before another let it go."""
+    readers = history.readers(history.events[frozen].reads[0], frozen, let_go)
+    return any(history.events[at].operation not in SWITCHES for at in readers)
 
 
 def moved_frozen(history: History) -> Iterator[MovedFrozen]:

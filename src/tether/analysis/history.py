@@ -9,7 +9,7 @@ clock (`at`, `Bridge.exit`) counts from the start of the program: `position` con
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -290,6 +290,11 @@ class History:
 
     # -- gradients ---------------------------------------------------------------------------
 
+    def next_pass(self, position: int) -> int:
+        """Position of the first backward pass after another one; the end, if there is none."""
+        at = bisect_right(self.backwards, position)
+        return self.backwards[at] if at < len(self.backwards) else len(self.events)
+
     @cached_property
     def held(self) -> set[int]:
         """Tensors that some optimizer holds."""
@@ -419,6 +424,13 @@ class History:
         first, last = np.searchsorted(memories, [memory, memory + 1])
         found: list[int] = events[first:last].tolist()
         return found
+
+    def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
+        """Positions of the events after `since`, and before `until`, that read this very tensor."""
+        for position in self.on_storage(operand):
+            inside = position > since and (until is None or position < until)
+            if inside and any(one.tensor == operand.tensor for one in self.events[position].reads):
+                yield position
 
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
+from tether.analysis.no_longer import ModeSwitches
 from tether.facts import GRAD_ON, ModeSwitch
 
 
@@ -40,10 +41,10 @@ def left_in_evaluation(history: History) -> Iterator[LeftInEvaluation]:
     """
     if history.in_part:
         return
-    switches: dict[int, list[ModeSwitch]] = defaultdict(list)
-    for fact in history.trace.mode_switches:
-        for tensor in fact.tensors if fact.kinds else ():
-            switches[tensor].append(fact)
+    switches = {
+        tensor: [one for one in facts if one.kinds]
+        for tensor, facts in history.get(ModeSwitches).of.items()
+    }
     steps = _steps(history, switches) if switches else {}
     for held, passes in steps.items():
         found = _left(history, held, switches[held], passes)
@@ -70,17 +71,17 @@ def _steps(
 def _left(
     history: History, tensor: int, switches: list[ModeSwitch], steps: list[_TrainedStep]
 ) -> LeftInEvaluation | None:
-    evaluating = [one for one in steps if one.mode >= 0 and not switches[one.mode].training]
-    for before, after in pairwise(steps):
-        if after not in evaluating or before in evaluating:
+    evaluating = [one.mode >= 0 and not switches[one.mode].training for one in steps]
+    for number, turn in enumerate(pairwise(evaluating), 1):
+        if turn != (False, True):
             continue
-        between = switches[before.mode + 1 : after.mode + 1]
-        switch = next(one for one in between if not one.training)
-        if _evaluated(history, tensor, history.position(switch.at), after.loss):
+        between = switches[steps[number - 1].mode + 1 : steps[number].mode + 1]
+        switch, loss = next(one for one in between if not one.training), steps[number].loss
+        if _evaluated(history, tensor, history.position(switch.at), loss):
             trained, again = _training(switches), _again(switches, switch)
             return LeftInEvaluation(
-                tensor, switch, trained, after.loss, len(steps) - len(evaluating),
-                len(evaluating), trained is None and not again,
+                tensor, switch, trained, loss, evaluating.count(False), evaluating.count(True),
+                meant=trained is None and not again,
             )  # fmt: skip
     return None
 
@@ -96,9 +97,5 @@ def _again(switches: list[ModeSwitch], switch: ModeSwitch) -> bool:
 def _evaluated(history: History, tensor: int, since: int, until: int) -> bool:
     """Whether a call used the tensor between two moments without any gradient."""
     operand = history.operand_of(tensor)
-    return operand is not None and any(
-        since < at < until
-        and history.events[at].grad_mode != GRAD_ON
-        and any(one.tensor == tensor for one in history.events[at].reads)
-        for at in history.on_storage(operand)
-    )
+    readers = () if operand is None else history.readers(operand, since, until)
+    return any(history.events[at].grad_mode != GRAD_ON for at in readers)

@@ -34,17 +34,28 @@ class _LastSteps(NamedTuple):
     since: int
 
 
-def no_longer(history: History) -> Iterator[NoLonger]:
-    """Yield what lost its gradient with a switch to evaluation mode, and never had one again.
+class ModeSwitches:
+    """The switches of the modules that each parameter is in, in order."""
+
+    def __init__(self, history: History) -> None:
+        self.of: dict[int, list[ModeSwitch]] = defaultdict(list)
+        for fact in history.trace.mode_switches:
+            for tensor in fact.tensors:
+                self.of[tensor].append(fact)
+
+
+class OutOfUse:
+    """What lost its gradient with a switch to evaluation mode, and never had one again.
 
     Nothing is said where what switched back may not have been recorded.
     """
-    if history.in_part:
-        return
-    switches: dict[int, list[ModeSwitch]] = defaultdict(list)
-    for fact in history.trace.mode_switches:
-        for tensor in fact.tensors:
-            switches[tensor].append(fact)
+
+    def __init__(self, history: History) -> None:
+        self.found = [] if history.in_part else list(_no_longer(history))
+
+
+def _no_longer(history: History) -> Iterator[NoLonger]:
+    switches = history.get(ModeSwitches).of
     looked: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
     for ceased, steps in _ceased(history) if switches else ():
         found = _switched(history, switches[ceased], steps)

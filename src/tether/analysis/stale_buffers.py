@@ -61,7 +61,7 @@ class _Modules:
         self.names: dict[int, list[str]] = defaultdict(list)
         for name, tensor in self.places.items():
             self.names[tensor].append(name)
-        self.buffers = [one for one, known in listed.items() if not known and not self._trains(one)]
+        self.buffers = {one for one, known in listed.items() if not known and not self._trains(one)}
 
     def _trains(self, tensor: int) -> bool:
         return self._kinds[tensor].kind == "Parameter"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.operations.table import operation
@@ -44,9 +42,7 @@ def last_use(history: History, tensor: int) -> int:
         return UNKNOWN
     first = history.get(Uses).first[tensor]
     reached, last = {tensor}, UNKNOWN
-    after = bisect_right(history.backwards, first)
-    until = history.backwards[after] if after < len(history.backwards) else len(history.events)
-    for at in range(first, until):
+    for at in range(first, history.next_pass(first)):
         event = history.events[at]
         if history.flow.carries[at] and reached.intersection(int(o.tensor) for o in event.reads):
             reached |= {int(one.tensor) for one in event.results}

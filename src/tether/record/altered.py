@@ -39,8 +39,9 @@ class NodeAnswer(NamedTuple):
     """What a node gives back for some gradients."""
 
     node: Any
-    gradients: tuple[torch.Tensor | None, ...] | None  # in a row, as float64; None: it is at work
+    gradients: tuple[torch.Tensor | None, ...]  # in a row, as float64
     rounding: tuple[float, ...] = ()  # of each, as a part of its greatest element
+    at_work: bool = False  # its backward is running, and is not asked: it has read what it saved
 
 
 class AlteredLog:
@@ -60,7 +61,7 @@ class AlteredLog:
             answers = [_asked(node) for node in self._savers(tensor)]
             node, wanted = _at_work(), self._tape.who.memory_number(tensor)
             if _is_own(node) and self._saved(node, wanted):
-                answers.append(NodeAnswer(node, None))
+                answers.append(NodeAnswer(node, (), at_work=True))
             return answers
 
     def after(self, answers: Sequence[NodeAnswer], event: int, thread: int) -> None:
@@ -68,7 +69,7 @@ class AlteredLog:
         with torch._C.DisableTorchFunction():
             for before in answers:
                 number = before.node._sequence_nr()
-                differs = before.gradients is not None and _differ(before, _asked(before.node))
+                differs = not before.at_work and _differ(before, _asked(before.node))
                 self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
 
     def _savers(self, tensor: torch.Tensor) -> Iterator[Any]:
@@ -141,10 +142,9 @@ def _kept(gradient: torch.Tensor | None) -> torch.Tensor | None:
 
 def _differ(before: NodeAnswer, after: NodeAnswer) -> bool:
     """Whether gradients differ by more than rounding: what is computed anew is rounded anew."""
-    was, now = before.gradients or (), after.gradients or ()
-    if len(was) != len(now):
+    if len(before.gradients) != len(after.gradients):
         return True
-    pairs = zip(was, now, before.rounding, strict=True)
+    pairs = zip(before.gradients, after.gradients, before.rounding, strict=True)
     return any(
         (a is None) != (b is None)
         or (a is not None and b is not None and not _close(a, b, rounding))

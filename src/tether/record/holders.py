@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, WAITING, EventId, Holder, HolderKind, SiteId, TensorId
+from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
 from tether.record.array_memory import stretch_of
 from tether.record.naming import (
     GENERATORS,
     attributes_of,
     cells_of,
-    frame_of,
     is_user_class,
+    kept_by,
     locals_of,
     modules_of,
     parts_of,
@@ -345,9 +345,8 @@ def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, An
 
 
 def _of_generator(path: str, value: Any) -> _Places:
-    frame = frame_of(value)
-    for name, part in locals_of(frame) if frame is not None else ():
-        yield f"{path}.{WAITING}.{name}", part, "closure"
+    for name, part in kept_by(path, value):
+        yield name, part, "closure"
 
 
 def _of_optimizer(path: str, value: torch.optim.Optimizer) -> Iterator[tuple[str, Any, HolderKind]]:

@@ -42,7 +42,7 @@ class SavedStates:
 
     def saved(self, optimizer: Optimizer, site: int) -> None:
         """Take note of what an optimizer keeps, as its state is handed out."""
-        for parameter in _held(optimizer):
+        for parameter in held_by(optimizer):
             serial = self._tape.who.serial(parameter)
             for one in self._sums(optimizer, parameter):
                 if len(self._owners) < MOST_SUMS:
@@ -58,7 +58,7 @@ class SavedStates:
         site = self._loaded.pop(optimizer, None) if self._loaded else None
         if site is None:
             return
-        for parameter in _held(optimizer):
+        for parameter in held_by(optimizer):
             owner, saved = self._other_owner(optimizer, parameter)
             if owner != UNKNOWN:
                 serial = TensorId(self._tape.who.serial(parameter))
@@ -102,5 +102,6 @@ class SavedStates:
             yield from ((str(part), shape, one or 0) for part, one in found.items())
 
 
-def _held(optimizer: Optimizer) -> Iterator[torch.Tensor]:
-    return (one for group in optimizer.param_groups for one in group["params"])
+def held_by(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of an optimizer, group by group."""
+    return [one for group in optimizer.param_groups for one in group["params"]]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.no_longer import NoLonger, no_longer
+from tether.analysis.no_longer import NoLonger, OutOfUse
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.uses import MOST_LINES, Uses, last_use
@@ -59,7 +59,7 @@ def check(history: History) -> Iterator[Claim]:
             groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
     for module, tensors in groups.items():
         yield _claim(history, module, tensors)
-    for ceased in no_longer(history):
+    for ceased in history.get(OutOfUse).found:
         yield _ceased(history, ceased)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.left_in_evaluation import LeftInEvaluation, left_in_evaluation
-from tether.analysis.no_longer import no_longer
+from tether.analysis.no_longer import OutOfUse
 from tether.analysis.wording import listed
 from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -53,7 +53,7 @@ It changes what is trained: never applied by itself.
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that put what is trained into evaluation mode."""
     # What the mode takes out of the loss is told as gradient-unused, with the same repair.
-    told = {one.switch.site for one in no_longer(history)}
+    told = {one.switch.site for one in history.get(OutOfUse).found}
     for found in left_in_evaluation(history):
         if found.switch.site not in told:
             yield _claim(history, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ class ModuleModes:
         self._within = threading.local()
         self._last: tuple[TensorId, ...] = ()
         self._full = False
+        self._reads_mode: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -59,32 +61,33 @@ class ModuleModes:
         if serials == self._last:
             serials = self._last  # thousands of switches of one model share their table
         self._last = serials
-        at, kinds = Moment(tape.now()), tuple(_depend_on_mode(module))
+        at, kinds = Moment(tape.now()), tuple(self._depend_on_mode(module))
         facts.append(ModeSwitch(at, SiteId(site), module.training, serials, kinds))
         if len(facts) > MOST_SWITCHES:
             facts.clear()
             self._full = True
 
+    def _depend_on_mode(self, module: torch.nn.Module) -> dict[str, None]:
+        """Return the classes of the modules in one that compute otherwise in training, in order."""
+        return {type(one).__name__: None for one in module.modules() if self._depends_on_mode(one)}
 
-def _depend_on_mode(module: torch.nn.Module) -> dict[str, None]:
-    """Return the classes of the modules in one that compute otherwise in training, in order."""
-    return {type(one).__name__: None for one in module.modules() if _depends_on_mode(one)}
+    def _depends_on_mode(self, module: torch.nn.Module) -> bool:
+        """Whether the forward of a module reads its mode, and what it may do then is not nothing.
+
+        A dropout of 0 drops nothing (`p` of `nn.Dropout`, `dropout` of attention and recurrent
+        layers), and a norm that keeps no statistics computes them in both modes.
+        """
+        kind = type(module)
+        if kind not in self._reads_mode:
+            self._reads_mode[kind] = _names_mode(kind.forward)
+        own = module.__dict__
+        rate = own.get("p", own.get("dropout"))
+        keeps = own.get("track_running_stats", True)
+        nothing = isinstance(rate, float | int) and rate == 0
+        return self._reads_mode[kind] and bool(keeps) and not nothing
 
 
-def _depends_on_mode(module: torch.nn.Module) -> bool:
-    """Whether the forward of a module reads its mode, and what it may do then is not nothing.
-
-    A dropout of 0 drops nothing (`p` of `nn.Dropout`, `dropout` of attention and recurrent layers),
-    and a norm that keeps no statistics computes them in both modes.
-    """
-    if not _reads_mode(type(module).forward):
-        return False
-    own = module.__dict__
-    rate = own.get("p", own.get("dropout"))
-    keeps = own.get("track_running_stats", True)
-    return bool(keeps) and not (isinstance(rate, float | int) and rate == 0)
-
-
-def _reads_mode(forward: Any) -> bool:
+def _names_mode(forward: Any) -> bool:
+    """Whether the code of a forward has ``training`` in it."""
     code = getattr(inspect.unwrap(forward), "__code__", None)
     return code is not None and "training" in code.co_names

@@ -32,6 +32,7 @@ from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.patches.schedules import Schedules, rate_of
 from tether.record.patches.shared_rates import SharedRates
 from tether.record.recorder import Recorder
+from tether.record.saved_states import held_by
 from tether.record.sites import here
 from tether.record.tape import NOWHERE, Tape
 
@@ -124,7 +125,7 @@ class Optimizers:
 
     def _know(self, optimizer: Optimizer, site: int) -> _Known:
         """Return what is known of an optimizer; a changed set of tensors is a new fact."""
-        facts, held = self._tape.optimizers, _held(optimizer)
+        facts, held = self._tape.optimizers, held_by(optimizer)
         known = self._known.get(optimizer)
         if known is not None and facts[known.fact].tensors == self._tape.who.known(held):
             return known
@@ -150,7 +151,7 @@ class Optimizers:
                 return original(owner, *args, **kwargs)
             with muted(listener):
                 place = self._tape.places.user_place(here(2))
-                held = _held(owner) if isinstance(owner, Optimizer) else owner.parameters()
+                held = held_by(owner) if isinstance(owner, Optimizer) else owner.parameters()
                 filled = [one for one in held if one.is_leaf and gradient_of(one) is not None]
             with off_the_stack(listener):
                 result = original(owner, *args, **kwargs)
@@ -188,7 +189,7 @@ class Optimizers:
             leave_stale_steps(listener, here(2))
             known = self._know(optimizer, place[0])
             known.steps += 1
-            tensors = _held(optimizer)
+            tensors = held_by(optimizer)
             if recorder.arrays.watched:
                 recorder.arrays.compare_all(place[0])
             self._name(known, tensors)
@@ -397,10 +398,6 @@ def unheard(replacements: Replacements, original: Original, gap: str = "") -> Or
             return original(*args, **kwargs)
 
     return aside
-
-
-def _held(optimizer: Optimizer) -> list[torch.Tensor]:
-    return [one for group in optimizer.param_groups for one in group["params"]]
 
 
 def _internals() -> Iterator[tuple[Any, str]]:

@@ -63,17 +63,17 @@ class Schedules:
         places = self._tape.places
         known = None if code is None else places.of_code(code)
         at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
-        fact = self.set_by(type(scheduler).__name__, optimizer, site)
-        self._tape.schedules[-1] = fact._replace(
-            factor=SiteId(at), before=before, after=_rates_of(optimizer)
-        )
+        after = _rates_of(optimizer)
+        self.set_by(type(scheduler).__name__, optimizer, site, at, before, after)
 
-    def set_by(self, kind: str, optimizer: Optimizer, site: int) -> Schedule:
+    def set_by(
+        self, kind: str, optimizer: Optimizer, site: int, factor: int = UNKNOWN,
+        before: tuple[float, ...] = (), after: tuple[float, ...] = (),
+    ) -> None:  # fmt: skip
         """Note what sets the learning rates of an optimizer."""
-        number = OptimizerId(self._numbered(optimizer, site))
-        fact = Schedule(kind, SiteId(site), Moment(self._tape.now()), number)
+        number, now = OptimizerId(self._numbered(optimizer, site)), Moment(self._tape.now())
+        fact = Schedule(kind, SiteId(site), now, number, SiteId(factor), before, after)
         self._tape.schedules.append(fact)
-        return fact
 
 
 def rate_of(group: dict[str, Any]) -> float | None:

@@ -39,9 +39,9 @@ as the learning rate of groups that are to have different ones; a vector whose p
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
 be a view. Where the facts leave open whether it was meant the finding is a note:
 a parameter was put on another's memory once and is read after each of its writes, what is written
-by one name is read through the other alone, an array that a
-tensor shows is written, one module stands in several places, an optimizer steps one
-memory as two parameters, a file is written over whenever a line opens it as an array.
+by one name is read through the other alone, an array that a tensor shows is written, one module
+stands in several places, an optimizer steps one memory as two parameters, a file is written over
+whenever a line opens it as an array.
 
 Nothing is said of:
 

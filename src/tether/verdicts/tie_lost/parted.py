@@ -20,12 +20,8 @@ _MOST_STEPS = 8
 
 def read_after(history: History, operand: Operand, since: int) -> bool:
     """Whether a call used the tensor after a moment."""
-    return any(
-        at > since
-        and history.events[at].operation not in ("step", "zero_grad")
-        and any(one.tensor == operand.tensor for one in history.events[at].reads)
-        for at in history.on_storage(operand)
-    )
+    readers = history.readers(operand, since)
+    return any(history.events[at].operation not in ("step", "zero_grad") for at in readers)
 
 
 # -- copied apart --------------------------------------------------------------------------------
