@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 import weakref
 import zlib
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ import torch
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
 from tether.operations.table import operation
 from tether.record.array_roots import Buffer, bytes_of, distance_in, root_of
+from tether.record.budget import Budget
 from tether.record.contents import memory_at
 from tether.record.rewritten import Place, RewrittenLog
 from tether.record.sameness import SameLog
@@ -70,8 +70,7 @@ class ArrayWatch:
         self._buffers: dict[int, list[int]] = {}  # id of a buffer -> its number, storages on it
         self._next_memory = 0
         self._entered = 0
-        self._spent = 0.0
-        self._began = time.perf_counter()
+        self._budget = Budget(SHARE, allowed=0.5)
 
     # -- out ---------------------------------------------------------------------------------
 
@@ -306,7 +305,7 @@ class ArrayWatch:
 
     def _late(self) -> bool:
         """Whether comparing has taken its share of the run."""
-        if self._spent <= SHARE * (time.perf_counter() - self._began) + 0.5:
+        if not self._budget.late():
             return False
         self._tape.gap("array-time", f"{SHARE:.0%}")
         return True
@@ -340,10 +339,6 @@ class ArrayWatch:
                 self.rewritten.forget(watch.place[0])
 
     def _sum(self, storage: torch.UntypedStorage) -> int:
-        began = time.perf_counter()
-        size = storage.nbytes()
-        total = 0
-        if size:
-            total = zlib.crc32(memory_at(storage.data_ptr(), size))
-        self._spent += time.perf_counter() - began
-        return total
+        with self._budget:
+            size = storage.nbytes()
+            return zlib.crc32(memory_at(storage.data_ptr(), size)) if size else 0

@@ -8,7 +8,6 @@ that data comes from one place, for at most `SHARE` of the run's time.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import torch
 
 from tether.facts import UNKNOWN, Entered, EventId
 from tether.record.array_memory import address_of
+from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 
 LEAST = 4 << 10
@@ -31,8 +31,7 @@ class EnteredLog:
     def __init__(self) -> None:
         self.facts: list[Entered] = []
         self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
-        self._spent = 0.0
-        self._began = time.perf_counter()
+        self._budget = Budget(SHARE, allowed=0.05)
 
     def look(self, event: int, data: Any, result: torch.Tensor) -> None:
         """Note a list of arrays, and data that was given before."""
@@ -44,21 +43,19 @@ class EnteredLog:
 
     def _before(self, event: int, data: Any, result: torch.Tensor) -> int:
         """Return the last call that was given the data and made the same elements of it, or -1."""
-        began, place = time.thread_time(), _place(data)
-        if not place or self._late():
+        if self._budget.late():
             return UNKNOWN
-        known = self._known.pop((*place, result.dtype), None)
-        total = fingerprint(result) if known is not None else None
-        self._known[*place, result.dtype] = event, total
-        if len(self._known) > _KNOWN:
-            del self._known[next(iter(self._known))]
-        self._spent += time.thread_time() - began
+        with self._budget:
+            place = _place(data)
+            if not place:
+                return UNKNOWN
+            known = self._known.pop((*place, result.dtype), None)
+            total = fingerprint(result) if known is not None else None
+            self._known[*place, result.dtype] = event, total
+            if len(self._known) > _KNOWN:
+                del self._known[next(iter(self._known))]
         same = known is not None and total is not None and total == known[1]
         return known[0] if known is not None and same else UNKNOWN
-
-    def _late(self) -> bool:
-        """Whether looking has taken its share of the run, whoever else the machine works for."""
-        return self._spent > SHARE * (time.perf_counter() - self._began) + 0.05
 
 
 def _place(data: Any) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ import functools
 import gc
 import itertools
 import sys
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ import torch
 
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
 from tether.record.array_memory import stretch_of
+from tether.record.budget import Budget
 from tether.record.naming import (
     GENERATORS,
     attributes_of,
@@ -93,8 +93,7 @@ class HolderLog:
         self._tape = tape
         self.facts: list[Holder] = []
         self._writes: dict[int, int] = {}  # site -> writes so far
-        self._began = time.perf_counter()
-        self._spent = 0.0
+        self._budget = Budget(SHARE, ALLOWED)
 
     def wrote(
         self, tensors: Iterable[torch.Tensor], event: int, site: int, *, least: int = 2
@@ -118,16 +117,14 @@ class HolderLog:
         count = self._writes[site] = self._writes.get(site, 0) + 1
         if count & (count - 1):
             return []
-        if self._spent > SHARE * (time.perf_counter() - self._began) + ALLOWED:
+        if self._budget.late():
             return []
-        began, found = time.thread_time(), list[Holder]()
         try:
-            with torch._C.DisableTorchFunction():
-                found = self._search(tensors, event)
+            with self._budget, torch._C.DisableTorchFunction():
+                return self._search(tensors, event)
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
             self._tape.failed("looking for who holds a tensor", error)
-        self._spent += time.thread_time() - began
-        return found
+            return []
 
     def again(self) -> None:
         """Look at the next write of each line: something has come to share that did not before."""

@@ -6,13 +6,13 @@ and at the end, for at most `SHARE` of the time since the recording began.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
 
 from tether.facts import Moment, Movement, OptimizerId, SiteId, TensorId, ValueStatus
+from tether.record.budget import Budget
 from tether.record.contents import fingerprint, is_finite
 from tether.record.tape import Tape
 
@@ -34,14 +34,13 @@ class MovementLog:
         self.facts: list[Movement] = []
         self._first: Sums = {}
         self._graded: set[TensorId] = set()  # those whose first look is after a gradient
-        self._began = time.perf_counter()
-        self._spent = 0.0
+        self._budget = Budget(SHARE, allowed=0.5)
 
     # -- around a step ---------------------------------------------------------------------------
 
     def before_step(self, held: Held) -> Sums | None:
         """Look at the values that a step is about to change; None where there is no time for it."""
-        if self._late():
+        if self._budget.late():
             return None
         sums = self._sums(held)
         for number, one in sums.items():
@@ -74,10 +73,10 @@ class MovementLog:
             begins = tensor in graded and tensor not in self._graded
             if tensor in self._first and not begins:
                 again[tensor] = leaf
-            elif len(self._first) < MOST_LEAVES and not self._late():
+            elif len(self._first) < MOST_LEAVES and not self._budget.late():
                 self._first |= self._sums({tensor: leaf})
                 self._graded |= {tensor} if begins else set()
-        if look and again and not self._late():
+        if look and again and not self._budget.late():
             self._add("since", site, -1, self._compared(self._first, self._sums(again), again))
 
     def at_end(self, leaves: Iterable[tuple[int, torch.Tensor]]) -> None:
@@ -92,14 +91,9 @@ class MovementLog:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _late(self) -> bool:
-        return self._spent > SHARE * (time.perf_counter() - self._began) + 0.5
-
     def _sums(self, held: Held) -> Sums:
-        began = time.perf_counter()
-        sums = {number: fingerprint(one) for number, one in held.items()}
-        self._spent += time.perf_counter() - began
-        return sums
+        with self._budget:
+            return {number: fingerprint(one) for number, one in held.items()}
 
     @staticmethod
     def _compared(before: Sums, now: Sums, held: Held) -> dict[TensorId, ValueStatus]:

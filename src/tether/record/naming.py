@@ -13,7 +13,6 @@ import gc
 import inspect
 import itertools
 import sys
-import time
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import CACHE, UNKNOWN, WAITING, Moment, Name, SiteId, Suspended, TensorId
+from tether.record.budget import Budget
 from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
 from tether.record.sites import is_user_file
@@ -76,8 +76,7 @@ class Naming:
         self._next_module = itertools.count().__next__
         self._asked = 0
         self._next = 1
-        self._began = time.perf_counter()
-        self._spent = 0.0
+        self._budget = Budget(SHARE, allowed=0.3)
 
     def maybe_search(self, frame: types.FrameType | None) -> None:
         """Search at the first calls, and then at each doubling of their number."""
@@ -92,7 +91,7 @@ class Naming:
 
         With `from_outside` the innermost function's own names do not count, if another called it.
         """
-        if self._spent < SHARE * (time.perf_counter() - self._began) + 0.3:
+        if not self._budget.late():
             self.search(variables_of_frames(frame, from_outside=from_outside))
 
     def knows(self, value: Any) -> bool:
@@ -106,7 +105,10 @@ class Naming:
 
         What functions, exceptions, generators and objects of C hold is looked into last.
         """
-        began = time.perf_counter()
+        with self._budget:
+            self._search(roots)
+
+    def _search(self, roots: Iterable[tuple[str, Any]]) -> None:
         seen: dict[int, int] = {}
         queue = collections.deque(Reached(name, value, 0, True, True, "") for name, value in roots)
         later: collections.deque[Reached] = collections.deque()
@@ -125,7 +127,6 @@ class Naming:
                 queue.extend(itertools.islice(inside, AT_ONCE))
                 # A replay buffer of a million numbers must not hide the model behind it.
                 (later if issubclass(kind, _CONTAINERS) else queue).extend(inside)
-        self._spent += time.perf_counter() - began
 
     def _waits(self, place: Reached) -> None:
         """Take note of where a generator waits that the program has kept."""

@@ -7,11 +7,10 @@ graph is looked at, from `COMPARED` to `MOST` bytes, for at most `SHARE` of the 
 
 from __future__ import annotations
 
-import time
-
 import torch
 
 from tether.facts import EventId, Repeated
+from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 
 MOST = 16 << 20
@@ -37,8 +36,7 @@ class RepeatLog:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, int, int], _Made | None] = {}  # None: it is not the same
-        self._spent = 0.0
-        self._began = time.perf_counter()
+        self._budget = Budget(SHARE, allowed=0.05)
 
     def look(self, name: str, place: tuple[int, int], event: int, result: torch.Tensor) -> None:
         """Look at a result in new memory."""
@@ -51,11 +49,10 @@ class RepeatLog:
             line.runs = runs
         if runs > _EACH and runs & (runs - 1):
             return
-        began = time.thread_time()
-        if self._spent > SHARE * (time.perf_counter() - self._began) + 0.05:
+        if self._budget.late():
             return
-        total = fingerprint(result) if result.nbytes <= MOST else None
-        self._spent += time.thread_time() - began
+        with self._budget:
+            total = fingerprint(result) if result.nbytes <= MOST else None
         if line is None:
             self._lines[key] = None if total is None else _Made(event, total)
         elif total != line.sum:

@@ -7,7 +7,6 @@ one that left for it. Indices are read and elements compared by their bits, on t
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.array_memory import address_of, is_array
+from tether.record.budget import Budget
 from tether.record.by_value import Ints, View, by_value
 from tether.record.contents import Array, fingerprint, words_of
 from tether.record.drawn import DrawnLog
@@ -62,9 +62,8 @@ class SameLog:
         self._tape = tape
         self.facts: list[Same] = []
         self._left: deque[_Gone] = deque(maxlen=_LEFT)
-        self._spent = 0.0
-        self._began = time.perf_counter()
-        self.taken = TakenLog(tape, self._late)
+        self._budget = Budget(SHARE, allowed=0.05)
+        self.taken = TakenLog(tape, self._budget.late)
         self.entered = EnteredLog()
         self.drawn = DrawnLog()
         self._equals = EqualLog()
@@ -75,11 +74,10 @@ class SameLog:
         """Look at a call that chose elements of its arguments, into memory of its own."""
         if not self._wanted(result):
             return
-        began = time.thread_time()
-        found = chosen(name, args, result)
-        if found is not None:
-            self._found(event, result, found, event)
-        self._spent += time.thread_time() - began
+        with self._budget:
+            found = chosen(name, args, result)
+            if found is not None:
+                self._found(event, result, found, event)
 
     # -- any call ---------------------------------------------------------------------------------
 
@@ -90,11 +88,10 @@ class SameLog:
         """Look at a large result in new memory; calls only lead back where there is no graph."""
         line, found = (name, *place), None
         if self._equals.open(line) and self._wanted(result):
-            began = time.thread_time()
-            found = self._equals.look(line, result, given)
-            if found is not None and not (self.facts and self.facts[-1].event == event):
-                self._found(event, result, found, event)
-            self._spent += time.thread_time() - began
+            with self._budget:
+                found = self._equals.look(line, result, given)
+                if found is not None and not (self.facts and self.facts[-1].event == event):
+                    self._found(event, result, found, event)
         if not result.requires_grad:
             self._equals.remember(result if found is None else found[0])
 
@@ -104,9 +101,8 @@ class SameLog:
         """Remember a tensor that became an array or a list."""
         marks, seen = _marks(data), None
         if marks and tensor.nbytes >= LEAST and self._wanted(tensor):
-            began = time.thread_time()
-            seen = self._seen(tensor)
-            self._spent += time.thread_time() - began
+            with self._budget:
+                seen = self._seen(tensor)
         self._left.append(_Gone(weakref.ref(tensor), event, marks, seen))
 
     def _seen(self, tensor: torch.Tensor) -> _Seen | None:
@@ -122,10 +118,16 @@ class SameLog:
             return
         if root is None:
             self.drawn.look(event, data, result)  # its facts are of all calls of a line, or none
-        if self._late():
+        if self._budget.late():
             return
         self.entered.look(event, data, result)
-        began = time.thread_time()
+        with self._budget:
+            self._look_back(event, data, result, root)
+
+    def _look_back(
+        self, event: int, data: Any, result: torch.Tensor, root: torch.Tensor | None
+    ) -> None:
+        """Look for the tensor, or for the array, that was made into a tensor."""
         within = root is not None and _shares(data, result)
         found = None if within else self.origin(data, result, root)
         if found is not None:
@@ -134,7 +136,6 @@ class SameLog:
             self._outlived(event, data, result)
         elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):
             self.taken.taken(event, data, result)
-        self._spent += time.thread_time() - began
 
     def origin(
         self, data: Any, result: torch.Tensor, root: torch.Tensor | None
@@ -171,11 +172,7 @@ class SameLog:
 
     def _wanted(self, result: Any) -> bool:
         """Whether a result can be looked at, and there is time left for it."""
-        return _fit(result) and not self._late()
-
-    def _late(self) -> bool:
-        """Whether looking has taken its share of the run, whoever else the machine works for."""
-        return self._spent > SHARE * (time.perf_counter() - self._began) + 0.05
+        return _fit(result) and not self._budget.late()
 
     def _found(
         self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True

@@ -7,7 +7,6 @@ values belong to, and which one the state was kept for.
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from tether.facts import UNKNOWN, Moment, OptimizerId, SiteId, StateOfAnother, TensorId
+from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 from tether.record.tape import Tape
 
@@ -37,8 +37,7 @@ class SavedStates:
         self.facts: list[StateOfAnother] = []
         self._owners: dict[Sum, dict[int, int]] = defaultdict(dict)  # serial -> where it was saved
         self._loaded: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
-        self._began = time.perf_counter()
-        self._spent = 0.0
+        self._budget = Budget(SHARE, allowed=0.5)
 
     def saved(self, optimizer: Optimizer, site: int) -> None:
         """Take note of what an optimizer keeps, as its state is handed out."""
@@ -92,11 +91,10 @@ class SavedStates:
             for part, one in (kept.items() if isinstance(kept, dict) else ())
             if isinstance(one, torch.Tensor) and one.shape == parameter.shape and one.dim()
         }
-        if not alike or self._spent > SHARE * (time.perf_counter() - self._began) + 0.5:
+        if not alike or self._budget.late():
             return
-        began = time.perf_counter()
-        found = {part: fingerprint(one) for part, one in {"": parameter, **alike}.items()}
-        self._spent += time.perf_counter() - began
+        with self._budget:
+            found = {part: fingerprint(one) for part, one in {"": parameter, **alike}.items()}
         shape = tuple(parameter.shape)
         if None not in found.values():
             yield from ((str(part), shape, one or 0) for part, one in found.items())

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from tether.record.budget import Budget
 from tether.record.patches.replacing import Original, Replacements
 
 __tracebackhide__ = True
@@ -109,9 +110,8 @@ class Doors:
         self._replacements = replacements
         self._on_opened = on_opened
         self._calls: Counter[tuple[int, int]] = Counter()
-        self._start = time.perf_counter()
+        self._budget = Budget(SHARE, ALLOWED)
         self._opened: float | None = None  # when the stretch began that one of these opened
-        self._spent = 0.0
 
     def install(self) -> None:
         """Put the doors in place."""
@@ -128,7 +128,7 @@ class Doors:
     def closed(self) -> None:
         """Count the time of the stretch that has ended, if it began here."""
         if self._opened is not None:
-            self._spent += time.perf_counter() - self._opened
+            self._budget.count(time.perf_counter() - self._opened)
             self._opened = None
 
     def _replace(self, owner: Any, name: str, *, often: bool) -> None:
@@ -161,4 +161,4 @@ class Doors:
         self._calls[place] += 1
         if self._calls[place] & (self._calls[place] - 1) == 0:
             return True
-        return often and self._spent < SHARE * (time.perf_counter() - self._start) + ALLOWED
+        return often and not self._budget.late()
