@@ -50,6 +50,33 @@ PROGRAMS = {
         x = torch.ones(3)
         print(f(x), x)
     """,
+    "the best weights so far, which each epoch improved and the last of which is loaded": """
+        import torch
+        from copy import deepcopy
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        best_loss, best = float("inf"), None
+        for _ in range(3):
+            loss = model(torch.ones(4, 2)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if loss.item() < best_loss:
+                best_loss = loss.item()
+                best = deepcopy(model.state_dict())  #? yes writes `model.weight` while
+        model.load_state_dict(best)
+    """,
+    "states of each epoch that nothing reads": """
+        import torch
+        from copy import deepcopy
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+            best = deepcopy(model.state_dict())  #? no
+    """,
     "weights that train on": """
         import torch
         model = torch.nn.Linear(2, 1)

@@ -159,24 +159,27 @@ class CopyNeeds:
         return self.found.setdefault(key, Need(key[2]))
 
     def _answer(self, judge: _Judge, need: Need) -> None:
-        kept = []
+        read, unread = [], []
         for one in need.executions:
             need.bytes += nbytes(one.copy)
             need.relaid |= not same_layout(one.source, one.copy)
             if need.needed == "yes":
                 continue
             answer = judge.unread(one)
-            need.unread += answer is not None
             need.bound |= bool(answer) or judge.bound(one)
+            (read if answer is None else unread).append(one)
             if answer is None:
                 need.add(judge.reason(one))
-                kept.append(one)
-        if need.needed == "no" and need.count == 1 and kept:
-            need.add(judge.coincidence(kept[0]))
+        need.unread = len(unread)
+        if read:  # what another took the place of would have been read in its stead
+            for one in unread:
+                need.add(judge.reason(one))
+        if need.needed == "no" and need.count == 1 and read:
+            need.add(judge.coincidence(read[0]))
         if need.needed == "no":
-            for one in kept:
+            for one in read:
                 need.rests_on |= judge.rests_on(one)
-            for one in kept:
+            for one in read:
                 judge.leave_out(one)
 
 
@@ -485,7 +488,7 @@ class _Judge:
             if write.at == copied.position or self._put_back(copied, write.at):
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
-                text = f"{line} {write.verb} {self._source(copied)}"
+                text = f"{line} {write.verb} {self._written(copied, written)}"
                 return Reason("yes", f"{text} while {self._name(copy)} lives", write.at)
             if self._saves(copy, copied.position, write.at):
                 text = f"{line} writes beside {self._source(copied)}"
@@ -733,6 +736,13 @@ class _Judge:
         named = self.library or _own_line(self.history, event)
         text = copied_text(event.operation, site.expression) if named else ""
         return f"`{text}`" if text else self._name(copied.source, "its source")
+
+    def _written(self, copied: Copied, written: Operand | None) -> str:
+        """Return the name of the source, or that by which it was written: a state dict has many."""
+        called = self.history.names_of
+        if written is not None and not called(copied.source.tensor) and called(written.tensor):
+            return self._name(written)
+        return self._source(copied)
 
     def _name(self, operand: Operand, otherwise: str = "the copy") -> str:
         """Return a tensor's name; a library's line that gives it none has no other to show."""
