@@ -159,7 +159,8 @@ class CopyNeeds:
         return self.found.setdefault(key, Need(key[2]))
 
     def _answer(self, judge: _Judge, need: Need) -> None:
-        read, unread = [], []
+        read: list[Copied] = []
+        unread: list[Copied] = []
         for one in need.executions:
             need.bytes += nbytes(one.copy)
             need.relaid |= not same_layout(one.source, one.copy)
