@@ -18,7 +18,7 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ TENSOR = ("serial", "kind", "born", "died")
 STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
 _AT = {name: number for number, name in enumerate(HEAD)}
-_KEPT = 1 << 17  # objects of each kind that are kept once made
+_KEPT = 1 << 19  # objects of each kind that are kept once made: all of a run of the usual length
 _BLOCK = 1 << 12  # events that are made at once
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
 
@@ -121,8 +121,8 @@ class Events(Sequence[Event]):
         self.names = names
         counts = heads[:, _AT["reads"] :].sum(axis=1, dtype=np.int64)
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        self._made: dict[int, Event] = {}
-        self._blocks: dict[int, list[Event]] = {}  # the first of them, whole
+        self._made: dict[int, Event] = {}  # of those behind the first
+        self._first: list[Event | None] = [None] * min(len(heads), _KEPT)  # made by blocks
 
     def column(self, name: str) -> Numbers:
         """Return one number of every event, by its name in `HEAD`."""
@@ -145,6 +145,11 @@ class Events(Sequence[Event]):
 
     def at(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
         """Yield the events at some positions, with these: many are quicker made than each."""
+        if len(self._first) == len(self.heads):
+            first = self._first
+            for position in positions.tolist():
+                yield position, first[position] or self[position]
+            return
         for begin in range(0, len(positions), _BLOCK):
             some = positions[begin : begin + _BLOCK]
             yield from zip(some.tolist(), self._many(some), strict=True)
@@ -172,16 +177,15 @@ class Events(Sequence[Event]):
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        made = self._made.get(index)
+        if index < 0:
+            index += len(self.heads)
+        if not 0 <= index < len(self.heads):
+            raise IndexError("there is no such event")
+        made = self._first[index] if index < len(self._first) else self._made.get(index)
         if made is not None:
             return made
-        if index < 0:
-            index += len(self)
-        block = self._blocks.get(index - index % _BLOCK)
-        if block is not None and 0 <= index < len(self):
-            return block[index % _BLOCK]
-        if not 0 <= index < len(self):
-            raise IndexError("there is no such event")
+        if index < len(self._first):
+            return self._block(index - index % _BLOCK)[index % _BLOCK]
         if len(self._made) > _KEPT:
             self._made.clear()
         first, last = self.starts[index : index + 2].tolist()
@@ -191,14 +195,16 @@ class Events(Sequence[Event]):
 
     def __iter__(self) -> Iterator[Event]:
         for begin in range(0, len(self.heads), _BLOCK):
-            yield from self._blocks.get(begin) or self._block(begin)
+            yield from self._block(begin)
 
     def _block(self, begin: int) -> list[Event]:
         """Return the events from a position on; those of the first blocks are kept."""
-        made = self._many(np.arange(begin, min(begin + _BLOCK, len(self.heads))))
-        if begin < _KEPT:
-            self._blocks[begin] = made
-        return made
+        end = min(begin + _BLOCK, len(self.heads))
+        if end > len(self._first):
+            return self._many(np.arange(begin, end))
+        if self._first[begin] is None:
+            self._first[begin:end] = self._many(np.arange(begin, end))
+        return cast("list[Event]", self._first[begin:end])
 
     def _many(self, positions: Numbers) -> list[Event]:
         """Return the events at some positions, made together where they are not kept."""
