@@ -172,9 +172,17 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
         need.unread = len(unread)
-        if read:  # what another took the place of would have been read in its stead
-            for one in unread:
-                need.add(judge.reason(one))
+        self._conclude(judge, need, read, unread)
+
+    def _conclude(
+        self, judge: _Judge, need: Need, read: list[Copied], unread: list[Copied]
+    ) -> None:
+        """Ask of copies that nothing read as well, where others of the line were read.
+
+        One that another took the place of would have been read in its stead.
+        """
+        for one in unread if read else ():
+            need.add(judge.reason(one))
         if need.needed == "no" and need.count == 1 and read:
             need.add(judge.coincidence(read[0]))
         if need.needed == "no":

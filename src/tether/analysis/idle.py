@@ -3,11 +3,15 @@
 A block is idle at a moment when it is alive and no call touches it from then on. A line leaves idle
 memory when, as it runs for the last time, that of its earlier runs is still there and idle: what a
 program reads later, or what a backward pass goes back through, is not.
+
+A run ends where a parameter is used again: the layers of a network, which one line may call all,
+are parts of one pass, and what they leave is there until it ends.
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -68,29 +72,26 @@ class IdleMemory:
             there = {memory_of(one.storage) for one in event.reads}
             for one in event.results:
                 memory = memory_of(one.storage)
-                if memory not in seen and memory not in there and not self._is_kept(one.tensor):
+                if memory not in seen and memory not in there and not _is_kept(history, one.tensor):
                     yield _Left(memory, at, nbytes[memory], freed.get(memory, UNKNOWN))
                 seen.add(memory)
             seen |= there
-
-    def _is_kept(self, tensor: int) -> bool:
-        """Whether a tensor is a model's own: it is there to be there."""
-        fact = self._history.trace.tensors.get(tensor)
-        return (fact is not None and fact.kind != "Tensor") or tensor in self._history.held
 
     def _found(self) -> Iterator[Idle]:
         history = self._history
         lines = [some for some in self._lines.values() if _weighs(_left(some))]
         if not lines:
             return
-        blocks = list(itertools.chain.from_iterable(lines))
+        blocks, passes = list(itertools.chain.from_iterable(lines)), _PassesOfLines(history)
         used, living = self._last_uses(blocks), self._living(blocks)
         for some in lines:
             last = some[-1].made
             idle = [one for one in _left(some) if used.get(one.memory, UNKNOWN) < last]
             event = history.events[last]
             inside = history.inside(event, "backward", "step") >= 0
-            if _weighs(idle) and _run_after_run(some, idle) and not inside:
+            if inside or not _weighs(idle) or not _run_after_run(some, idle):
+                continue
+            if passes.runs([one.made for one in some], {one.made for one in idle}) >= LEAST_RUNS:
                 yield self._told(event, idle, living)
 
     def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
@@ -141,6 +142,47 @@ class IdleMemory:
                 for one in history.events[at].reads:
                     used[memory(one)] = max(end, used.get(memory(one), UNKNOWN))
         return used
+
+
+class _PassesOfLines:
+    """Where parameters are used, and where a line uses again one that it has used."""
+
+    def __init__(self, history: History) -> None:
+        self._uses: list[int] = []
+        self._again: list[int] = []
+        seen: set[tuple[int, str, int, int]] = set()
+        for at, event in history.events.having("reads"):
+            used = {
+                (one.tensor, event.operation, event.site, event.inner)
+                for one in event.reads
+                if _is_kept(history, one.tensor)
+            }
+            if used:
+                self._uses.append(at)
+            if not seen.isdisjoint(used):
+                self._again.append(at)
+                seen.clear()
+            seen |= used
+
+    def runs(self, all_: list[int], some: set[int]) -> int:
+        """Count the passes in which some of all calls of a line were made, without the last one."""
+        number, found, before = 0, set[int](), UNKNOWN
+        for at in all_:
+            used, again = (
+                bisect_right(times, at) > bisect_right(times, before)
+                for times in (self._uses, self._again)
+            )
+            number += again or not used
+            before = at
+            if at in some:
+                found.add(number)
+        return len(found - {number})
+
+
+def _is_kept(history: History, tensor: int) -> bool:
+    """Whether a tensor is a model's own: it is there to be there."""
+    fact = history.trace.tensors.get(tensor)
+    return (fact is not None and fact.kind != "Tensor") or tensor in history.held
 
 
 def _left(blocks: list[_Left]) -> list[_Left]:

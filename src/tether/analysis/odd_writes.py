@@ -15,12 +15,14 @@ from typing import Literal, NamedTuple
 from tether.analysis.acts import Acts
 from tether.analysis.already_there import AlreadyThere
 from tether.analysis.history import History
-from tether.analysis.holding import written_text
+from tether.analysis.holding import root_of, written_text
 from tether.analysis.shared_memory import Sharing, overlaps_itself, same_place
 from tether.facts import OUT, UNKNOWN, Event, Operand, Site
 from tether.operations.table import operation
 from tether.regions import may_overlap
 from tether.source.filling import mentions
+from tether.source.handing import returns
+from tether.source.syntax import source_of
 
 Kind = Literal["overlap", "result", "operand", "twice", "gradient", "elements", "lost", "handed"]
 
@@ -181,22 +183,44 @@ class OddWrites:
 
     def _lost_in(self, at: int, event: Event, made: int, whole: int) -> Iterator[OddWrite]:
         """Yield a write into a copy of its own memory if nothing reads it; one apart is kept."""
-        history, written = self._history, event.writes[0]
+        history = self._history
         maker = history.events[made]
-        regroups = operation(maker.operation).regroups
         near = _one_line(history.site_of(maker), history.site_of(event))
-        apart = not near and (regroups or made < at - 3)
-        if apart and not self._could_be_view(maker, made):
+        if not near and not self._may_stand_for_source(at, event, made):
             return
-        lost = self._gone_unread(at, written, within=2 if near else 1)
-        meant = apart and regroups
-        if not lost and not (meant and self._meant_for_another(at, whole)):
+        if not self._is_lost(at, made, whole, near=near) or self._is_own(maker, event):
             return
-        found = OddWrite("lost", self._source(maker), written.tensor, (made,), at, UNKNOWN)
+        tensor = event.writes[0].tensor
+        found = OddWrite("lost", self._source(maker), tensor, (made,), at, UNKNOWN)
         if not near:  # another run of the line may be read
             self._apart[event.operation, event.site, event.inner].append(found)
         else:
             yield found
+
+    def _may_stand_for_source(self, at: int, event: Event, made: int) -> bool:
+        """Whether a copy of an earlier line may be taken for its source.
+
+        It is elements that were there, or the writing line's own text has just had it made.
+        """
+        maker = self._history.events[made]
+        text = written_text(self._history.site_of(event), event)
+        just_made = made >= at - 3 and not operation(maker.operation).regroups
+        return self._was_there(maker, made) or (just_made and not text.isidentifier())
+
+    def _is_lost(self, at: int, made: int, whole: int, *, near: bool) -> bool:
+        """Whether nothing reads what a call wrote into a copy."""
+        if self._gone_unread(at, self._history.events[at].writes[0], within=2 if near else 1):
+            return True
+        regroups = operation(self._history.events[made].operation).regroups
+        return not near and regroups and self._meant_for_another(at, whole)
+
+    def _is_own(self, maker: Event, event: Event) -> bool:
+        """Whether a copy is written for itself: a library's own, or one that is returned."""
+        if all(one.inner not in (UNKNOWN, one.site) for one in (maker, event)):
+            return True
+        site = self._history.site_of(event)
+        source = source_of(site.file, self._history.trace.sources.get(site.file, ""))
+        return returns(source, site, root_of(written_text(site, event)))
 
     def _whole(self, written: Operand) -> int:
         """Return the tensor that made the memory: what a piece that is written is a view of."""
@@ -241,7 +265,7 @@ class OddWrites:
         names = {self._history.events[at].operation for at in self._history.on_memory(memory)}
         return any(operation(name).leaves in ("array", "capsule", "address") for name in names)
 
-    def _could_be_view(self, maker: Event, made: int) -> bool:
+    def _was_there(self, maker: Event, made: int) -> bool:
         """Whether what a call made is elements that were there already, in its own memory."""
         there = self._history.get(AlreadyThere).by_position
         return operation(maker.operation).regroups or made in there

@@ -1,4 +1,4 @@
-"""Where the text hands a variable itself to a call: who is called may keep what it is given."""
+"""Where the text hands a variable itself on: to a call, which may keep it, or to who called."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ def handings(source: Source, site: Site, name: str) -> Iterator[Site]:
     for node in _within(source, site):
         if isinstance(node, ast.Call) and any(_is_named(one, name) for one in _given(node)):
             yield site_of_node(site.file, node, source.lines)
+
+
+def returns(source: Source, site: Site, name: str) -> bool:
+    """Whether the function around a site returns a variable of its own, or what the site gives."""
+    if site.function == "<module>":
+        return False
+    for node in _within(source, site):
+        if isinstance(node, ast.Return) and node.value is not None:
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            first, last = node.lineno, node.end_lineno or node.lineno
+            if first <= site.line <= last or any(_is_named(one, name) for one in values):
+                return True
+    return False
 
 
 def _within(source: Source, site: Site) -> Iterator[ast.AST]:
