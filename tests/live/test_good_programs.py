@@ -5,6 +5,126 @@ import pytest
 from programs import check_program
 
 GOOD = {
+    "a deep evaluation with gradients on, one line for all layers": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Conv2d(8, 8, 3, padding=1) for _ in range(13)])
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def evaluate(net, data):
+    total = 0.0
+    for x in data:
+        out = net(x)
+        total += out.mean().item()
+    return total
+
+
+net = Net()
+data = [torch.randn(8, 8, 32, 32) for _ in range(4)]
+for epoch in range(3):
+    print(evaluate(net, data))
+""",
+    "one prediction of a deep net at the end": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(*[nn.Conv2d(8, 8, 3, padding=1) for _ in range(13)])
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.randn(8, 8, 32, 32)).mean().backward()
+    opt.step()
+print(net(torch.randn(8, 8, 32, 32)).mean().item())
+""",
+    "a sample is normalised and only its shape is asked for": """\
+import torch
+from torch import nn
+
+
+def normalize_features(x):
+    value = x - x.min()
+    value.div_(value.sum(dim=-1, keepdim=True).clamp(min=1.0))
+    return value
+
+
+def normalize(x):
+    x = x.clone()
+    x.sub_(0.5).div_(0.25)
+    return x
+
+
+raw = torch.rand(8, 16)
+width = normalize_features(raw).shape[-1]
+width = normalize(raw).shape[-1]
+net = nn.Linear(width, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(8):
+    opt.zero_grad()
+    net(raw[i]).sum().backward()
+    opt.step()
+""",
+    "a gradient put in place and scaled in place": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Linear(4, 2)
+opt = torch.optim.SGD(net.parameters(), lr=1.0)
+
+
+def step():
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    for p in net.parameters():
+        p.grad /= 4
+    opt.step()
+
+
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    before = net.bias.detach().clone()
+    step()
+    print("moved by", (before - net.bias.detach()).tolist())
+""",
+    "a mean of sums of a row and a column": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Linear(4, 2)
+opt = torch.optim.Adam(net.parameters())
+x, a = torch.randn(10, 4), torch.randint(0, 2, (10, 1))
+
+
+def parts():
+    q = net(x)
+    return q.gather(1, a) ** 2, (q ** 2)
+
+
+for _ in range(3):
+    loss1, loss2 = parts()
+    loss = loss1 + loss2.sum(1)
+    opt.zero_grad()
+    loss.mean().backward()
+    crossed = net.weight.grad.clone()
+    loss1, loss2 = parts()
+    opt.zero_grad()
+    (loss1.squeeze(1) + loss2.sum(1)).mean().backward()
+    print("same gradient:", torch.allclose(crossed, net.weight.grad))
+    opt.step()
+""",
     "lstm": """\
 import torch
 from torch import nn

@@ -40,7 +40,7 @@ def crossed(history: History) -> Iterator[Crossed]:
             if found is None or event.site in told or _on_purpose(history, *found):
                 continue
             reduced = _reduced(history, at, backward)
-            if reduced in behind:
+            if reduced in behind and not _all_the_same(history, at, reduced):
                 told.add(event.site)
                 yield Crossed(at, *found, reduced, backward)
 
@@ -100,6 +100,17 @@ def _reduced(history: History, call: int, backward: int) -> int:
         else:
             return -1
     return reduced
+
+
+def _all_the_same(history: History, call: int, reduced: int) -> bool:
+    """Whether the loss and its gradients are those of the pairs: a mean of sums, `(a + b).mean()`.
+
+    No call on the way saved a value, so no derivative depends on who met whom.
+    """
+    graph, events = history.get(Graph), history.events
+    way = [at for at in graph.behind(reduced) | {reduced} if call <= at <= reduced]
+    free = all(graph.kind(at) is not None and not [*graph.saved(at)] for at in way)
+    return free and events[reduced].operation == "mean"
 
 
 def _goes_on(event: Event, values: set[TensorId], square: tuple[int, ...]) -> bool:

@@ -58,16 +58,20 @@ class _Changes:
         self._history = history
         self._owners: dict[int, set[int]] = defaultdict(set)  # gradient -> tensors that had it
         self._cleared: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
+        has: dict[int, int] = {}  # tensor -> the gradient that it has, as far as it was seen
         for at, event in history.events.where(_hands_over):
             if event.operation == "zero_grad":
                 for one in event.reads:
                     self._cleared[one.tensor].append(at)
             elif event.reads:
                 owner = int(event.reads[0].tensor)
-                for one in (*event.reads[1:], *event.results):
-                    self._owners[one.tensor].add(owner)
-                if event.operation == "grad.__set__":
+                gradients = [int(one.tensor) for one in (*event.reads[1:], *event.results)]
+                for gradient in gradients:
+                    self._owners[gradient].add(owner)
+                # `p.grad /= n` ends by giving the tensor the gradient that it has.
+                if event.operation == "grad.__set__" and has.get(owner) not in gradients:
                     self._cleared[owner].append(at)
+                has[owner] = gradients[0] if gradients else UNKNOWN
 
     def by_line(self) -> Iterator[list[tuple[int, int]]]:
         """Yield for each line of the program's its changes: the call, and the gradient."""

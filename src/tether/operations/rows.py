@@ -130,6 +130,10 @@ ROWS: dict[str, Row] = _joined(
         " interpolate adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
         picks=True,
     ),
+    _each(
+        "interpolate adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
+        pools=True,
+    ),
     _each("__setitem__ index_put index_put_ index_copy index_copy_ scatter scatter_", places=True),
     _each("cat concat concatenate hstack", joins="along"),
     _each("stack vstack row_stack dstack column_stack", joins="new"),

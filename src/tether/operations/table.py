@@ -75,6 +75,7 @@ class Operation:
     view: bool = False  # may show the memory of an argument
     regroups: bool = False  # shows the same elements in another shape
     picks: bool = False  # gives elements of its first argument as they are; which, others tell
+    pools: bool = False  # ... or gives one made of several, where it gives fewer
     places: bool = False  # puts given values, one by one, where an index says
     joins: Literal["", "along", "new"] = ""  # puts tensors side by side, along a dimension
     repeats: bool = False  # gives its argument's elements several times over

@@ -255,9 +255,15 @@ def _part(lines: Lines, at: int) -> _SmallPart | None:
         return None
     taken = then.results[0]
     first = then.reads[0].tensor == made.tensor
-    few = taken.storage == made.storage or operation(then.operation).picks
+    few = taken.storage == made.storage or _chooses(then)
     small = nbytes(made) >= PART * nbytes(taken)
     return _SmallPart(at, made, later[0], taken) if first and few and small else None
+
+
+def _chooses(event: Event) -> bool:
+    """Whether a call that gives fewer elements than it was given leaves the others out."""
+    row = operation(event.operation)
+    return row.picks and not row.pools
 
 
 def _is_whole(lines: Lines, part: _SmallPart) -> bool:
