@@ -8,7 +8,7 @@ import pytest
 
 from programs import check_program, record_program
 from test_examples import copies, line_of, record
-from tether.record.sameness import SameLog
+from tether.record.budget import Budget
 
 SLOW = {
     "the rows of a tensor assigned one by one in a graph": """
@@ -1039,7 +1039,7 @@ def test_what_is_made_again_is_named_with_the_line_that_asks_for_it(tmp_path):
 
 def test_parts_of_an_array_are_all_counted_where_no_time_is_left(tmp_path, monkeypatch):
     """On a busy machine looking may have taken its share of a short run before it ends."""
-    monkeypatch.setattr(SameLog, "_late", lambda _: True)
+    monkeypatch.setattr(Budget, "late", lambda _: True)
     check_program(SLOW["windows of an array converted each time"], tmp_path)
 
 
