@@ -289,12 +289,15 @@ class Holder(NamedTuple):
 
 
 class Reassigned(NamedTuple):
-    """A place of a module was given another tensor: ``layer.weight = other``."""
+    """A place of a module was given another tensor: ``layer.weight = other``.
+
+    Or it is inside a module whose place was given another module: ``model.layer = other``.
+    """
 
     at: Moment
     site: SiteId
     holder: int  # number of the module, as in `Name`
-    name: str  # of the place: "weight"
+    name: str  # of the place: "weight"; "layer.weight", from the module around the replaced one
     old: TensorId
     new: TensorId
 

@@ -1,17 +1,26 @@
-"""Which tensors gave up their place in a module to which: ``layer.weight = other``."""
+"""Which tensors gave up their place in a module to which: ``layer.weight = other``.
+
+A module that gives up its place to another takes its parameters with it: those that the other one
+has by the same name come to their places.
+"""
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from tether.facts import Moment, Reassigned, SiteId, TensorId
-from tether.record.naming import Naming
+from tether.record.naming import Naming, modules_of
 from tether.record.tape import Tape
 
 TIMES = 4
 """Replacements of one place by one line that are noted: the first ones."""
+
+MOST = 64
+"""Parameters of a module that is replaced, which are noted."""
 
 
 class ReassignedLog:
@@ -23,10 +32,19 @@ class ReassignedLog:
         self._times: collections.Counter[tuple[int, int, str]] = collections.Counter()
         self.facts: list[Reassigned] = []
 
-    def given(
+    def given(self, owner: torch.nn.Module, name: str, old: Any, new: Any, site: int) -> None:
+        """Take note that a place is about to be given another tensor, or another module."""
+        if all(issubclass(type(one), torch.Tensor) for one in (old, new)):
+            self._note(owner, name, old, new, site)
+        elif all(issubclass(type(one), torch.nn.Module) for one in (old, new)):
+            theirs = dict(_parameters(new))
+            for path, tensor in _parameters(old):
+                if theirs.get(path, tensor) is not tensor:
+                    self._note(owner, f"{name}{path}", tensor, theirs[path], site)
+
+    def _note(
         self, owner: torch.nn.Module, name: str, old: torch.Tensor, new: torch.Tensor, site: int
     ) -> None:
-        """Take note that a place is about to be given another tensor."""
         holder, who = self._naming.number(owner), self._tape.who
         place = site, holder, name
         self._times[place] += 1
@@ -35,3 +53,15 @@ class ReassignedLog:
             self.facts.append(
                 Reassigned(Moment(self._tape.now()), SiteId(site), holder, name, *ends)
             )
+
+
+def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the first parameters of a module by their paths; no method of the program's is run."""
+    waiting, left = collections.deque([("", module)]), MOST
+    while waiting and left > 0:
+        path, one = waiting.popleft()
+        for name, tensor in one._parameters.items():
+            if tensor is not None:
+                yield f"{path}.{name}", tensor
+                left -= 1
+        waiting += modules_of(path, one)

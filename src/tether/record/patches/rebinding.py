@@ -50,8 +50,7 @@ def _hear(
                 recorder.naming.search_now(here(2), from_outside=True)
                 if not recorder.naming.knows(old):
                     recorder.naming.search_now(here(2))
-            if all(issubclass(type(one), torch.Tensor) for one in (old, new)):
-                recorder.reassigned.given(owner, name, old, new, site)
+            recorder.reassigned.given(owner, name, old, new, site)
 
     def apply() -> Callable[[], None]:
         remove: Callable[[], None] = register(registered).remove

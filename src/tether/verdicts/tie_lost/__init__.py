@@ -16,6 +16,7 @@ from tether.verdicts.tie_lost.converted import converted_apart
 from tether.verdicts.tie_lost.for_a_while import Place, parted_for_a_while, put_back
 from tether.verdicts.tie_lost.outdated import outdated
 from tether.verdicts.tie_lost.parted import copied_apart, left_behind, read_after
+from tether.verdicts.tie_lost.replaced import replaced_apart
 
 PAGE = """
 # tie-lost
@@ -28,7 +29,8 @@ until a conversion gave them memory of their own, while the flat tensor goes on 
 do two parameters that `.data` put on one memory until a conversion (a note), and a buffer that was
 converted or is replaced, where another place goes on with the tensor that it was. So does a tied
 parameter one of whose places is given another tensor for a while, and calls in between that read
-both (a note where the line replaces that one parameter alone).
+both (a note where the line replaces that one parameter alone). So does a tied parameter whose
+module is replaced by another one that was given its values (a note where it has its shape alone).
 
 ## Why it matters
 Tied weights (an embedding and its output layer) drift apart without a word; the model has more
@@ -91,6 +93,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from converted_apart(history)
     yield from outdated(history)
     yield from parted_for_a_while(history)
+    yield from replaced_apart(history)
 
 
 def _places(history: History) -> Iterator[_Shows]:
