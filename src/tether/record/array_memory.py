@@ -7,6 +7,7 @@ from an array hears of it.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -41,6 +42,22 @@ def size_of(array: Array) -> int:
 def address_of(array: Array) -> int:
     """Return where the first element of an array lies."""
     return int(_own.__array_interface__.__get__(array)["data"][0])
+
+
+def holds_objects(array: Array) -> bool:
+    """Whether the elements of an array are Python's objects."""
+    return bool(_own.dtype.__get__(array).hasobject)
+
+
+def objects_in(array: Array, most: int) -> Iterator[tuple[str, Any]]:
+    """Yield the first objects that an array holds, each with its index as a user writes it."""
+    if _own.dtype.__get__(array).kind != "O":
+        return
+    elements = _own.flat.__get__(array)
+    shape = _own.shape.__get__(array)
+    for number in range(min(most, _own.size.__get__(array))):
+        place = ", ".join(str(one) for one in np.unravel_index(number, shape))
+        yield f"[{place}]", elements[number]
 
 
 def stretch_of(array: Array) -> tuple[int, int]:

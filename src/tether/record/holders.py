@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
-from tether.record.array_memory import stretch_of
+from tether.record.array_memory import holds_objects, stretch_of
 from tether.record.budget import Budget
 from tether.record.naming import (
     GENERATORS,
@@ -190,7 +190,9 @@ class _Search:
                 if self._who.memory_number(value) in self._wanted:
                     yield self._who.serial(value), item
             elif issubclass(kind, np.ndarray):
-                if self._shows(value):
+                if holds_objects(value):
+                    queue.extend(self._met(item))
+                elif self._shows(value):
                     yield UNKNOWN, item
             elif not issubclass(kind, _PLAIN) and item.depth <= _DEPTH:
                 queue.extend(self._met(item))
@@ -321,7 +323,8 @@ def _of_class(path: str, value: type) -> _Places:
 
 def _of_object(path: str, value: Any) -> _Places:
     slots: HolderKind = "attribute"
-    if issubclass(type(value), (dict, list, tuple, set, frozenset, collections.deque)):
+    known = (dict, list, tuple, set, frozenset, collections.deque, np.ndarray)
+    if issubclass(type(value), known):
         slots = "slot"
     for name, part in parts_of(path, value):
         yield name, part, slots

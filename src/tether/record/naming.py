@@ -18,9 +18,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from tether.facts import CACHE, UNKNOWN, WAITING, Moment, Name, SiteId, Suspended, TensorId
+from tether.record.array_memory import is_array, objects_in
 from tether.record.budget import Budget
 from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
@@ -233,7 +235,7 @@ def locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
 
 def _is_closed(kind: type) -> bool:
     """Whether objects of a class show nothing of what they hold: C's own, as `itertools.cycle`."""
-    if issubclass(kind, (*_LEAVES, *_CONTAINERS)) or is_user_class(kind):
+    if issubclass(kind, (*_LEAVES, *_CONTAINERS, np.ndarray)) or is_user_class(kind):
         return False
     slots = any("__slots__" in one.__dict__ for one in kind.__mro__)
     return kind.__dictoffset__ == 0 and not slots
@@ -332,6 +334,8 @@ def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif issubclass(kind, (set, frozenset)):
         for item in items_of(value)[:VISITS]:
             yield f"{path}[{UNSAID}]", item
+    elif is_array(value):
+        yield from ((f"{path}{place}", item) for place, item in objects_in(value, VISITS))
     elif not issubclass(kind, types.ModuleType) or _is_users(value):
         for name, item in attributes_of(value):
             yield f"{path}.{name}", item

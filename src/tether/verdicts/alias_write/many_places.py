@@ -6,6 +6,7 @@ value that a cache keeps, an argument that a function wrote and gave back.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.source.filling import mentions
-from tether.source.names import container_of
+from tether.source.names import container_of, steps_in
 from tether.verdicts.alias_write.telling import second_name, written
 
 _DIGITS = re.compile(r"\d+")
@@ -26,6 +27,7 @@ _DIGITS = re.compile(r"\d+")
 def many_places(history: History) -> Iterator[Claim]:
     """Yield the claims, one function for each law."""
     yield from _grown(history)
+    yield from _grown_inside(history)
     yield from _multiplied(history)
     yield from _each_time(history)
     yield from _one_module(history)
@@ -51,6 +53,63 @@ def _grown(history: History) -> Iterator[Claim]:
         holder = next((one for one in act.others if one.kind == "slot"), None)
         if later and holder is not None:
             yield _several(history, act, holder, len(before | later))
+
+
+def _grown_inside(history: History) -> Iterator[Claim]:
+    """Find attributes that differ in a number alone, as ``steps[3].hidden``, of one object.
+
+    Some showed it before a write, and others were seen beside them later.
+    """
+    later: dict[int, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for one in history.trace.holders:
+        if one.kind == "attribute" and _DIGITS.search(one.name):
+            later[one.tensor][history.position(one.event)].add(one.name)
+    for act in history.get(Holding).all:
+        looks = later.get(act.tensor)
+        if looks is None or act.read < 0 or _is_parameter(history, act.tensor):
+            continue
+        known = {one.name for one in (*act.others, *([act.by] if act.by else ()))}
+        for at, names in looks.items():
+            series = _series(names & known, names - known) if at > act.write else []
+            container = _common_place(series)
+            holder = next((one for one in act.others if one.name in series), None)
+            if container and holder is not None and not _works_with(history, holder):
+                site = _filled_at(history, act, holder)
+                yield _holds_one(history, act, container, len(series), site)
+                break
+
+
+def _works_with(history: History, holder: Holder) -> bool:
+    """Whether methods of the objects that have a tensor use it: they share it, and keep no record.
+
+    The class of an object is known where a search for names came by it.
+    """
+    attribute = steps_in(holder.name)[-1]
+    owners = {one.owner for one in history.trace.names
+              if one.tensor == holder.tensor and one.name.endswith(attribute)}  # fmt: skip
+    own = f"self{attribute}"
+    operand = history.operand_of(holder.tensor)
+    for at in () if operand is None else history.on_storage(operand):
+        site = history.site_of(history.events[at])
+        of_class = site.function.rpartition(".")[0].rpartition(".")[2]
+        if mentions(site.expression, own) and (of_class in owners or not owners):
+            return True
+    return False
+
+
+def _series(before: set[str], new: set[str]) -> list[str]:
+    """Return the names of before, and new ones, that differ in numbers alone; none: []."""
+    patterns = {_DIGITS.sub("#", name) for name in before}
+    found = sorted(name for name in new if _DIGITS.sub("#", name) in patterns)
+    alike = {_DIGITS.sub("#", name) for name in found}
+    return sorted(name for name in before if _DIGITS.sub("#", name) in alike) + found
+
+
+def _common_place(names: list[str]) -> str:
+    """Return the path that some names have in common; "" for none."""
+    steps = [steps_in(name) for name in names]
+    same = itertools.takewhile(lambda one: len(set(one)) == 1, zip(*steps, strict=False))
+    return "".join(one[0] for one in same)
 
 
 def _multiplied(history: History) -> Iterator[Claim]:
@@ -131,10 +190,15 @@ def _slots(history: History) -> dict[int, dict[str, int]]:
 
 
 def _several(history: History, act: HeldAct, holder: Holder, count: int) -> Claim:
+    site = _filled_at(history, act, holder)
+    return _holds_one(history, act, container_of(holder.name), count, site)
+
+
+def _filled_at(history: History, act: HeldAct, holder: Holder) -> Where:
+    """Return the line that put an object into a place, or else the one that writes it."""
     ways = ("stored", "assigned")
     filled = [one for one in history.get(Holding).filled(holder) if one.how in ways]
-    site: Where = filled[-1].site if filled else history.events[act.write].site
-    return _holds_one(history, act, container_of(holder.name), count, site)
+    return filled[-1].site if filled else history.events[act.write].site
 
 
 def _holds_one(history: History, act: HeldAct, container: str, count: int, site: Where) -> Claim:
@@ -150,8 +214,8 @@ def _holds_one(history: History, act: HeldAct, container: str, count: int, site:
         operation=event.operation,
         subject=container,
         message=say(
-            "{name} holds one tensor in {count} places: the write at {write} ({call}) shows in"
-            " every place.",
+            "{name} holds one tensor in several places ({count} were seen): the write at {write}"
+            " ({call}) shows in every place.",
             name=f"`{container}`", count=count, call=CallOf(act.write), write=At(event.site),
         ),
         story=tuple(steps),

@@ -41,8 +41,8 @@ def replaced_apart(history: History) -> Iterator[Claim]:
         if found is not None and (pair := frozenset((found.new, found.kept))) not in told:
             told.add(pair)
             lines[fact.site].append(found)
-    for found in lines.values():
-        yield _claim(history, found)
+    for members in lines.values():
+        yield _claim(history, members)
 
 
 def _replaced(history: History, fact: Reassigned) -> _ReplacedTie | None:
