@@ -286,6 +286,7 @@ class Holder(NamedTuple):
     function: str  # whose variable the name begins with: "train", "<module>"
     site: SiteId  # the call that this function was making
     depth: int  # functions between it and the write; 0: the one that wrote
+    part: bool = False  # an array that shows a part of what was written, or more than it
 
 
 class Reassigned(NamedTuple):

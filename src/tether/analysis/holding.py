@@ -7,6 +7,7 @@ others show what it wrote.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -267,6 +268,13 @@ def in_one_container(holders: Sequence[Holder]) -> list[Holder]:
             groups[one.function, container_of(one.name)].append(one)
     best = max(groups.values(), key=len, default=[])
     return best if len(best) > 1 else []
+
+
+def common_place(names: Sequence[str]) -> str:
+    """Return the path that some names have in common; "" for none."""
+    steps = [steps_in(name) for name in names]
+    same = itertools.takewhile(lambda one: len(set(one)) == 1, zip(*steps, strict=False))
+    return "".join(one[0] for one in same)
 
 
 def are_alike(holders: Sequence[Holder]) -> bool:

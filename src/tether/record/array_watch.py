@@ -22,6 +22,7 @@ import torch
 
 from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
 from tether.operations.table import operation
+from tether.record.array_memory import holds_objects, is_array, size_of, stretch_of
 from tether.record.array_roots import Buffer, bytes_of, distance_in, root_of
 from tether.record.budget import Budget
 from tether.record.contents import memory_at
@@ -133,14 +134,15 @@ class ArrayWatch:
 
     # -- back in -----------------------------------------------------------------------------
 
-    def entered(self, event: int, site: int, data: Any, result: Any) -> bool:
+    def entered(self, event: int, site: int, data: Any, result: Any) -> Any:
         """Join a tensor made from an array to where the array's memory came from.
 
-        Say whether an earlier call had found other bytes in that array.
+        Where an earlier call had found other bytes in that array, return what shows it: the tensor,
+        or the array itself if the tensor is a copy.
         """
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
             self._same.came(event, data, result, None)
-            return False
+            return None
         root, tensor = root_of(data)
         self._same.came(event, data, result, tensor)
         who = self._tape.who
@@ -150,15 +152,15 @@ class ArrayWatch:
             export = EventId(self._tape.exports[origin.serial])
             self._tape.bridges.append(Bridge(export, EventId(event), True, "the NumPy array"))
         if not isinstance(result, torch.Tensor):
-            return False
+            return None
         storage = who.storage_of(result)
         if storage is None or storage.memory != UNKNOWN:
-            return False
+            return None
         if tensor is None:
-            return self._entered_from_array(event, site, root, result, storage)
+            return self._entered_from_array(event, site, root, data, result)
         if origin is not None:
             self._entered_from_tensor(tensor, origin, result, storage)
-        return False
+        return None
 
     def _entered_from_tensor(
         self, tensor: torch.Tensor, origin: Any, result: torch.Tensor, storage: Any
@@ -171,18 +173,34 @@ class ArrayWatch:
             storage.memory, storage.start = origin.memory, origin.start + distance
 
     def _entered_from_array(
-        self, event: int, site: int, root: Any, result: torch.Tensor, storage: Any
-    ) -> bool:
+        self, event: int, site: int, root: Any, data: Any, result: torch.Tensor
+    ) -> Any:
         """Give a tensor's storage the number of the memory of the array that it lies on."""
+        storage: Any = self._tape.who.storage_of(result)
         distance = distance_in(root, result, bytes_of(root))
         if distance is None:
-            return False
+            return data if self._copied_from_array(event, site, root, data) else None
         storage.memory = self._memory_of(root, result)
         storage.start = distance
         watch = self._watch_entered(event, storage, result, root)
         if watch is None or watch.place is None:
+            return None
+        return result if self.rewritten.entered(watch.place, watch.sum, event, site) else None
+
+    def _copied_from_array(self, event: int, site: int, root: Any, data: Any) -> bool:
+        """Look whether an array that was copied has other bytes than as it was copied before."""
+        if not (is_array(root) and is_array(data)) or size_of(data) > LIMIT or not size_of(data):
             return False
-        return self.rewritten.entered(watch.place, watch.sum, event, site)
+        first, last = stretch_of(data)
+        began = time.perf_counter()
+        late = self._spent > SHARE * (began - self._began)
+        if last - first != size_of(data) or holds_objects(data) or late:
+            return False
+        memory = self._memory_of(root, None)
+        place = memory, first - stretch_of(root)[0], last - first
+        total = zlib.crc32(memory_at(first, last - first))
+        self._spent += time.perf_counter() - began
+        return self.rewritten.entered(place, total, event, site, copied=True)
 
     def _watch_entered(
         self, event: int, storage: Any, tensor: torch.Tensor, root: Any
@@ -209,8 +227,8 @@ class ArrayWatch:
         self._next_memory += 1
         return self._next_memory - 1
 
-    def _memory_of(self, root: Any, tensor: torch.Tensor) -> int:
-        if isinstance(root, Buffer):
+    def _memory_of(self, root: Any, tensor: torch.Tensor | None) -> int:
+        if isinstance(root, Buffer) and tensor is not None:
             return self._memory_of_buffer(root.owner, tensor)
         known = self._memories.get(id(root))
         if known is None:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
-from tether.record.array_memory import holds_objects, stretch_of
+from tether.record.array_memory import holds_objects, is_array, stretch_of
 from tether.record.budget import Budget
 from tether.record.naming import (
     GENERATORS,
@@ -54,6 +54,9 @@ MOST_INSIDE = 1024
 
 MOST = 512
 """Places that one search tells of."""
+
+_AGAIN = 32
+"""Places of one object that are told of, beside the first."""
 
 _DEPTH = 10
 _PLAIN = (
@@ -95,10 +98,11 @@ class HolderLog:
         self._writes: dict[int, int] = {}  # site -> writes so far
         self._budget = Budget(SHARE, ALLOWED)
 
-    def wrote(
-        self, tensors: Iterable[torch.Tensor], event: int, site: int, *, least: int = 2
-    ) -> None:
-        """Take note of who shows what `event` has just written, where `least` places do."""
+    def wrote(self, tensors: Iterable[Any], event: int, site: int, *, least: int = 2) -> None:
+        """Take note of who shows what `event` has just written, where `least` places do.
+
+        Of an array, those that show it are looked for.
+        """
         found = self._look(tensors, event, site)
         if len(found) >= least or any(one.kind == "default" for one in found):
             self.facts += found
@@ -112,7 +116,7 @@ class HolderLog:
         times = collections.Counter(one.tensor for one in found)
         self.facts += [one for one in found if one.tensor < 0 or times[one.tensor] > 1]
 
-    def _look(self, tensors: Iterable[torch.Tensor], event: int, site: int) -> list[Holder]:
+    def _look(self, tensors: Iterable[Any], event: int, site: int) -> list[Holder]:
         """Look for who shows some tensors, if it is time for it."""
         count = self._writes[site] = self._writes.get(site, 0) + 1
         if count & (count - 1):
@@ -130,10 +134,10 @@ class HolderLog:
         """Look at the next write of each line: something has come to share that did not before."""
         self._writes.clear()
 
-    def _search(self, tensors: Iterable[torch.Tensor], event: int) -> list[Holder]:
+    def _search(self, tensors: Iterable[Any], event: int) -> list[Holder]:
         memories = [_Wanted(self._tape, one) for one in tensors]
         wanted = {one.number for one in memories if one.number is not None}
-        if not wanted:
+        if not wanted and not any(one.bytes for one in memories):
             return []
         search = _Search(self._tape, wanted, [one.bytes for one in memories if one.bytes])
         roots = _variables(self._tape, sys._getframe(3))
@@ -141,17 +145,22 @@ class HolderLog:
             Holder(
                 EventId(event), TensorId(serial), item.path, item.kind, item.root.function,
                 SiteId(item.root.site), item.root.depth,
+                serial == UNKNOWN and search.in_part(item.value),
             )
             for serial, item in itertools.islice(search.run(roots), MOST)
         ]  # fmt: skip
 
 
 class _Wanted:
-    """The memory behind a tensor: its number, and where it lies."""
+    """The memory behind a tensor: its number, and where it lies; or where an array does."""
 
-    def __init__(self, tape: Tape, tensor: torch.Tensor) -> None:
-        self.number = tape.who.memory_number(tensor)
+    def __init__(self, tape: Tape, tensor: Any) -> None:
         self.bytes: tuple[int, int] | None = None
+        self.number: int | None = None
+        if is_array(tensor):
+            self.bytes = stretch_of(tensor)
+            return
+        self.number = tape.who.memory_number(tensor)
         if self.number is None or not tensor.is_cpu or _shared_until_written(tensor):
             return
         try:
@@ -210,18 +219,24 @@ class _Search:
         begin, end = stretch_of(array)
         return any(first < end and begin < last for first, last in self._bytes)
 
+    def in_part(self, array: Any) -> bool:
+        """Whether an array shows other elements than just those that are looked for."""
+        return stretch_of(array) not in self._bytes
+
     def _repeated(self) -> Iterator[tuple[int, _Item]]:
         """Yield the places inside objects that are themselves in two places, by the other name."""
         for number, items in self._again.items():
             first = self._seen[number][0]
-            inside = [one for one in _tensors_inside(first.value) if self._is_wanted(one[1])]
-            for item in items[:3]:
-                for name, tensor in inside[:4]:
-                    path = f"{item.path}{name}"
-                    yield self._who.serial(tensor), item._replace(path=path, value=None)
+            inside = [one for one in _parts_shown(first.value) if self._is_wanted(one[1])]
+            for item in items[:_AGAIN]:
+                for name, part in inside[:4]:
+                    serial = UNKNOWN if is_array(part) else self._who.serial(part)
+                    yield serial, item._replace(path=f"{item.path}{name}", value=part)
 
-    def _is_wanted(self, tensor: torch.Tensor) -> bool:
-        return self._who.memory_number(tensor) in self._wanted
+    def _is_wanted(self, part: Any) -> bool:
+        if is_array(part):
+            return self._shows(part)
+        return self._who.memory_number(part) in self._wanted
 
 
 def _counts_again(item: _Item, first: _Item) -> bool:
@@ -248,7 +263,8 @@ def _beside(item: _Item, first: _Item) -> bool:
     return item.path.rpartition("[")[0] == first.path.rpartition("[")[0]
 
 
-def _tensors_inside(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _parts_shown(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and arrays right inside an object; of a module, all its tensors."""
     if isinstance(value, torch.nn.Module):
         waiting = [("", value)]
         for path, module in waiting:
@@ -259,7 +275,7 @@ def _tensors_inside(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 waiting += modules_of(path, module)
         return
     for path, part in parts_of("", value):
-        if issubclass(type(part), torch.Tensor):
+        if issubclass(type(part), (torch.Tensor, np.ndarray)):
             yield path, part
 
 

@@ -428,8 +428,9 @@ class Listener(TorchFunctionMode):
 
     def entered(self, index: int, site: int, data: Any, result: Any) -> None:
         """Follow an array that became a tensor; ask who holds it where others had written it."""
-        if self.arrays.entered(index, site, data, result):
-            self._holders.wrote((result,), index, site, least=1)
+        shows = self.arrays.entered(index, site, data, result)
+        if shows is not None:
+            self._holders.wrote((shows,), index, site, least=1)
 
     def _learn(
         self, key: Any, tensors: list[torch.Tensor], result: Any, first: int, last: int

@@ -35,8 +35,13 @@ class RewrittenLog:
         self._count = 0
         self._found: dict[tuple[int, int], Rewritten] = {}  # by the lines of the two calls
 
-    def entered(self, place: Place, total: int, event: int, site: int) -> bool:
-        """Note what a call made a tensor of; say whether there were other bytes before."""
+    def entered(
+        self, place: Place, total: int, event: int, site: int, *, copied: bool = False
+    ) -> bool:
+        """Note what a call made a tensor of; say whether there were other bytes before.
+
+        A tensor that is a copy shows no array, so that no tie acted.
+        """
         memory, *within = place
         known, key = self._known.setdefault(memory, {}), (within[0], within[1])
         before = known.get(key)
@@ -47,6 +52,8 @@ class RewrittenLog:
         known[key] = _Read(total, event, site)
         if before is None or before.sum == total:
             return False
+        if copied:
+            return True
         lines = before.site, site
         fact = self._found.get(lines)
         self._found[lines] = (

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.finding import Claim
+from tether.verdicts.alias_write.arrays_kept import arrays_kept
 from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
@@ -33,7 +34,7 @@ SILENT = {
 
 _LAWS = (
     definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
-    mapped_files,
+    mapped_files, arrays_kept,
 )  # fmt: skip
 
 

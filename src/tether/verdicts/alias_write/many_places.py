@@ -6,13 +6,12 @@ value that a cache keeps, an argument that a function wrote and gave back.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, in_one_container, root_of
+from tether.analysis.holding import HeldAct, Holding, common_place, in_one_container, root_of
 from tether.analysis.shared_memory import fills_anew
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
@@ -71,7 +70,7 @@ def _grown_inside(history: History) -> Iterator[Claim]:
         known = {one.name for one in (*act.others, *([act.by] if act.by else ()))}
         for at, names in looks.items():
             series = _series(names & known, names - known) if at > act.write else []
-            container = _common_place(series)
+            container = common_place(series)
             holder = next((one for one in act.others if one.name in series), None)
             if container and holder is not None and not _works_with(history, holder):
                 site = _filled_at(history, act, holder)
@@ -103,13 +102,6 @@ def _series(before: set[str], new: set[str]) -> list[str]:
     found = sorted(name for name in new if _DIGITS.sub("#", name) in patterns)
     alike = {_DIGITS.sub("#", name) for name in found}
     return sorted(name for name in before if _DIGITS.sub("#", name) in alike) + found
-
-
-def _common_place(names: list[str]) -> str:
-    """Return the path that some names have in common; "" for none."""
-    steps = [steps_in(name) for name in names]
-    same = itertools.takewhile(lambda one: len(set(one)) == 1, zip(*steps, strict=False))
-    return "".join(one[0] for one in same)
 
 
 def _multiplied(history: History) -> Iterator[Claim]:
