@@ -15,6 +15,7 @@ from tether.verdicts.alias_write.arrays_kept import arrays_kept
 from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
+from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
@@ -34,7 +35,7 @@ SILENT = {
 
 _LAWS = (
     definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
-    mapped_files, arrays_kept,
+    mapped_files, arrays_kept, handed_out,
 )  # fmt: skip
 
 

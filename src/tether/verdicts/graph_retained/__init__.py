@@ -170,6 +170,7 @@ def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
     else:
         story += handed_on_at(history, together[0])
     story += kept_by(history, together)
+    story += _totals(history, calls[-1])
     if history.backwards:
         loss = history.events[history.backwards[-1]].site
         story.append(Step("loss", loss, say("each call of `backward()` here counts as one step")))
@@ -190,6 +191,19 @@ def _container(history: History, name: str, tensors: list[int]) -> Claim | None:
         count=graphs,
         bytes=nbytes,
     )  # fmt: skip
+
+
+def _totals(history: History, made: int) -> Iterator[Step]:
+    """Yield the lines by which the graph of a call goes back over steps: each adds to a total."""
+    lines: dict[int, list[int]] = defaultdict(list)
+    for at in sorted(graph_of(history, made)):
+        lines[history.events[at].site].append(at)
+    for site, runs in lines.items():
+        given = {one.tensor for at in runs[1:] for one in history.events[at].reads}
+        carried = sum(one.tensor in given for at in runs for one in history.events[at].results)
+        if carried >= LEAST - 1 and _steps(history, runs) >= LEAST:
+            text = say("{code} adds the graph of each step to what came before", code=Code(site))
+            yield Step("grows", site, text)
 
 
 def _with_siblings(history: History, named: list[int]) -> list[int]:

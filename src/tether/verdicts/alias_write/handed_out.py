@@ -1,0 +1,143 @@
+"""Items that are changed as they are asked for: part of `alias-write`.
+
+``dataset[i]`` asks for an item and means to change none. Where `__getitem__`, or a function that it
+calls, writes into the tensor that the data set keeps and hands that out, the next one who asks for
+the item gets it changed twice: a normalization, noise or new labels add up from epoch to epoch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.holding import root_of, written_text
+from tether.analysis.shared_memory import Sharing, fills_anew
+from tether.analysis.surroundings import Surroundings
+from tether.facts import UNKNOWN, Event, Operand, Site, SiteId
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.operations.table import operation
+from tether.verdicts.alias_write.telling import written
+
+ASKING = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
+"""Methods by which Python asks an object for an item."""
+
+MOST_BACK = 8
+"""Calls between a value and what it was computed from."""
+
+
+class _Handed(NamedTuple):
+    """An item that a line wrote."""
+
+    memory: int
+    offset: int
+    shape: tuple[int, ...]
+
+
+def handed_out(history: History) -> Iterator[Claim]:
+    """Yield one claim for each line that writes an item again, from what it made of it before."""
+    lines: dict[SiteId, dict[_Handed, list[int]]] = defaultdict(lambda: defaultdict(list))
+    asked: dict[SiteId, str] = {}
+    for at, event in history.events.having("writes"):
+        if event.site not in asked:
+            asked[event.site] = _asked_by(history, history.site_of(event))
+        if asked[event.site] and _goes_on(history, at, event) and _is_kept(history, event):
+            one = event.writes[0]
+            item = _Handed(history.flow.memory(one), one.offset, one.shape)
+            lines[event.site][item].append(at)
+    for site, items in lines.items():
+        again = [times for times in items.values() if len(times) > 1]
+        if again and _read_by_others(history, again[0][0]):
+            yield _claim(history, asked[site], again)
+
+
+def _asked_by(history: History, site: Site) -> str:
+    """Return the method that a line belongs to, or was reached from, which asks for an item."""
+    around = (site, *history.get(Surroundings).callers(site)) if site.user else ()
+    found = (one.function for one in around)
+    return next((one for one in found if one.rpartition(".")[2] in ASKING), "")
+
+
+def _goes_on(history: History, at: int, event: Event) -> bool:
+    """Whether a line of the user's own writes what it computed from what was there."""
+    row = operation(event.operation)
+    if event.inner != event.site or event.operation == "step" or event.raised or row.bounds:
+        return False  # to bound what is within the bounds changes nothing
+    if not fills_anew(event) and not row.part:
+        return True
+    memory, events = history.flow.memory(event.writes[0]), history.events
+    waiting, seen = list(event.reads[1:]), 0
+    while waiting and seen < MOST_BACK:
+        operand, seen = waiting.pop(0), seen + 1
+        made = history.made_at(operand.tensor)
+        if made < 0 or made > at:
+            continue
+        if any(history.flow.memory(one) == memory for one in events[made].reads):
+            return True
+        waiting += events[made].reads
+    return False
+
+
+def _is_kept(history: History, event: Event) -> bool:
+    """Whether a write goes through a variable into memory that another function had made."""
+    site, one = history.site_of(event), event.writes[0]
+    if root_of(written_text(site, event)) in ("", "self"):
+        return False
+    owner = _owner(history, one)
+    made = history.made_at(owner)
+    if made < 0:
+        return False
+    maker = history.events[made]
+    return operation(maker.operation).enters or not _asked_by(history, history.site_of(maker))
+
+
+def _owner(history: History, operand: Operand) -> int:
+    owner: int = operand.tensor
+    for link in history.get(Sharing).chain(owner):
+        owner = link.source
+    return owner
+
+
+def _read_by_others(history: History, write: int) -> bool:
+    """Whether another function reads the very tensor that was written, or a view of it."""
+    event = history.events[write]
+    one, function = event.writes[0], history.site_of(event).function
+    chain = history.get(Sharing).chain
+    for at in history.on_memory(history.flow.memory(one)):
+        done = history.events[at]
+        if at <= write or done.writes or history.site_of(done).function == function:
+            continue
+        shown = {int(read.tensor) for read in done.reads}
+        shown |= {int(link.source) for read in done.reads for link in chain(read.tensor)}
+        if one.tensor in shown:
+            return True
+    return False
+
+
+def _claim(history: History, function: str, again: list[list[int]]) -> Claim:
+    write = again[0][-1]
+    event = history.events[write]
+    owner = _owner(history, event.writes[0])
+    made = history.made_at(owner)
+    story = [written(history, write)]
+    if made != UNKNOWN:
+        made_at = history.events[made].site
+        story.insert(0, Step("shared", made_at, say("what is kept is made here")))
+    return Claim(
+        tensors=(owner,),
+        cause=("handed out", function),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "`{function}` changes what it is asked for: {call} at {line} writes into {x}, which is"
+            " kept, and hands that out. It wrote {n} items more than once, each time from what the"
+            " time before had left.",
+            function=function, call=CallOf(write), line=At(event.site), x=Tensor(owner),
+            n=len(again),
+        ),
+        story=tuple(story),
+        repair=Repair(say("Write into a copy: take .clone() of what is kept, or use the call that"
+                          " makes a new tensor.")),
+        count=sum(len(times) - 1 for times in again),
+    )  # fmt: skip
