@@ -112,3 +112,35 @@ print(first(torch.tensor([0])))
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_tied_module_that_is_replaced(name, tmp_path):
     check_program(REPLACED[name], tmp_path)
+
+
+ROUND = (
+    HEAD
+    + """
+class Around(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.embed, self.mix = inner.embed, nn.Linear(3, 3)
+        self.head = HEAD
+
+    def forward(self, ids):
+        return self.head(self.mix(self.embed(ids)))
+
+train(model)
+around = Around(model)
+train(around)
+"""
+)
+
+AROUND = {
+    "the values of the head": """nn.Linear(3, 5, bias=False)
+        self.head.weight.data.copy_(inner.head.weight.data)  #! tie-lost around.head.weight (note)""",
+    "the head": "inner.head",
+    "a head of its own": "nn.Linear(3, 5, bias=False)",
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_model_around_what_is_tied(name, tmp_path):
+    recording = check_program(ROUND.replace("= HEAD", f"= {AROUND[name]}"), tmp_path)
+    assert len(recording.findings) == ROUND.replace("HEAD", AROUND[name]).count("#!")

@@ -47,10 +47,24 @@ def copied_apart(history: History) -> Iterator[Claim]:
         if made != UNKNOWN:
             groups[origin].append(_SeparateCopy(tensor, made, tuple(names[tensor])))
     for origin, copies in groups.items():
+        if origin in history.held:
+            itself = _SeparateCopy(origin, UNKNOWN, tuple(names[origin]))
+            copies.append(itself)
         for pair in combinations(sorted(copies, key=lambda one: one.made), 2):
             places = _same_places(pair, names[origin])
             if places and all(_used_after(history, one, pair[1].made) for one in pair):
                 yield _copies(history, origin, pair, *places)
+
+
+def _filled_from(history: History, tensor: int) -> tuple[int, int]:
+    """Return what a tensor was filled from before it was trained, and the call; or -1, -1."""
+    operand = history.operand_of(tensor)
+    trained = min(history.steps_of(tensor), default=len(history.events))
+    for at in () if operand is None else history.writes_to(operand):
+        event = history.events[at]
+        if at < trained and operation(event.operation).copies and len(event.reads) > 1:
+            return event.reads[1].tensor, at
+    return UNKNOWN, UNKNOWN
 
 
 def _used_after(history: History, copy: _SeparateCopy, since: int) -> bool:
@@ -60,7 +74,10 @@ def _used_after(history: History, copy: _SeparateCopy, since: int) -> bool:
 
 def _origin(history: History, tensor: int, names: Collection[int]) -> tuple[int, int]:
     """Return the named tensor that one is a copy of, and the call that copied it; or -1, -1."""
-    copied = UNKNOWN
+    source, copied = _filled_from(history, tensor)
+    tensor = tensor if source == UNKNOWN else source
+    if copied != UNKNOWN and tensor in names:
+        return tensor, copied
     for _ in range(_MOST_STEPS):
         made = history.made_at(tensor)
         event = history.events[made] if made >= 0 else None
@@ -87,7 +104,8 @@ def _same_places(pair: tuple[_SeparateCopy, ...], names: list[str]) -> tuple[str
             ends = "".join(a[common:]), "".join(b[common:])
             for name in names if common else ():
                 root = name.removesuffix(ends[0])
-                if name.endswith(ends[0]) and f"{root}{ends[1]}" in known:
+                elsewhere = name != one and name.endswith(ends[0])
+                if elsewhere and f"{root}{ends[1]}" in known - {other}:
                     return one, other, name, f"{root}{ends[1]}"
     return ()
 
@@ -95,6 +113,8 @@ def _same_places(pair: tuple[_SeparateCopy, ...], names: list[str]) -> tuple[str
 def _copies(
     history: History, origin: int, pair: tuple[_SeparateCopy, ...], one: str, other: str, *tied: str
 ) -> Claim:
+    if pair[0].tensor == origin:
+        return _copied_beside(history, pair[1], one, other, *tied)
     first, second = (history.events[each.made].site for each in pair)
     return Claim(
         tensors=(pair[1].tensor,),
@@ -117,6 +137,31 @@ def _copies(
             say("Copy both in one call, which keeps what they share: copy.deepcopy of the whole"
                 " model; or tie them again: {other} = {one}.", one=one, other=other)
         ),
+        count=0,
+    )  # fmt: skip
+
+
+def _copied_beside(
+    history: History, copy: _SeparateCopy, one: str, other: str, *tied: str
+) -> Claim:
+    """Return a note on a copy that stands beside the tensor itself: it may be meant to be apart."""
+    event = history.events[copy.made]
+    return Claim(
+        tensors=(copy.tensor,),
+        cause=("copied beside", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="note",
+        subject=other,
+        also=(one,),
+        message=say(
+            "`{a}` and `{b}` are one tensor, and so is `{one}`; `{other}` is a copy of it since"
+            " {line}, and the two are trained apart.",
+            a=tied[0], b=tied[1], one=one, other=other, line=At(event.site),
+        ),
+        story=(Step("parted", event.site, say("the values are copied, and not the tie")),),
+        repair=Repair(say("If they are to stay one, assign the Parameter itself: {other} = {one}.",
+                          one=one, other=other)),
         count=0,
     )  # fmt: skip
 
