@@ -16,7 +16,7 @@ from tether.analysis.acts import Acts
 from tether.analysis.already_there import AlreadyThere
 from tether.analysis.history import History
 from tether.analysis.holding import root_of, written_text
-from tether.analysis.shared_memory import Sharing, overlaps_itself, same_place
+from tether.analysis.shared_memory import Sharing, fills_anew, overlaps_itself, same_place
 from tether.facts import OUT, UNKNOWN, Event, Operand, Site
 from tether.operations.table import operation
 from tether.regions import may_overlap
@@ -29,6 +29,10 @@ Kind = Literal["overlap", "result", "operand", "twice", "gradient", "elements", 
 
 _UNHEARD = ("function", "backward", "hook", "transform", "compiled")
 """Spans in which what is returned goes to PyTorch, which is not heard reading it."""
+
+
+MOST_BACK = 8
+"""Calls between a value and what it was computed from."""
 
 
 class OddWrite(NamedTuple):
@@ -306,3 +310,23 @@ def _within(history: History, inner: int, outer: int) -> bool:
         return False
     start, end = (other.line, other.column), (other.end_line, other.end_column)
     return start <= (one.line, one.column) and (one.end_line, one.end_column) <= end
+
+
+def goes_on(history: History, at: int, event: Event) -> bool:
+    """Whether a line of the user's own writes what it computed from what was there."""
+    row = operation(event.operation)
+    if event.inner != event.site or event.operation == "step" or event.raised or row.bounds:
+        return False  # to bound what is within the bounds changes nothing
+    if not fills_anew(event) and not row.part:
+        return True
+    memory, events = history.flow.memory(event.writes[0]), history.events
+    waiting, seen = list(event.reads[1:]), 0
+    while waiting and seen < MOST_BACK:
+        operand, seen = waiting.pop(0), seen + 1
+        made = history.made_at(operand.tensor)
+        if made < 0 or made > at:
+            continue
+        if any(history.flow.memory(one) == memory for one in events[made].reads):
+            return True
+        waiting += events[made].reads
+    return False

@@ -290,9 +290,9 @@ def _inside(item: _Item) -> Iterator[_Item]:
     first = list(itertools.islice(found, MOST_INSIDE // 2))
     last = collections.deque(found, maxlen=MOST_INSIDE // 2)
     for name, part, kind in (*first, *last):
-        here = "cache" if item.kind == "cache" else kind  # in the dictionary of a cache
-        yield _Item(item.path if here == "cache" else name, part, here, item.root, item.depth + 1,
-                    item.variable)  # fmt: skip
+        inside = item.kind == "cache"  # in the dictionary of a cache
+        yield _Item(item.path if inside else name, part, "cache" if inside else kind, item.root,
+                    item.depth + 1, item.variable)  # fmt: skip
 
 
 _Places = Iterator[tuple[str, Any, HolderKind]]
@@ -315,7 +315,14 @@ def _of_module(path: str, value: torch.nn.Module) -> _Places:
     for name, module in modules_of(path, value):
         yield name, module, "slot"
     for name, part in attributes_of(value):
-        yield f"{path}.{name}", part, "attribute"
+        yield f"{path}.{name}", part, _kind_of_attribute(value, name)
+
+
+def _kind_of_attribute(value: Any, name: str) -> HolderKind:
+    """Say whether an attribute is what a `cached_property` has computed."""
+    kinds = (kind.__dict__.get(name) for kind in type(value).__mro__)
+    cached = any(type(one) is functools.cached_property for one in kinds)
+    return "cache" if cached else "attribute"
 
 
 def _of_method(path: str, value: types.MethodType) -> _Places:
@@ -343,7 +350,8 @@ def _of_object(path: str, value: Any) -> _Places:
     if issubclass(type(value), known):
         slots = "slot"
     for name, part in parts_of(path, value):
-        yield name, part, slots
+        cached = slots == "attribute" and name.startswith(f"{path}.")
+        yield name, part, _kind_of_attribute(value, name[len(path) + 1 :]) if cached else slots
 
 
 def _of_function(path: str, value: types.FunctionType) -> Iterator[tuple[str, Any, HolderKind]]:

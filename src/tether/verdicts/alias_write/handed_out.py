@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.holding import root_of, written_text
-from tether.analysis.shared_memory import Sharing, fills_anew
+from tether.analysis.odd_writes import goes_on
+from tether.analysis.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -22,9 +23,6 @@ from tether.verdicts.alias_write.telling import written
 
 ASKING = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
 """Methods by which Python asks an object for an item."""
-
-MOST_BACK = 8
-"""Calls between a value and what it was computed from."""
 
 
 class _Handed(NamedTuple):
@@ -42,7 +40,7 @@ def handed_out(history: History) -> Iterator[Claim]:
     for at, event in history.events.having("writes"):
         if event.site not in asked:
             asked[event.site] = _asked_by(history, history.site_of(event))
-        if asked[event.site] and _goes_on(history, at, event) and _is_kept(history, event):
+        if asked[event.site] and goes_on(history, at, event) and _is_kept(history, event):
             one = event.writes[0]
             item = _Handed(history.flow.memory(one), one.offset, one.shape)
             lines[event.site][item].append(at)
@@ -57,26 +55,6 @@ def _asked_by(history: History, site: Site) -> str:
     around = (site, *history.get(Surroundings).callers(site)) if site.user else ()
     found = (one.function for one in around)
     return next((one for one in found if one.rpartition(".")[2] in ASKING), "")
-
-
-def _goes_on(history: History, at: int, event: Event) -> bool:
-    """Whether a line of the user's own writes what it computed from what was there."""
-    row = operation(event.operation)
-    if event.inner != event.site or event.operation == "step" or event.raised or row.bounds:
-        return False  # to bound what is within the bounds changes nothing
-    if not fills_anew(event) and not row.part:
-        return True
-    memory, events = history.flow.memory(event.writes[0]), history.events
-    waiting, seen = list(event.reads[1:]), 0
-    while waiting and seen < MOST_BACK:
-        operand, seen = waiting.pop(0), seen + 1
-        made = history.made_at(operand.tensor)
-        if made < 0 or made > at:
-            continue
-        if any(history.flow.memory(one) == memory for one in events[made].reads):
-            return True
-        waiting += events[made].reads
-    return False
 
 
 def _is_kept(history: History, event: Event) -> bool:

@@ -13,6 +13,7 @@ from tether.analysis.history import History
 from tether.finding import Claim
 from tether.verdicts.alias_write.arrays_kept import arrays_kept
 from tether.verdicts.alias_write.by_themselves import by_themselves
+from tether.verdicts.alias_write.computed_once import computed_once
 from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
@@ -35,7 +36,7 @@ SILENT = {
 
 _LAWS = (
     definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
-    mapped_files, arrays_kept, handed_out,
+    mapped_files, arrays_kept, handed_out, computed_once,
 )  # fmt: skip
 
 

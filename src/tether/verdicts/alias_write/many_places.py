@@ -266,7 +266,7 @@ def _cached(history: History) -> Iterator[Claim]:
             continue
         read = _given_again(history, act)
         cache = next((one for one in act.others if one.kind == "cache"), None)
-        if cache is None or read == UNKNOWN:
+        if cache is None or read == UNKNOWN or _is_state(history, act, cache):
             continue
         yield Claim(
             tensors=(act.tensor,),
@@ -286,6 +286,21 @@ def _cached(history: History) -> Iterator[Claim]:
             repair=Repair(say("Write into a copy: {x}.clone(), or return one from the function.",
                           x=Tensor(act.tensor))),
         )  # fmt: skip
+
+
+def _is_state(history: History, act: HeldAct, cache: Holder) -> bool:
+    """Whether an attribute that is made when it is first asked for began with one value."""
+    made, last = history.made_at(act.tensor), steps_in(cache.name)[-1]
+    lazy = any(steps_in(name)[-1] == last for name in history.names_of(act.tensor))
+    if not lazy or made < 0 or not operation(history.events[made].operation).blank:
+        return False
+    operand, function = history.operand_of(act.tensor), _function(history, made)
+    writes = () if operand is None else history.writes_to(operand)
+    return all(_function(history, at) != function for at in writes)
+
+
+def _function(history: History, at: int) -> str:
+    return history.site_of(history.events[at]).function
 
 
 def _given_again(history: History, act: HeldAct) -> int:
