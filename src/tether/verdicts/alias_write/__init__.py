@@ -41,7 +41,8 @@ be a view. Where the facts leave open whether it was meant the finding is a note
 a parameter was put on another's memory once and is read after each of its writes, what is written
 by one name is read through the other alone, an array that a tensor shows is written, one module
 stands in several places, an optimizer steps one memory as two parameters, a file is written over
-whenever a line opens it as an array.
+whenever a line opens it as an array, a constant that a function computes once is changed by who was
+given it, several optimizers step the same parameters in turn.
 
 Nothing is said of:
 

@@ -21,6 +21,7 @@ from tether.verdicts.alias_write.handed_over import handed_over
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.other_owners import other_owners
+from tether.verdicts.alias_write.taken_for_several import taken_for_several
 
 SILENT = {
     "a buffer that a function is given to fill": "what is overwritten, or written as out=, is new",
@@ -37,6 +38,7 @@ SILENT = {
 _LAWS = (
     definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
+    taken_for_several,
 )  # fmt: skip
 
 

@@ -232,13 +232,19 @@ def _one_module(history: History) -> Iterator[Claim]:
         for (pattern, _), names in groups.items():
             if "#" in pattern and len(names) > 1:
                 container = pattern[: pattern.index("#")].rstrip(".[")
-                yield _shared_by_places(history, act, container, sorted(names))
+                holder = next(one for one in places if one.name in names)
+                yield _shared_by_places(history, act, container, sorted(names), holder)
 
 
-def _shared_by_places(history: History, act: HeldAct, container: str, names: list[str]) -> Claim:
+def _shared_by_places(
+    history: History, act: HeldAct, container: str, names: list[str], holder: Holder
+) -> Claim:
     event = history.events[act.write]
     made = history.made_at(act.tensor)
     site = history.events[made].site if made >= 0 else event.site
+    filled = [one for one in history.get(Holding).filled(holder) if one.target == container]
+    story = [Step("shared", one.site, say("{name} is filled here", name=f"`{container}`"))
+             for one in filled[-1:]]  # fmt: skip
     return Claim(
         tensors=(act.tensor,),
         cause=("module", container),
@@ -248,12 +254,12 @@ def _shared_by_places(history: History, act: HeldAct, container: str, names: lis
         subject=names[-1],
         also=tuple(names[:4]),
         message=say(
-            "{container} has one module in {count} places: they share their parameters, and"
-            " {call} at {write} trains them as one.",
+            "{container} has one module in several places ({count} were seen): they share their"
+            " parameters, and {call} at {write} trains them as one.",
             container=f"`{container}`", count=len(names), call=CallOf(act.write),
             write=At(event.site),
         ),
-        story=(Step("written", event.site, say("trained as one")),),
+        story=(*story, Step("written", event.site, say("trained as one"))),
         repair=Repair(say("If each place is to have its own weights, make a module for each.")),
     )  # fmt: skip
 
