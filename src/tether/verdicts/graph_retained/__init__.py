@@ -15,6 +15,7 @@ from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained.on_ctx import on_ctx
+from tether.verdicts.graph_retained.summed import summed
 from tether.verdicts.graph_retained.telling import handed_on_at, instead
 from tether.verdicts.graph_retained.unused import unused
 
@@ -27,7 +28,9 @@ all the values saved for those graphs stay in memory. The finding names the line
 how many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
 carried on. So does the result of a custom Function that is an attribute of its own ctx: the three
-hold one another until Python's garbage collector runs.
+hold one another until Python's garbage collector runs. A note tells of losses of many runs that are
+summed up before one backward pass, where the runs have only parameters in common: a pass for each
+gives the same gradients and keeps one graph at a time.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -37,7 +40,7 @@ After a backward pass a graph's saved values are freed and its nodes stay: the b
 still alive. What is held by a closure, a hook, a cache, a grad_fn, a generator that waits or a
 kept exception's traceback may bear no name: it is told by the line that made it, and by the one
 line that hands it on. Graphs that no backward pass uses are told from eight runs and 1 MiB on, of a
-program that finished.
+program that finished; losses that are summed up, from as many on.
 
 ## Example
 ```python
@@ -71,6 +74,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from _gradients(history)
     yield from on_ctx(history)
     yield from unused(history, told)
+    yield from summed(history)
 
 
 def _named(history: History) -> list[int]:
