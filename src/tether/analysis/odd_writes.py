@@ -319,14 +319,16 @@ def goes_on(history: History, at: int, event: Event) -> bool:
         return False  # to bound what is within the bounds changes nothing
     if not fills_anew(event) and not row.part:
         return True
-    memory, events = history.flow.memory(event.writes[0]), history.events
-    waiting, seen = list(event.reads[1:]), 0
-    while waiting and seen < MOST_BACK:
-        operand, seen = waiting.pop(0), seen + 1
-        made = history.made_at(operand.tensor)
-        if made < 0 or made > at:
-            continue
-        if any(history.flow.memory(one) == memory for one in events[made].reads):
+    return _is_computed_of(history, at, history.flow.memory(event.writes[0]))
+
+
+def _is_computed_of(history: History, at: int, memory: int) -> bool:
+    """Whether what a call writes was computed from a memory, a few calls before."""
+    waiting = list(history.events[at].reads[1:])
+    for _ in range(MOST_BACK):
+        made = history.made_at(waiting.pop(0).tensor) if waiting else UNKNOWN
+        reads = history.events[made].reads if 0 <= made < at else ()
+        if any(history.flow.memory(one) == memory for one in reads):
             return True
-        waiting += events[made].reads
+        waiting += reads
     return False

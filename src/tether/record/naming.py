@@ -322,11 +322,8 @@ def cells_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the things inside `value`, with the names a user would write for them."""
     kind = type(value)
-    if issubclass(kind, dict):  # a subclass may load or compute its items: they are not asked for
-        if dict.__contains__(value, "__builtins__"):
-            return  # the variables of a module, which are looked for by themselves
-        for key, item in list(dict.items(value))[:VISITS]:
-            yield f"{path}[{_key(key)}]", item
+    if issubclass(kind, dict):
+        yield from _items_of_dict(path, value)
     elif issubclass(kind, (list, tuple, collections.deque)):
         fields = getattr(kind, "_fields", None) or ()
         for number, item in enumerate(items_of(value)[:VISITS]):
@@ -339,6 +336,14 @@ def parts_of(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif not issubclass(kind, types.ModuleType) or _is_users(value):
         for name, item in attributes_of(value):
             yield f"{path}.{name}", item
+
+
+def _items_of_dict(path: str, value: Any) -> _Parts:
+    """Yield what a dictionary holds: a subclass may load or compute it, and is not asked."""
+    if dict.__contains__(value, "__builtins__"):
+        return  # the variables of a module, which are looked for by themselves
+    for key, item in list(dict.items(value))[:VISITS]:
+        yield f"{path}[{_key(key)}]", item
 
 
 def _key(key: Any) -> str:

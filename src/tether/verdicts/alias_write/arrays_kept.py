@@ -27,7 +27,7 @@ new places may be older than the write; with a third look some place was filled 
 another one after it."""
 
 
-class _Look(NamedTuple):
+class _ArrayLook(NamedTuple):
     """The places of arrays as a call was given one with other bytes."""
 
     at: int
@@ -40,7 +40,7 @@ class _Look(NamedTuple):
 class _KeptArray(NamedTuple):
     """One array in many places of a container."""
 
-    look: _Look  # the last one
+    look: _ArrayLook  # the last one
     holder: Holder
     names: list[str]
 
@@ -63,22 +63,22 @@ def _works_with(history: History, holder: Holder) -> bool:
     return any(own.search(text) for text in texts)
 
 
-def _by_line(history: History) -> dict[int, list[_Look]]:
+def _by_line(history: History) -> dict[int, list[_ArrayLook]]:
     """Return the looks for arrays with other bytes, by the line that was given them."""
     found: dict[int, list[Holder]] = defaultdict(list)
     for one in history.trace.holders:
         if one.tensor == UNKNOWN and one.kind in ("slot", "attribute") and not one.part:
             found[one.event].append(one)
-    lines: dict[int, list[_Look]] = defaultdict(list)
+    lines: dict[int, list[_ArrayLook]] = defaultdict(list)
     for number, holders in found.items():
         at = history.position(number)
         event = history.events[at] if 0 <= at < len(history.events) else None
         if event is not None and not event.writes:
-            lines[event.site].append(_Look(at, tuple(holders)))
+            lines[event.site].append(_ArrayLook(at, tuple(holders)))
     return lines
 
 
-def _grown(looks: list[_Look]) -> Iterator[_KeptArray]:
+def _grown(looks: list[_ArrayLook]) -> Iterator[_KeptArray]:
     """Yield the places that look alike, and that were more and more of one array."""
     looks.sort()
     growing: dict[tuple[str, str], tuple[set[str], int]] = {}

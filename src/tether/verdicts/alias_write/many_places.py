@@ -65,17 +65,21 @@ def _grown_inside(history: History) -> Iterator[Claim]:
             later[one.tensor][history.position(one.event)].add(one.name)
     for act in history.get(Holding).all:
         looks = later.get(act.tensor)
-        if looks is None or act.read < 0 or _is_parameter(history, act.tensor):
-            continue
-        known = {one.name for one in (*act.others, *([act.by] if act.by else ()))}
-        for at, names in looks.items():
-            series = _series(names & known, names - known) if at > act.write else []
+        if looks is not None and act.read >= 0 and not _is_parameter(history, act.tensor):
+            series = _series_seen(act, looks)
             container = common_place(series)
             holder = next((one for one in act.others if one.name in series), None)
             if container and holder is not None and not _works_with(history, holder):
                 site = _filled_at(history, act, holder)
                 yield _holds_one(history, act, container, len(series), site)
-                break
+
+
+def _series_seen(act: HeldAct, looks: dict[int, set[str]]) -> list[str]:
+    """Return the names that showed an object at a write, with the alike ones seen beside later."""
+    known = {one.name for one in (*act.others, *([act.by] if act.by else ()))}
+    later = (names for at, names in looks.items() if at > act.write)
+    found = (_series(names & known, names - known) for names in later)
+    return next((series for series in found if series), [])
 
 
 def _works_with(history: History, holder: Holder) -> bool:

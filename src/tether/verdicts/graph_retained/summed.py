@@ -48,7 +48,8 @@ def _terms(history: History, backward: int) -> list[int]:
             waiting += graph.parents(at)
         else:
             lines[history.events[at].site].add(at)
-    return sorted(max(lines.values(), key=len, default=set[int]()))[:MOST_TERMS]
+    most = max(lines, key=lambda site: len(lines[site]), default=-1)
+    return sorted(lines[most])[:MOST_TERMS]
 
 
 def _adds(history: History, at: int) -> bool:

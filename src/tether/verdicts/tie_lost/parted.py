@@ -78,20 +78,27 @@ def _origin(history: History, tensor: int, names: Collection[int]) -> tuple[int,
     tensor = tensor if source == UNKNOWN else source
     if copied != UNKNOWN and tensor in names:
         return tensor, copied
-    for _ in range(_MOST_STEPS):
-        made = history.made_at(tensor)
-        event = history.events[made] if made >= 0 else None
-        if event is None or not event.reads:
-            break
-        row = operation(event.operation)
-        if row.copies == "clone":
-            copied = made
-        elif not row.records and event.operation != "Parameter":
-            break
+    for made in _ways_back(history, tensor):
+        event = history.events[made]
+        copied = made if operation(event.operation).copies == "clone" else copied
         tensor = event.reads[0].tensor
         if copied != UNKNOWN and tensor in names:
             return tensor, copied
     return UNKNOWN, UNKNOWN
+
+
+def _ways_back(history: History, tensor: int) -> Iterator[int]:
+    """Yield the calls from a tensor back that copy it, detach it or wrap it as a Parameter."""
+    for _ in range(_MOST_STEPS):
+        made = history.made_at(tensor)
+        event = history.events[made] if made >= 0 else None
+        row = operation(event.operation) if event is not None and event.reads else None
+        if event is None or row is None:
+            return
+        if row.copies != "clone" and not row.records and event.operation != "Parameter":
+            return
+        yield made
+        tensor = event.reads[0].tensor
 
 
 def _same_places(pair: tuple[_SeparateCopy, ...], names: list[str]) -> tuple[str, ...]:

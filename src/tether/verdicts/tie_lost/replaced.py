@@ -46,26 +46,28 @@ def replaced_apart(history: History) -> Iterator[Claim]:
 
 
 def _replaced(history: History, fact: Reassigned) -> _ReplacedTie | None:
-    names = [one for one in history.trace.names if one.tensor == fact.old and one.module]
-    mine = {one.name for one in names if one.name.endswith(f".{fact.name}")}
-    gone = [
-        one.name for one in history.trace.reassigned
-        if (one.at, one.site, one.holder) == (fact.at, fact.site, fact.holder)
-    ]  # fmt: skip
-    others = [
-        one for one in names
-        if one.at <= fact.at and not any(one.name.endswith(f".{name}") for name in gone)
-    ]  # fmt: skip
-    pair = _of_one_root(history, mine, others)
+    pair = _tied(history, fact)
     if pair is None:
         return None
     new, kept = _at_last(history, fact, fact.name), _at_last_beside(history, fact, pair[1])
     if UNKNOWN in (new, kept) or new == kept or not _both_used(history, fact, new, kept):
         return None
     carried = _has_values_of(history, fact.new, fact.old)
-    if not carried and not _alike(history, fact.new, fact.old):
-        return None
-    return _ReplacedTie(fact, *pair, new, kept, carried)
+    alike = carried or _alike(history, fact.new, fact.old)
+    return _ReplacedTie(fact, *pair, new, kept, carried) if alike else None
+
+
+def _tied(history: History, fact: Reassigned) -> tuple[str, str] | None:
+    """Return the names of the place that is replaced, and of one that is tied to it and stays."""
+    names = [one for one in history.trace.names if one.tensor == fact.old and one.module]
+    mine = {one.name for one in names if one.name.endswith(f".{fact.name}")}
+    gone = tuple(
+        f".{one.name}"
+        for one in history.trace.reassigned
+        if (one.at, one.site, one.holder) == (fact.at, fact.site, fact.holder)
+    )
+    others = [one for one in names if one.at <= fact.at and not one.name.endswith(gone)]
+    return _of_one_root(history, mine, others)
 
 
 def _of_one_root(history: History, mine: set[str], others: list[Name]) -> tuple[str, str] | None:
