@@ -108,3 +108,25 @@ WRITES = {
 def test_a_shallow_copy_that_a_data_set_hands_out(write, tmp_path):
     text = HEAD.replace("GET", "return self.rows[index]") + SHARED
     check_program(text.replace("WRITE", write), tmp_path)
+
+
+WALK = """
+class Walk:
+    def __init__(self):
+        self.place = torch.zeros(6)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        place = self.place
+        place += 0.1 * torch.randn(6)
+        return place
+
+for _, place in zip(range(8), Walk()):
+    print(net(place).sum())
+"""
+
+
+def test_an_iterator_whose_next_state_is_asked_for(tmp_path):
+    check_program(HEAD.replace("GET", "return self.rows[index]") + WALK, tmp_path)

@@ -21,8 +21,8 @@ from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.alias_write.telling import written
 
-ASKING = frozenset({"__getitem__", "__getitems__", "__iter__", "__next__"})
-"""Methods by which Python asks an object for an item."""
+ASKING = frozenset({"__getitem__", "__getitems__"})
+"""Methods that ask for an item by its index: not for the next state of an iterator."""
 
 
 class _Handed(NamedTuple):
