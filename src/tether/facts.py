@@ -364,8 +364,10 @@ class ModeSwitch(NamedTuple):
     at: Moment
     site: SiteId
     training: bool
-    tensors: tuple[TensorId, ...]  # its parameters
+    tensors: tuple[TensorId, ...]  # its parameters and buffers
     kinds: tuple[str, ...] = ()  # classes of the modules in it that the mode makes a difference to
+    itself: bool = False  # the mode makes a difference to the module, not only to what is in it
+    apart: tuple[TensorId, ...] = ()  # of modules in it that are in the other mode all the same
 
 
 class StateOfAnother(NamedTuple):

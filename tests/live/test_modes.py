@@ -38,6 +38,43 @@ for epoch in range(2):
     print(score())
     fit()
 """,
+    "statistics held still before the loop switches the whole": """\
+model[1].eval()  #! mode-kept model.1.running_mean
+for epoch in range(2):
+    model.train()
+    fit()
+    model.eval()
+    print(score())
+""",
+    "statistics held still until the first evaluation ended": """\
+model[1].eval()  #! mode-kept model.1.running_mean (note)
+for epoch in range(2):
+    fit()
+    model.eval()
+    print(score())
+    model.train()
+""",
+    "a teacher that is a part of what is switched": """\
+class Distilled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.student = model
+        self.teacher = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 1))
+        self.teacher.eval()  #! mode-kept pair.teacher.0.weight
+
+    def forward(self, x):
+        with torch.no_grad():
+            wanted = self.teacher(x)
+        return (self.student(x) - wanted).pow(2).mean()
+
+
+pair = Distilled()
+for _ in range(3):
+    pair.train()
+    opt.zero_grad()
+    pair(torch.randn(8, 4)).backward()
+    opt.step()
+""",
     "once, with nothing that shows what is meant": """\
 fit()
 model.eval()  #! mode-kept model.0.weight (note)
@@ -74,6 +111,55 @@ opt = torch.optim.SGD(model.parameters(), 0.1)
 for epoch in range(3):
     fit()
     model.eval()
+    print(score())
+""",
+    "a module whose own train() leaves a part in evaluation mode": """\
+class Held(nn.Sequential):
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+model = nn.Sequential(Held(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+model[0][1].eval()
+for epoch in range(3):
+    model.train()
+    fit()
+    model.eval()
+    print(score())
+""",
+    "a loaded part that comes in evaluation mode and is trained": """\
+def loaded():
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()).eval()
+
+
+model = nn.Sequential(loaded(), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    model.train()
+    fit()
+    model.eval()
+    print(score())
+""",
+    "statistics that are held still for some epochs": """\
+for epoch in range(4):
+    model.train()
+    if epoch < 2:
+        model[1].eval()
+    fit()
+    model.eval()
+    print(score())
+""",
+    "statistics computed anew within an evaluation": """\
+for epoch in range(3):
+    model.train()
+    fit()
+    model.eval()
+    model[1].train()
+    print(score())
+    model[1].eval()
     print(score())
 """,
     "a part that stays in evaluation mode": """\

@@ -71,7 +71,7 @@ def example() -> Trace:
         schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1, (0.0, 0.5), (0.5, 0.5))],
         shared_rates=[facts.SharedRate(9, 0, 0, (0, 1), (0.0, 0.5))],
         states_of_others=[facts.StateOfAnother(9, 0, 0, 0, 1, 1)],
-        mode_switches=[facts.ModeSwitch(8, 0, False, (0, 1))],
+        mode_switches=[facts.ModeSwitch(8, 0, False, (0, 1), ("Dropout",), True, (1,))],
         callers=[facts.Callers(0, (0,))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],
         followed=[

@@ -1,4 +1,4 @@
-"""`mode-kept`: steps that train in evaluation mode, because nothing ended an evaluation."""
+"""`mode-kept`: an evaluation mode that stayed on in training, or that did not stay on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.left_in_evaluation import LeftInEvaluation, left_in_evaluation
+from tether.analysis.modes_undone import ModeUndone, modes_undone
 from tether.analysis.no_longer import OutOfUse
 from tether.analysis.wording import listed
 from tether.finding import At, Claim, Repair, Step, say
@@ -16,7 +17,10 @@ PAGE = """
 
 ## What it says
 The model was put into evaluation mode and evaluated, and the steps that follow train it in that
-mode: nothing called `train()` again. Before, steps had trained it in training mode.
+mode: nothing called `train()` again. Before, steps had trained it in training mode. Or a part of
+the model was put into evaluation mode by itself, and a `train()` of the whole model took it out of
+it: the statistics of a batch normalization that was to be held still move, or a part that nothing
+trains drops values out.
 
 ## Why it matters
 Dropout drops nothing and batch normalization uses the running statistics and no longer updates
@@ -27,7 +31,9 @@ even look better.
 It is a warning where the program shows that training mode is to come back: it calls `train()`, or
 `eval()` at the same line again. Else it is a note. Nothing is said of a model without a module that
 the mode makes a difference to, of one that was in evaluation mode from its first step on, or of an
-`eval()` after which nothing is evaluated.
+`eval()` after which nothing is evaluated. Of a part it is a warning where nothing had used the part
+in evaluation mode before `train()` came, or nothing trains it; else it may be what is meant, and is
+a note. Nothing is said of a part that is trained and holds no statistics of its own.
 
 ## Example
 ```python
@@ -57,6 +63,38 @@ def check(history: History) -> Iterator[Claim]:
     for found in left_in_evaluation(history):
         if found.switch.site not in told:
             yield _claim(history, found)
+    for undone in modes_undone(history):
+        yield _undone(history, undone)
+
+
+def _undone(history: History, found: ModeUndone) -> Claim:
+    held, undone, used = found.held.site, found.undone.site, history.events[found.used].site
+    what = (
+        "computes in training mode and moves {subject}"
+        if found.statistics
+        else "computes with {subject} in training mode, which no step trains"
+    )
+    parts = {"kinds": listed(list(found.held.kinds), 3), "held": At(held), "line": At(undone)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("undone", held, undone),
+        site=held,
+        operation="eval",
+        severity="warning" if found.in_vain or not found.trained else "note",
+        message=say(
+            f"{{kinds}} {what}: {{held}} put it into evaluation mode, and train() at {{line}}, of a"
+            " module around it, took it out again.",
+            **parts,
+        ),
+        story=(
+            Step("mode", held, say("evaluation mode of this part begins here")),
+            Step("mode", undone, say("training mode of all that is in the module begins here")),
+            Step("used", used, say("the part is used in training mode")),
+        ),
+        repair=Repair(say("Call eval() on the part after each train() of the module around it, or"
+                          " let the module's own train() do so.")),
+        count=0,
+    )  # fmt: skip
 
 
 def _claim(history: History, found: LeftInEvaluation) -> Claim:
@@ -90,7 +128,7 @@ def _claim(history: History, found: LeftInEvaluation) -> Claim:
 VERDICT = Verdict(
     slug="mode-kept",
     severity="warning",
-    summary="steps train in evaluation mode, which an evaluation left on",
+    summary="an evaluation mode stays on in training, or does not stay on where it was to",
     page=PAGE,
     check=check,
     damage="wrong result",
@@ -113,6 +151,37 @@ for epoch in range(3):
         print(model(torch.rand(4, 3)).mean())
 """,
             (Expected("mode-kept", "model.0.weight", 12),),
+        ),
+        Example(
+            "Statistics that are held still once, before training mode is switched on",
+            """import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model[1].eval()
+for epoch in range(3):
+    model.train()
+    opt.zero_grad()
+    model(torch.rand(4, 3)).pow(2).mean().backward()
+    opt.step()
+""",
+            (Expected("mode-kept", "model.1.running_mean", 6),),
+        ),
+        Example(
+            "Statistics that are held still each time",
+            """import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    model.train()
+    model[1].eval()
+    opt.zero_grad()
+    model(torch.rand(4, 3)).pow(2).mean().backward()
+    opt.step()
+""",
         ),
         Example(
             "Training mode is switched on in each epoch",

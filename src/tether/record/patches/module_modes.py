@@ -57,15 +57,26 @@ class ModuleModes:
 
     def _note(self, module: torch.nn.Module, site: int) -> None:
         tape, facts = self._tape, self._tape.mode_switches
-        serials = tuple(TensorId(tape.who.serial(one)) for one in module.parameters())
+        serials = self._serials(module, recurse=True)
         if serials == self._last:
             serials = self._last  # thousands of switches of one model share their table
         self._last = serials
-        at, kinds = Moment(tape.now()), tuple(self._depend_on_mode(module))
-        facts.append(ModeSwitch(at, SiteId(site), module.training, serials, kinds))
+        kinds = tuple(self._depend_on_mode(module))
+        apart = [one for one in module.modules() if one.training != module.training]
+        fact = ModeSwitch(
+            Moment(tape.now()), SiteId(site), module.training, serials, kinds,
+            itself=self._depends_on_mode(module),
+            apart=tuple(serial for one in apart for serial in self._serials(one)),
+        )  # fmt: skip
+        facts.append(fact)
         if len(facts) > MOST_SWITCHES:
             facts.clear()
             self._full = True
+
+    def _serials(self, module: torch.nn.Module, *, recurse: bool = False) -> tuple[TensorId, ...]:
+        """Return the numbers of a module's parameters and buffers."""
+        own = (*module.parameters(recurse), *module.buffers(recurse))
+        return tuple(TensorId(self._tape.who.serial(one)) for one in own)
 
     def _depend_on_mode(self, module: torch.nn.Module) -> dict[str, None]:
         """Return the classes of the modules in one that compute otherwise in training, in order."""

@@ -1,0 +1,138 @@
+"""Parts that the program put into evaluation mode, and that a switch of the whole took out of it.
+
+``train()`` goes through all that is in a module: what had been switched by itself, to hold its
+statistics still or its dropout off, computes in training mode from then on. Where the whole was in
+evaluation mode as the part was switched, the part was not held back but followed it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.no_longer import ModeSwitches
+from tether.facts import UNKNOWN, Event, ModeSwitch, SiteId, TensorId
+from tether.operations.table import operation
+
+
+class ModeUndone(NamedTuple):
+    """Parts that one line had put into evaluation mode, computing in training mode."""
+
+    held: ModeSwitch  # the first of the parts' switches
+    undone: ModeSwitch
+    tensors: tuple[int, ...]  # statistics that moved; of what is not trained, what was read
+    used: int  # the first such call
+    statistics: bool
+    in_vain: bool  # nothing had used the parts until another switch came
+    trained: bool  # steps change the parts
+
+
+class _Undoing(NamedTuple):
+    held: ModeSwitch
+    first: ModeSwitch  # the next switch around it
+    undone: ModeSwitch
+    until: int  # when the whole is switched to evaluation mode again, or the part by itself
+    once: bool  # the line switched the part at no other time
+
+
+def modes_undone(history: History) -> Iterator[ModeUndone]:
+    """Yield them by the two lines; nothing where a switch may not have been recorded."""
+    lines: dict[tuple[SiteId, SiteId], list[ModeUndone]] = defaultdict(list)
+    for tensor, facts in () if history.in_part else history.get(ModeSwitches).of.items():
+        widths = {len(one.tensors) for one in facts}
+        for found in _PartsOf(history, tensor).found(facts) if len(widths) > 1 else ():
+            lines[found.held.site, found.undone.site].append(found)
+    for cases in lines.values():
+        tensors = tuple(dict.fromkeys(one for case in cases for one in case.tensors))
+        yield cases[0]._replace(tensors=tensors)
+
+
+class Changed:
+    """What steps had a gradient of."""
+
+    def __init__(self, history: History) -> None:
+        self.tensors = {
+            tensor for fact in history.steps for tensor, one in fact.status.items() if one != "none"
+        }
+
+
+class _PartsOf:
+    """The parts around one tensor."""
+
+    def __init__(self, history: History, tensor: int) -> None:
+        self._history = history
+        self._tensor = tensor
+        operand = history.operand_of(tensor)
+        readers = () if operand is None else history.readers(operand, -1)
+        self._computing = [at for at in readers if _computes(history.events[at])]
+
+    def found(self, facts: list[ModeSwitch]) -> Iterator[ModeUndone]:
+        """Yield for each two lines the first time that a part computes in training mode."""
+        seen = set[tuple[SiteId, SiteId]]()
+        for undoing in _undone(self._tensor, facts) if self._computing else ():
+            lines = undoing.held.site, undoing.undone.site
+            one = None if lines in seen else self._used(undoing)
+            if one is not None:
+                seen.add(lines)
+                yield one
+
+    def _used(self, found: _Undoing) -> ModeUndone | None:
+        """Return what the part did in training mode after all."""
+        held, own = found.held, set(found.held.tensors)
+        trained = not self._history.get(Changed).tensors.isdisjoint(own)
+        end = len(self._history.events)
+        until = end if found.until == UNKNOWN else self._history.position(found.until)
+        for at in self._between(found.undone, until) if held.itself or not trained else ():
+            event = self._history.events[at]
+            keeps = operation(event.operation).notes == "statistics"
+            moved = tuple(int(one.tensor) for one in event.writes if keeps and one.tensor in own)
+            if moved or not trained:
+                unused = not self._between(held, self._history.position(found.first.at))
+                if trained and not unused and not found.once:
+                    return None  # each time anew it is decided whether the part is held
+                return ModeUndone(
+                    held, found.undone, moved or (self._tensor,), at, bool(moved), unused, trained
+                )
+        return None
+
+    def _between(self, since: ModeSwitch, until: int) -> list[int]:
+        """Return the calls that computed with the tensor from a switch to before a position."""
+        first = bisect_left(self._computing, self._history.position(since.at))
+        return self._computing[first : bisect_left(self._computing, until)]
+
+
+def _computes(event: Event) -> bool:
+    return bool(event.results) and operation(event.operation).carries and not event.raised
+
+
+def _undone(tensor: int, facts: list[ModeSwitch]) -> Iterator[_Undoing]:
+    """Yield the switches of a part around a tensor that one of the whole undid."""
+    around = [(one, frozenset(one.tensors)) for one in facts]
+    whole = max(len(own) for _, own in around)
+    for number, (held, own) in enumerate(around):
+        if held.training or not held.kinds or len(own) == whole or _followed(around, number):
+            continue
+        wider, until = list[ModeSwitch](), UNKNOWN
+        for one, its in around[number + 1 :]:
+            over = own < its
+            if not over and not own >= its:
+                continue
+            back = any(before.training for before in wider)
+            if not over or (back and not one.training):
+                until = one.at
+                break
+            wider.append(one)
+        undone = next((one for one in wider if one.training), None)
+        if undone is not None and tensor not in undone.apart:
+            once = sum(one.site == held.site for one in facts) == 1
+            yield _Undoing(held, wider[0], undone, until, once)
+
+
+def _followed(around: list[tuple[ModeSwitch, frozenset[TensorId]]], number: int) -> bool:
+    """Whether the whole was in evaluation mode as a part was put into it."""
+    own = around[number][1]
+    before = next((one for one, its in reversed(around[:number]) if own < its), None)
+    return before is not None and not before.training
