@@ -9,8 +9,9 @@ from tether.analysis.history import History
 from tether.analysis.rates_lost import RateLost, rates_lost
 from tether.analysis.surroundings import at_line
 from tether.analysis.unmatched import HandedInVain, handed_in_vain
+from tether.analysis.written_in_vain import WrittenInVain, written_in_vain
 from tether.facts import Collision, Event
-from tether.finding import At, CallOf, Claim, Repair, Segment, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Segment, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -22,8 +23,10 @@ An assignment through an index was given several values for one element. Each el
 them, and the others are nowhere: the index names some elements more than once. Or the values lie
 in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were overwritten before they
 were read. Or a module was called with tensors for its parameters (`functional_call`), and has none
-of the names that they were given by: it computes with its own. Or an optimizer loaded a state, and
-a scheduler that was made after it replaced the learning rate before any step used it (a note).
+of the names that they were given by: it computes with its own. Or entries are written into the dict
+that `state_dict()` has just made, which nothing but these lines gets to see. Or an optimizer loaded
+a state, and a scheduler that was made after it replaced the learning rate before any step used it
+(a note).
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -70,6 +73,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _bound(history, bound)
     for handed in handed_in_vain(history):
         yield _handed(history, handed)
+    for written in written_in_vain(history):
+        yield _written(history, written)
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -235,6 +240,37 @@ def _handed(history: History, found: HandedInVain) -> Claim:
     )  # fmt: skip
 
 
+def _written(history: History, found: WrittenInVain) -> Claim:
+    made = history.site(found.made)
+    lines = [at_line(made, line) for line in found.lines]
+    load = "the result" if made.target == "" else f"`{made.target}`"
+    return Claim(
+        tensors=(),
+        subject=made.expression,
+        cause=("written", found.made),
+        site=lines[0],
+        operation="state_dict",
+        message=say(
+            "What {line} writes into the dict that {call} made reaches nothing: each call makes a"
+            f" dict of its own, and the {found.owner} keeps what it has.",
+            line=At(lines[0]), call=Code(found.made),
+        ),
+        story=(
+            Step("made", found.made, say("{call} makes a new dict", call=Code(found.made))),
+            *(Step("written", one, say("an entry of this dict is written, and nothing takes it"))
+              for one in lines[:MOST_MADE]),
+        ),
+        repair=Repair(
+            say(f"Write into the tensors ({{call}}[name].copy_(value)), or hand {load} to"
+                " load_state_dict() once it is changed.", call=Segment(made.expression, "code"))
+            if found.owner == "module"
+            else say("Write into the optimizer's own param_groups, or hand the changed dict to"
+                     " load_state_dict().")
+        ),
+        count=0,
+    )  # fmt: skip
+
+
 def _rate(history: History, found: RateLost) -> Claim:
     loaded, replaced = found.loaded.site, found.replaced.site
     kind = history.trace.optimizers[found.replaced.optimizer].kind
@@ -319,6 +355,34 @@ for _ in range(3):
 print(w)
 """,
             (Expected("values-lost", "p", 8),),
+        ),
+        Example(
+            "Weights written into the dict that a call makes",
+            """import torch
+from torch import nn
+
+net = nn.Linear(3, 2)
+for name, value in {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}.items():
+    net.state_dict()[name] = value
+print(net(torch.ones(1, 3)))
+""",
+            (Expected("values-lost", "net.state_dict()", 6),),
+        ),
+        Example(
+            "Weights written into the tensors of a state, or loaded when it is changed",
+            """import torch
+from torch import nn
+
+net = nn.Linear(3, 2)
+net.state_dict()["bias"].copy_(torch.zeros(2))
+net.state_dict()["bias"] += 1
+state = net.state_dict()
+state["weight"] = state["weight"] * 0.5
+net.load_state_dict(state)
+kept = net.state_dict()
+kept["epoch"] = 3
+torch.save(kept, "/dev/null")
+""",
         ),
         Example(
             "Weights given to a module by the names that a part of it has",
