@@ -488,6 +488,16 @@ class Collision(NamedTuple):
     given: int  # values in all
 
 
+class Padded(NamedTuple):
+    """An embedding was asked for the row that it takes for padding, and gives no gradient."""
+
+    event: EventId
+    row: int
+    times: int  # that the indices name it
+    given: int  # indices in all
+    between: int  # of those times, with other indices on both sides; of a single row of indices all
+
+
 class Same(NamedTuple):
     """A call gave, in memory of its own, elements that a tensor showed already, in their order.
 
@@ -739,6 +749,7 @@ class Trace:
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     collisions: list[Collision] = field(default_factory=list)
+    padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)

@@ -30,6 +30,7 @@ Notes = Literal[
     "non-blocking",
     "statistics",
     "dimension",
+    "padding",
 ]
 
 ALL = (-1,)

@@ -60,8 +60,8 @@ class Function:
 
     __slots__ = (
         "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "memo",
-        "name", "number", "originals", "picks", "places", "plain", "silent", "special", "switches",
-        "writes",
+        "name", "number", "originals", "pads", "picks", "places", "plain", "silent", "special",
+        "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -83,6 +83,7 @@ class Function:
         self.changes_identity = row.retypes
         self.fills = row.overwrites and not row.copies  # with what no tensor of the program's held
         self.switches = row.notes == "mode"
+        self.pads = row.notes == "padding"
         self.special = _SPECIALS.get(row.notes)
         self.writes = _writes(row)
         # Nothing but reads, results and moved versions to tell of it.
@@ -93,6 +94,7 @@ class Function:
             or self.changes_identity
             or self.special
             or self.places
+            or self.pads
         )
 
 

@@ -31,6 +31,7 @@ from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.open_steps import leave_stale_steps
+from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
 from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
@@ -105,6 +106,7 @@ class Ear(Protocol):
     holders: HolderLog
     same: SameLog
     collisions: CollisionLog
+    padding: PaddingLog
     repeats: RepeatLog
 
 
@@ -420,6 +422,8 @@ class Listener(TorchFunctionMode):
             self._collisions.wrote(
                 what.name, call.args, call.kwargs, call.result, EventId(index), call.site
             )
+        if what.pads:
+            self.recorder.padding.look(call.args, call.kwargs, index, call.site)
         if what.exits:
             self.arrays.exported(what.name, index, call.tensors, call.result)
         elif what.enters and call.args:

@@ -26,6 +26,7 @@ from tether.record.listener import Functions
 from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
+from tether.record.padding import PaddingLog
 from tether.record.reassigned import ReassignedLog
 from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
@@ -68,6 +69,7 @@ class Recorder:
         self.functions = Functions(self.tape)
         self.same = SameLog(self.tape)
         self.collisions = CollisionLog()
+        self.padding = PaddingLog()
         self.repeats = RepeatLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
@@ -167,6 +169,7 @@ class Recorder:
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),
             "collisions": list(self.collisions.facts),
+            "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),
             "unmatched": list(tape.unmatched),

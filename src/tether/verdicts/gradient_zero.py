@@ -20,7 +20,9 @@ PAGE = """
 The gradient of this parameter was there and was exactly zero at every step that was looked into,
 because its only paths to the loss go through a step function: round, sign, floor, ceil; or through
 an argument whose derivative is zero whatever its values are, as the second one of `copysign`. Where
-the values of the run made it zero, and the parameter never changed, a note names the call.
+the values of the run made it zero, and the parameter never changed, a note names the call. And a
+note speaks of a row of an embedding that is taken for padding (`padding_idx`), where indices name
+it that do not stand at an end of a row as padding does: such a row keeps what it began with.
 
 ## Why it matters
 A step function is flat wherever it has a derivative, so PyTorch gives zero and no error. The
@@ -55,6 +57,7 @@ def check(history: History) -> Iterator[Claim]:
     for tensor, reason in history.get(Training).reasons.items():
         if reason.why in BY_VALUES and tensor not in told:
             yield _by_values(tensor, reason)
+    yield from _padded(history)
 
 
 def _of_structure(history: History) -> Iterator[Claim]:
@@ -133,6 +136,41 @@ def _by_values(tensor: int, reason: Reason) -> Claim:
         ),
         count=0,
     )  # fmt: skip
+
+
+def _padded(history: History) -> Iterator[Claim]:
+    """Yield the rows that are taken for padding, and asked for where nothing is padded."""
+    told: set[int] = set()
+    # Several looks at one embedding are one claim: the first of those that say most.
+    for fact in sorted(history.trace.padded, key=lambda one: -one.between):
+        at = history.position(fact.event)
+        reads = history.events[at].reads if at >= 0 else ()
+        weight = next((one for one in reads if one.leaf and one.tensor in history.held), None)
+        if weight is None or not fact.between or weight.tensor in told:
+            continue
+        told.add(weight.tensor)
+        used, made = history.events[at].site, history.made_at(weight.tensor)
+        parts = {"row": fact.row, "n": fact.between, "all": fact.given, "line": At(used)}
+        yield Claim(
+            tensors=(weight.tensor,),
+            cause=("padding", weight.tensor),
+            site=used,
+            operation="embedding",
+            severity="note",
+            message=say(
+                "Row {row} of {subject} never gets a gradient: padding_idx takes it for padding,"
+                " and {line} asks for it {n} of {all} times in one call, not as padding at an end.",
+                **parts,
+            ),
+            story=(
+                *(() if made < 0 else (Step("made", history.events[made].site,
+                                            say("the rows are made here")),)),
+                Step("read", used, say("row {row} is asked for here", **parts)),
+            ),
+            repair=Repair(say("If {row} means an item like the others, leave out padding_idx, or"
+                              " keep a number for padding that no item has.", **parts)),
+            count=0,
+        )  # fmt: skip
 
 
 def _hooked(history: History, tensor: int) -> Iterator[Claim]:
@@ -233,6 +271,33 @@ for _ in range(3):
     action = policy.sample()
     loss = (policy.log_prob(action) * action.detach()).sum()
     loss.backward()
+    opt.step()
+""",
+        ),
+        Example(
+            "An item that has the number of the padding",
+            """import torch
+from torch import nn
+
+items = nn.Embedding(5, 3, padding_idx=0)
+opt = torch.optim.SGD(items.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (items(torch.tensor([3, 0, 1, 4, 0])) - 1).pow(2).mean().backward()
+    opt.step()
+""",
+            (Expected("gradient-zero", "items.weight", 8),),
+        ),
+        Example(
+            "Padding at the ends of rows",
+            """import torch
+from torch import nn
+
+words = nn.Embedding(5, 3, padding_idx=0)
+opt = torch.optim.SGD(words.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    (words(torch.tensor([[3, 1, 0, 0], [0, 2, 4, 1]])).sum(1) - 1).pow(2).mean().backward()
     opt.step()
 """,
         ),
