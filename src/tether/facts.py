@@ -385,6 +385,21 @@ class StateOfAnother(NamedTuple):
     saved: SiteId
 
 
+class StateLeft(NamedTuple):
+    """An optimizer's first step began at values for which another's state had been handed out.
+
+    It has no state itself, or a scheduler of it is at its start. Both are made alike.
+    """
+
+    at: Moment
+    site: SiteId  # where the optimizer or the scheduler was made
+    kind: str  # its class
+    optimizer: OptimizerId
+    of: OptimizerId  # the one that was saved
+    saved: SiteId
+    steps: int  # that the other had taken by then
+
+
 class SharedRate(NamedTuple):
     """A scheduler wrote one tensor as the learning rate of several groups, not the same for each.
 
@@ -742,6 +757,7 @@ class Trace:
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
     states_of_others: list[StateOfAnother] = field(default_factory=list)
+    states_left: list[StateLeft] = field(default_factory=list)
     mode_switches: list[ModeSwitch] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)

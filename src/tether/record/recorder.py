@@ -29,6 +29,7 @@ from tether.record.naming import Naming
 from tether.record.padding import PaddingLog
 from tether.record.reassigned import ReassignedLog
 from tether.record.repeats import RepeatLog
+from tether.record.resumptions import Resumptions
 from tether.record.sameness import SameLog
 from tether.record.saved_states import SavedStates
 from tether.record.tape import Tape
@@ -75,6 +76,7 @@ class Recorder:
         self.mapped_files = MappedFiles(self.tape)
         self.gradients = GradientLog(self.tape)
         self.saved_states = SavedStates(self.tape)
+        self.resumptions = Resumptions(self.tape)
         self.carried = CarriedLog(self.gradients)
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
@@ -162,6 +164,7 @@ class Recorder:
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
             "states_of_others": list(self.saved_states.facts),
+            "states_left": list(self.resumptions.facts),
             "mode_switches": list(tape.mode_switches),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),

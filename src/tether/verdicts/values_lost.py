@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain
 from tether.analysis.history import History
 from tether.analysis.rates_lost import RateLost, rates_lost
+from tether.analysis.states_left import LeftBehind, left_behind
 from tether.analysis.surroundings import at_line
 from tether.analysis.unmatched import HandedInVain, handed_in_vain
 from tether.analysis.written_in_vain import WrittenInVain, written_in_vain
@@ -24,9 +25,10 @@ them, and the others are nowhere: the index names some elements more than once. 
 in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were overwritten before they
 were read. Or a module was called with tensors for its parameters (`functional_call`), and has none
 of the names that they were given by: it computes with its own. Or entries are written into the dict
-that `state_dict()` has just made, which nothing but these lines gets to see. Or an optimizer loaded
-a state, and a scheduler that was made after it replaced the learning rate before any step used it
-(a note).
+that `state_dict()` has just made, which nothing but these lines gets to see. Or a training goes on
+from saved parameters, and the state of the optimizer, or of the scheduler, that was handed out with
+them is not loaded: momentum, averages and counts begin anew. Or an optimizer loaded a state, and a
+scheduler that was made after it replaced the learning rate before any step used it (a note).
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -39,7 +41,8 @@ then each of them was to count. Elsewhere it is a note, since the last value may
 meant. Looked at are the 1st, 2nd, 4th, 8th... write of a line, on the CPU. A loop's variable is
 spoken of if no run of the line made values that anything read or kept; it is a warning where they
 were computed from what requires grad. Of a module that has some of the names it was given a note
-speaks.
+speaks. Of a state that was not loaded it is a warning where the training goes on with the same
+data; an optimizer that is made with other settings, or steps on other values, is a new one.
 
 ## Example
 ```python
@@ -75,6 +78,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _handed(history, handed)
     for written in written_in_vain(history):
         yield _written(history, written)
+    for left in left_behind(history):
+        yield _left(history, left)
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -267,6 +272,39 @@ def _written(history: History, found: WrittenInVain) -> Claim:
             else say("Write into the optimizer's own param_groups, or hand the changed dict to"
                      " load_state_dict().")
         ),
+        count=0,
+    )  # fmt: skip
+
+
+def _left(history: History, found: LeftBehind) -> Claim:
+    fact = found.fact
+    scheduler = fact.kind != history.trace.optimizers[fact.optimizer].kind
+    parts = {"kind": fact.kind, "line": At(fact.site), "saved": At(fact.saved), "n": fact.steps}
+    given = () if found.given < 0 else (
+        Step("written", found.given, say("the parameters get the values that they had then")),
+    )  # fmt: skip
+    return Claim(
+        tensors=(),
+        subject=f"state of {fact.kind}",
+        cause=("left", fact.site, fact.kind),
+        site=fact.site,
+        operation="load_state_dict",
+        severity="warning" if found.goes_on else "note",
+        message=say(
+            "{kind}, made at {line}, begins anew for parameters that have the values of a saved"
+            " training: the state which {saved} handed out with them, after {n} steps, was not"
+            " loaded.",
+            **parts,
+        ),
+        story=(
+            Step("saved", fact.saved, say("the state of {kind} after {n} steps is handed out",
+                 **parts)),
+            *given,
+            Step("made", fact.site, say("{kind} is made, as the other was, and given no state",
+                 **parts)),
+        ),
+        repair=Repair(say("Load it: {what}.load_state_dict(...), once the {what} is made.",
+                          what="scheduler" if scheduler else "optimizer")),
         count=0,
     )  # fmt: skip
 

@@ -47,7 +47,8 @@ class Optimizers:
         self._recorder = recorder
         self._tape = recorder.tape
         self._handles: list[Any] = []  # of the hooks around steps
-        self._schedules = Schedules(replacements, lambda one, site: self._know(one, site).fact)
+        self._schedules = Schedules(replacements, recorder.resumptions)
+        recorder.resumptions.numbered = lambda one, site: self._know(one, site).fact
         self.on_step: Callable[[Optimizer], None] = lambda _: (
             None
         )  # after each step, recorded or not
@@ -98,7 +99,9 @@ class Optimizers:
             listener = self._replacements.listener()
             if listener is not None:
                 with muted(listener):
-                    self._know(optimizer, self._tape.places.user_place(here(2))[0])
+                    site = self._tape.places.user_place(here(2))[0]
+                    self._know(optimizer, site)
+                    self._recorder.resumptions.made(optimizer, site)
                     self._recorder.naming.maybe_search(here(2))
 
         return __init__
@@ -109,6 +112,7 @@ class Optimizers:
         """Note a state that is handed out."""
         _state_of("state_dict")(listener, place, args, *rest)
         self._recorder.saved_states.saved(args[0], place[0])
+        self._recorder.resumptions.saved(args[0], place[0])
 
     def _loaded(
         self, listener: Listener, place: tuple[int, int], args: tuple[Any, ...],
@@ -117,6 +121,7 @@ class Optimizers:
         """Note a state that was loaded, which holds learning rates too."""
         _state_of("load_state_dict")(listener, place, args, kwargs, result)
         self._recorder.saved_states.loaded(args[0], place[0])
+        self._recorder.resumptions.loaded(args[0])
         self._schedules.set_by("load_state_dict", args[0], place[0])
 
     def _numbers(self) -> list[tuple[Optimizer, int]]:
@@ -196,6 +201,7 @@ class Optimizers:
             kind = type(optimizer).__name__
             step = _Step(recorder, listener, known, tensors)
             recorder.saved_states.steps(optimizer, known.fact)
+            recorder.resumptions.steps(optimizer, known.fact)
             step.begins(optimizer)
             span = tape.open_span("step", kind, place[0], listener.span)
             self._steps[span] = step

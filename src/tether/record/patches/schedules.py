@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
+from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from tether.facts import UNKNOWN, Moment, OptimizerId, Schedule, SiteId
 from tether.record.contents import words_of
+from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
+from tether.record.resumptions import Resumptions
 from tether.record.sites import here
 
 __tracebackhide__ = True
-
-Numbered = Callable[[Optimizer, int], int]
-"""Returns the number of an optimizer's latest fact; a line is for one that was not known."""
 
 
 class Schedules:
     """Hears of every scheduler that is made, and of the rates before and after."""
 
-    def __init__(self, replacements: Replacements, numbered: Numbered) -> None:
+    def __init__(self, replacements: Replacements, resumptions: Resumptions) -> None:
         self._replacements = replacements
         self._tape = replacements.tape
-        self._numbered = numbered
+        self._resumptions = resumptions
 
     def install(self) -> None:
-        """Put the replacement in place."""
+        """Put the replacements in place."""
         self._replacements.replace(LRScheduler, "__init__", self._init)
+        for kind in list(vars(lr_scheduler).values()):
+            of_its_own = isinstance(kind, type) and "state_dict" in vars(kind)
+            if of_its_own and issubclass(kind, LRScheduler):
+                self._replacements.replace(
+                    kind, "state_dict", self._replacements.telling(self._saved)
+                )
+
+    def _saved(
+        self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
+    ) -> None:
+        self._resumptions.saved(args[0], place[0])
 
     def _init(self, original: Original) -> Original:
         @functools.wraps(original)
@@ -63,6 +72,7 @@ class Schedules:
         places = self._tape.places
         known = None if code is None else places.of_code(code)
         at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
+        self._resumptions.made(scheduler, site)
         after = _rates_of(optimizer)
         self.set_by(type(scheduler).__name__, optimizer, site, at, before, after)
 
@@ -71,7 +81,10 @@ class Schedules:
         before: tuple[float, ...] = (), after: tuple[float, ...] = (),
     ) -> None:  # fmt: skip
         """Note what sets the learning rates of an optimizer."""
-        number, now = OptimizerId(self._numbered(optimizer, site)), Moment(self._tape.now())
+        number, now = (
+            OptimizerId(self._resumptions.numbered(optimizer, site)),
+            Moment(self._tape.now()),
+        )
         fact = Schedule(kind, SiteId(site), now, number, SiteId(factor), before, after)
         self._tape.schedules.append(fact)
 

@@ -1,0 +1,58 @@
+"""Training that goes on from saved values without the optimizer's state, or the scheduler's.
+
+Whether it is the same training is told by what it reads: tensors that are no parameters, in calls
+recorded for gradients, before and after. To train from saved values on other data is another one,
+for which an optimizer begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History, latest
+from tether.facts import GRAD_ON, UNKNOWN, Event, SiteId, StateLeft
+
+
+class LeftBehind(NamedTuple):
+    """A state that was handed out and is missing where the training goes on."""
+
+    fact: StateLeft
+    given: SiteId  # the line that gave the parameters their values; UNKNOWN: none was seen
+    goes_on: bool  # the same tensors are read before and after
+
+
+def left_behind(history: History) -> Iterator[LeftBehind]:
+    """Yield them, each line that makes such an optimizer or scheduler once."""
+    seen = set[tuple[SiteId, str]]()
+    for fact in history.trace.states_left:
+        if (fact.site, fact.kind) not in seen:
+            seen.add((fact.site, fact.kind))
+            made = history.trace.optimizers[fact.optimizer].at
+            given = _given(history, fact, history.position(fact.at))
+            yield LeftBehind(fact, given, _goes_on(history, history.position(made)))
+
+
+def _given(history: History, fact: StateLeft, at: int) -> SiteId:
+    """Return the line that last wrote one of the parameters before a position."""
+    for tensor in history.trace.optimizers[fact.optimizer].tensors:
+        operand = history.operand_of(tensor)
+        write = latest(list(history.writes_to(operand)), at) if operand is not None else UNKNOWN
+        if write >= 0:
+            return history.events[write].site
+    return SiteId(UNKNOWN)
+
+
+def _goes_on(history: History, at: int) -> bool:
+    """Whether calls recorded for gradients read the same tensors before and after a position."""
+    events = history.events
+    before = {one for event in events[:at] for one in _read(history, event)}
+    return any(one in before for event in events[at:] for one in _read(history, event))
+
+
+def _read(history: History, event: Event) -> Iterator[int]:
+    """Yield the memories that a call read, and that are of no module."""
+    for one in event.reads if event.grad_mode == GRAD_ON else ():
+        name = None if one.requires_grad else history.facts_of_name(one.tensor)
+        if not one.requires_grad and (name is None or not name.module):
+            yield history.flow.memory(one)
