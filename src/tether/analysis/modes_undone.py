@@ -50,7 +50,7 @@ def modes_undone(history: History) -> Iterator[ModeUndone]:
         yield cases[0]._replace(tensors=tensors)
 
 
-class Changed:
+class GradientsUsed:
     """What steps had a gradient of."""
 
     def __init__(self, history: History) -> None:
@@ -82,15 +82,13 @@ class _PartsOf:
     def _used(self, found: _Undoing) -> ModeUndone | None:
         """Return what the part did in training mode after all."""
         held, own = found.held, set(found.held.tensors)
-        trained = not self._history.get(Changed).tensors.isdisjoint(own)
-        end = len(self._history.events)
-        until = end if found.until == UNKNOWN else self._history.position(found.until)
-        for at in self._between(found.undone, until) if held.itself or not trained else ():
-            event = self._history.events[at]
-            keeps = operation(event.operation).notes == "statistics"
-            moved = tuple(int(one.tensor) for one in event.writes if keeps and one.tensor in own)
+        trained = not self._history.get(GradientsUsed).tensors.isdisjoint(own)
+        if trained and not held.itself:
+            return None
+        for at in self._between(found.undone.at, found.until):
+            moved = _moved(self._history.events[at], own)
             if moved or not trained:
-                unused = not self._between(held, self._history.position(found.first.at))
+                unused = not self._between(held.at, found.first.at)
                 if trained and not unused and not found.once:
                     return None  # each time anew it is decided whether the part is held
                 return ModeUndone(
@@ -98,40 +96,57 @@ class _PartsOf:
                 )
         return None
 
-    def _between(self, since: ModeSwitch, until: int) -> list[int]:
-        """Return the calls that computed with the tensor from a switch to before a position."""
-        first = bisect_left(self._computing, self._history.position(since.at))
-        return self._computing[first : bisect_left(self._computing, until)]
+    def _between(self, since: int, until: int) -> list[int]:
+        """Return the calls that computed with the tensor between two moments."""
+        position, end = self._history.position, len(self._history.events)
+        first = bisect_left(self._computing, position(since))
+        last = end if until == UNKNOWN else position(until)
+        return self._computing[first : bisect_left(self._computing, last)]
+
+
+def _moved(event: Event, own: set[TensorId]) -> tuple[int, ...]:
+    """Return the statistics of its own that a call wrote."""
+    keeps = operation(event.operation).notes == "statistics"
+    return tuple(int(one.tensor) for one in event.writes if keeps and one.tensor in own)
 
 
 def _computes(event: Event) -> bool:
     return bool(event.results) and operation(event.operation).carries and not event.raised
 
 
+_Around = list[tuple[ModeSwitch, frozenset[TensorId]]]
+
+
 def _undone(tensor: int, facts: list[ModeSwitch]) -> Iterator[_Undoing]:
     """Yield the switches of a part around a tensor that one of the whole undid."""
-    around = [(one, frozenset(one.tensors)) for one in facts]
+    around: _Around = [(one, frozenset(one.tensors)) for one in facts]
     whole = max(len(own) for _, own in around)
     for number, (held, own) in enumerate(around):
         if held.training or not held.kinds or len(own) == whole or _followed(around, number):
             continue
-        wider, until = list[ModeSwitch](), UNKNOWN
-        for one, its in around[number + 1 :]:
-            over = own < its
-            if not over and not own >= its:
-                continue
-            back = any(before.training for before in wider)
-            if not over or (back and not one.training):
-                until = one.at
-                break
-            wider.append(one)
+        wider, until = _wider(around[number + 1 :], own)
         undone = next((one for one in wider if one.training), None)
         if undone is not None and tensor not in undone.apart:
             once = sum(one.site == held.site for one in facts) == 1
             yield _Undoing(held, wider[0], undone, until, once)
 
 
-def _followed(around: list[tuple[ModeSwitch, frozenset[TensorId]]], number: int) -> bool:
+def _wider(later: _Around, own: frozenset[TensorId]) -> tuple[list[ModeSwitch], int]:
+    """Return the switches of what is around a part, up to where its training mode ends, and when.
+
+    It ends where the whole is put into evaluation mode, or the part is switched by itself.
+    """
+    found: list[ModeSwitch] = []
+    for one, its in later:
+        back = any(before.training for before in found)
+        if own >= its or (own < its and back and not one.training):
+            return found, one.at
+        if own < its:
+            found.append(one)
+    return found, UNKNOWN
+
+
+def _followed(around: _Around, number: int) -> bool:
     """Whether the whole was in evaluation mode as a part was put into it."""
     own = around[number][1]
     before = next((one for one, its in reversed(around[:number]) if own < its), None)

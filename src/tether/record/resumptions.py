@@ -48,7 +48,7 @@ class _Handed(NamedTuple):
     pace: int  # and had then
 
 
-class _Made(NamedTuple):
+class _AsMade(NamedTuple):
     site: int
     settings: tuple[Any, ...]  # what was plain of it as it had been made
 
@@ -61,7 +61,7 @@ class Resumptions:
         self.facts: list[StateLeft] = []
         self.numbered: Numbered = lambda _, site: site
         self._handed: dict[Values, dict[str, _Handed]] = {}
-        self._made: weakref.WeakKeyDictionary[Any, _Made] = weakref.WeakKeyDictionary()
+        self._made: weakref.WeakKeyDictionary[Any, _AsMade] = weakref.WeakKeyDictionary()
         self._steps: weakref.WeakKeyDictionary[Optimizer, list[int]] = weakref.WeakKeyDictionary()
         self._loaded: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._schedulers: weakref.WeakKeyDictionary[Optimizer, list[weakref.ref[LRScheduler]]] = (
@@ -75,7 +75,7 @@ class Resumptions:
     def made(self, one: Any, site: int) -> None:
         """Take note of an optimizer or a scheduler that has just been made."""
         plain = one.defaults if isinstance(one, Optimizer) else vars(one)
-        self._made[one] = _Made(site, _settings(plain))
+        self._made[one] = _AsMade(site, _settings(plain))
         if isinstance(one, LRScheduler):
             self._schedulers.setdefault(one.optimizer, []).append(weakref.ref(one))
 
