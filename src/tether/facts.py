@@ -268,6 +268,19 @@ class Name(NamedTuple):
     holder: int = UNKNOWN  # number of that module: one object, whatever it is called
 
 
+class PlainFlag(NamedTuple):
+    """A module or tensor has an attribute of its own that says it is frozen, and that nobody reads.
+
+    PyTorch asks a tensor's ``requires_grad``; a module has none, nor has a tensor one of another
+    spelling.
+    """
+
+    at: Moment  # found
+    owner: str  # class of the module or tensor
+    name: str  # of the attribute
+    tensors: tuple[TensorId, ...]  # the tensor, or the parameters of the module
+
+
 HolderKind = Literal["variable", "attribute", "slot", "closure", "default", "cache", "state"]
 """What holds an object: a variable of a running function, an attribute, a place in a container,
 what a function keeps (a closure, a default argument, a cache), an optimizer's state or setting."""
@@ -748,6 +761,7 @@ class Trace:
     tensors: Mapping[int, TensorFact] = field(default_factory=dict)  # by TensorId
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
+    plain_flags: list[PlainFlag] = field(default_factory=list)
     reassigned: list[Reassigned] = field(default_factory=list)
     suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)

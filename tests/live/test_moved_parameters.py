@@ -8,6 +8,41 @@ import pytest
 from programs import check_program
 
 MOVED = {
+    "a module that is given the attribute of a tensor": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+net[0].requires_grad = False  #! parameter-moved net.0.weight
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
+    "an attribute of another spelling": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+for parameter in net[0].parameters():
+    parameter.require_grad = False  #! parameter-moved net.0.weight
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
+    "a method that is replaced": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+for parameter in net[0].parameters():
+    parameter.requires_grad_ = False  #! parameter-moved net.0.weight
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
     "a freeze that another function undoes": """\
 import torch
 
@@ -100,6 +135,41 @@ for _ in range(5):
 }
 
 STAYS = {
+    "a module that has the attribute beside what does it": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+net[0].requires_grad = False
+for parameter in net[0].parameters():
+    parameter.requires_grad = False
+    parameter.frozen = True
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
+    "a class that has the attribute for itself": """\
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+class Scaled(torch.nn.Linear):
+    def __init__(self, size):
+        super().__init__(size, 1)
+        self.requires_grad = False
+
+    def forward(self, x):
+        return super().forward(x if self.requires_grad else x.detach())
+
+
+net[1] = Scaled(4)
+net[0].requires_grad_(False)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
     "all is frozen, and the head let go": """\
 import torch
 

@@ -63,6 +63,7 @@ def example() -> Trace:
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
         reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
+        plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
         suspended=[facts.Suspended("tracks[0].gi_frame", 1)],
         holders=[facts.Holder(8, 0, "kept[0]", "slot", "train", 0, 1)],
         hooks=[facts.Hooked(1, "Linear", -1, (2, 7), "scale")],

@@ -8,7 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.facts import UNKNOWN, Gradients, OptimizerId, SiteId, TensorId
+from tether.analysis.surroundings import Surroundings
+from tether.facts import UNKNOWN, Gradients, OptimizerId, Site, SiteId, TensorId
+from tether.source.reading import given_to_others
 
 SWITCHES = ("requires_grad_", "requires_grad.__set__")
 """The calls that say whether a tensor requires grad."""
@@ -54,6 +56,38 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
     for site, found in undone.items():
         if site not in effective:
             yield FrozenInVain(tuple(found), *next(iter(found.values())))
+
+
+class FlaggedInVain(NamedTuple):
+    """What a line of the text gives a plain attribute, to freeze it, and what trained all the same.
+
+    A class may have such an attribute for itself: what it gives ``self`` is not spoken of.
+    """
+
+    owner: str  # class of the module or tensor
+    name: str  # of the attribute
+    lines: tuple[Site, ...]
+    tensors: tuple[int, ...]
+
+
+def flagged_in_vain(history: History) -> Iterator[FlaggedInVain]:
+    """Yield them by the name and the class; the lines are those at which no tensor was asked."""
+    switched = {
+        history.site_of(event).position[:2] for _, event in history.events.where(SWITCHES[1].__eq__)
+    }
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for fact in history.trace.plain_flags:
+        found[fact.name][fact.owner] += fact.tensors
+    for name, owners in found.items():
+        lines = tuple(
+            Site(file, line, end_line=line)
+            for file in history.trace.sources
+            for line in given_to_others(history.get(Surroundings).source(file), name)
+            if (file, line) not in switched
+        )
+        if lines:
+            tensors = [one for some in owners.values() for one in some]
+            yield FlaggedInVain(next(iter(owners)), name, lines, tuple(dict.fromkeys(tensors)))
 
 
 def _used_between(history: History, frozen: int, let_go: int) -> bool:

@@ -21,7 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tether.facts import CACHE, UNKNOWN, WAITING, Moment, Name, SiteId, Suspended, TensorId
+from tether.facts import (
+    CACHE,
+    UNKNOWN,
+    WAITING,
+    Moment,
+    Name,
+    PlainFlag,
+    SiteId,
+    Suspended,
+    TensorId,
+)
 from tether.record.array_memory import is_array, objects_in
 from tether.record.budget import Budget
 from tether.record.notebook_cells import of_the_user
@@ -55,6 +65,10 @@ _KEEPERS = (
 _CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
 
 
+_SWITCH = "requires_grad"
+_WORDS = ["require", "gra"]  # of the switch, without endings
+
+
 class Reached(NamedTuple):
     """A thing that a search has come to, and how it got there."""
 
@@ -73,6 +87,7 @@ class Naming:
         self._tape = tape
         self.facts: dict[tuple[int, str], Name] = {}
         self.suspended: dict[str, Suspended] = {}
+        self.flags: dict[tuple[int, str], PlainFlag] = {}  # by module, or by tensor below zero
         self._count: dict[int, int] = {}
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._next_module = itertools.count().__next__
@@ -159,6 +174,7 @@ class Naming:
             owner = kind.__name__
         if module:
             number = self.number(value)
+            self._flagged(value, number)
             for table, lists in ((value._parameters, listed), (value._buffers, False)):
                 for part, tensor in table.items():
                     if tensor is not None:
@@ -178,6 +194,28 @@ class Naming:
         self._modules[id(module)] = weakref.ref(module), number
         return number
 
+    def _flagged(self, module: torch.nn.Module, number: int) -> None:
+        """Take note of what says that a module or a parameter of it is frozen, and does not do it.
+
+        The name that a tensor asks by is a plain attribute of a module.
+        """
+        for name, value in vars(module).items():
+            if value is False and (name == _SWITCH or _is_misspelt(name)):
+                held = [self._tape.who.find(one) for one in module.parameters()]
+                self._flag((number, name), module, [one.serial for one in held if one is not None])
+        for tensor in module._parameters.values():
+            ref = None if tensor is None or not vars(tensor) else self._tape.who.find(tensor)
+            if ref is not None:
+                for name, value in vars(tensor).items():
+                    if value is False and _is_misspelt(name):
+                        self._flag((-1 - ref.serial, name), tensor, [ref.serial])
+
+    def _flag(self, key: tuple[int, str], owner: Any, serials: list[int]) -> None:
+        tensors = tuple(map(TensorId, serials))
+        if key not in self.flags or len(self.flags[key].tensors) < len(tensors):
+            now = Moment(self._tape.now())
+            self.flags[key] = PlainFlag(now, type(owner).__name__, key[1], tensors)
+
     def _found(self, place: Reached, module: str = "", holder: int = UNKNOWN) -> None:
         ref = self._tape.who.find(place.value)
         if ref is None:
@@ -190,6 +228,12 @@ class Naming:
             TensorId(ref.serial), place.path, Moment(self._tape.now()), place.owner, place.users,
             module, place.listed, holder,
         )  # fmt: skip
+
+
+def _is_misspelt(name: str) -> bool:
+    """Whether a name is that of the switch, but for its endings: ``require_grads``, ``..._``."""
+    words = [one.rstrip("sd") for one in name.split("_") if one]
+    return words == _WORDS and name != _SWITCH
 
 
 def _kept_inside(place: Reached, seen: dict[int, int]) -> Iterator[Reached]:

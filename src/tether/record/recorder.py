@@ -155,6 +155,7 @@ class Recorder:
             "walks": list(self.graph.walks),
             "altered": list(self.altered.facts),
             "names": list(self.naming.facts.values()),
+            "plain_flags": list(self.naming.flags.values()),
             "reassigned": list(self.reassigned.facts),
             "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),

@@ -153,6 +153,40 @@ def _set(source: Source, name: str) -> Iterator[int]:
             yield node.lineno
 
 
+def given_to_others(source: Source, attribute: str) -> list[int]:
+    """Return the lines that assign to an attribute of this name of anything but ``self``."""
+    return [
+        node.lineno
+        for node in source.nodes
+        if isinstance(node, ast.Assign)
+        and any(
+            isinstance(one, ast.Attribute)
+            and one.attr == attribute
+            and not (isinstance(one.value, ast.Name) and one.value.id == "self")
+            for one in node.targets
+        )
+    ]
+
+
+_CONTAINERS = (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Tuple, ast.Set, ast.SetComp)
+
+
+def containers_called(source: Source, attribute: str) -> list[int]:
+    """Return the lines that make an attribute of a name a list, a dict or the like."""
+    return [
+        node.lineno
+        for node in source.nodes
+        if isinstance(node, ast.Assign)
+        and _assigns(node, attribute, attribute=True)
+        and (isinstance(node.value, _CONTAINERS) or _makes_container(node.value))
+    ]
+
+
+def _makes_container(node: ast.expr) -> bool:
+    plain = ("list", "dict", "tuple", "set", "defaultdict", "OrderedDict", "deque")
+    return isinstance(node, ast.Call) and called(node.func) in plain
+
+
 def function_at(source: Source, line: int) -> str:
     """Return the name of the innermost function around a line, "" for none."""
     found = _scope(source, line)

@@ -193,7 +193,8 @@ def layout_of(name: str, fields: object, path: str | os.PathLike[str]) -> Layout
     written = [string(field) for field in list_of(fields)]
     unknown = [field for field in written if field not in hints]
     if unknown:
-        raise newer(path, f"it has {name}.{unknown[0][:40]}, which this one does not know")
+        told = " ".join(unknown[0].split())[:40]  # a damaged name may have a line break in it
+        raise newer(path, f"it has {name}.{told}, which this one does not know")
     required = set(hints) - set(kind._field_defaults)
     if len(set(written)) != len(written) or not required <= set(written):
         raise Damage(f"the fields of {name} are wrong")

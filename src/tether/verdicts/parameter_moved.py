@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-from tether.analysis.frozen import FrozenInVain, MovedFrozen, frozen_in_vain, moved_frozen
+from tether.analysis.frozen import (
+    FlaggedInVain,
+    FrozenInVain,
+    MovedFrozen,
+    flagged_in_vain,
+    frozen_in_vain,
+    moved_frozen,
+)
 from tether.analysis.history import History
 from tether.analysis.training import Training
 from tether.facts import NONE, Schedule
@@ -19,9 +26,10 @@ PAGE = """
 The program said that a parameter is to stay as it is, and the optimizer moves it. Either it was
 frozen (`requires_grad` off) after it had trained: its gradient is a tensor of zeros from then on
 and not `None`, so each step goes on with what the optimizer keeps of earlier gradients (momentum),
-or with weight decay. Or a line froze it, and another line let all that was frozen there train
-again before anything used it. Or its parameter group had a learning rate of 0 when a scheduler was
-made, which gave all groups one rate.
+or with weight decay. Or a line froze it, and another line let all that was frozen there train again
+before anything used it. Or the line that was to freeze it made a plain attribute: a module has no
+`requires_grad`, and a tensor has none of another spelling. Or its parameter group had a learning
+rate of 0 when a scheduler was made, which gave all groups one rate.
 
 ## Why it matters
 Nothing raises. What a head was trained on drifts away below it, and a backbone that was to be kept
@@ -49,6 +57,10 @@ It changes what is trained: never applied by itself.
 """
 
 
+MOST_LINES = 3
+"""Lines that one finding names."""
+
+
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that froze what moved, or that overrode the rates."""
     for found in moved_frozen(history):
@@ -57,6 +69,10 @@ def check(history: History) -> Iterator[Claim]:
         moved = [one for one in vain.tensors if history.get(Training).moved(one)]
         if moved:
             yield _in_vain(history, vain, moved)
+    for flag in flagged_in_vain(history):
+        moved = [one for one in flag.tensors if history.get(Training).moved(one)]
+        if moved:
+            yield _flagged(flag, moved)
     for schedule in history.trace.schedules:
         if len(set(schedule.after)) == 1 < len(set(schedule.before)):
             yield from _overridden(history, schedule)
@@ -108,6 +124,33 @@ def _in_vain(history: History, found: FrozenInVain, moved: list[int]) -> Claim:
         ),
         repair=Repair(say("Leave what is frozen as it is at {let_go}, or do not freeze it.",
                           let_go=At(let_go))),
+        count=0,
+    )  # fmt: skip
+
+
+def _flagged(found: FlaggedInVain, moved: list[int]) -> Claim:
+    lines = found.lines[:MOST_LINES]
+    of_module = found.name == "requires_grad"
+    parts = {"line": At(lines[0])}
+    return Claim(
+        tensors=tuple(moved),
+        cause=("flagged", found.name),
+        site=lines[0],
+        operation="requires_grad",
+        message=say(
+            f"Steps move {{subject}}, though `{found.name} = False` at {{line}} was to freeze it:"
+            f" {found.owner} has no such switch, so that only makes a plain attribute, which"
+            " nothing reads.",
+            **parts,
+        ),
+        story=tuple(
+            Step("frozen", one, say(f"a plain attribute `{found.name}` is made")) for one in lines
+        ),
+        repair=Repair(
+            say("Freeze what is in the module: module.requires_grad_(False).")
+            if of_module
+            else say("Spell it `requires_grad`.")
+        ),
         count=0,
     )  # fmt: skip
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History, shortened
 from tether.analysis.misplaced import Misplaced, Replaced, Unheld
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import in_how_many
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Step, Tensor, say
+from tether.source.reading import containers_called
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -104,14 +106,16 @@ def _unheld(history: History, found: Misplaced, one: Unheld) -> Claim:
         if not fact.module:
             several = "nn.ParameterList or nn.ParameterDict"
         fix = f"Keep the {kept} in {several}."
+    container = None if fact is None or fact.listed else _container(history, one, fact.name)
     return Claim(
         tensors=(one.tensor,),
-        cause=("unheld", one.holder.kind, one.site),
+        cause=("unheld", one.holder.kind, container.site if container else one.site),
         site=one.site,
         operation="Parameter",
         message=say("No optimizer holds {subject}, which got a gradient: {why}.",
                     why=say(why, **parts)),
         story=(
+            *((container,) if container else ()),
             Step("made", one.site, say("it is made here")),
             Step("held", one.holder.site, say(
                 "{kind} takes the parameters of `{root}` here, without it", kind=one.holder.kind,
@@ -120,6 +124,18 @@ def _unheld(history: History, found: Misplaced, one: Unheld) -> Claim:
         repair=Repair(say(fix, made=At(one.site), **parts)),
         count=0,
     )  # fmt: skip
+
+
+def _container(history: History, one: Unheld, name: str) -> Step | None:
+    """Return where the text makes the container that a parameter's module stands in."""
+    made = history.site(one.site)
+    source = history.get(Surroundings).source(made.file)
+    for part in name.split(".")[1:]:
+        lines = containers_called(source, part.partition("[")[0])
+        if len(lines) == 1:
+            said = say(f"`{part.partition('[')[0]}` is a plain container, made here")
+            return Step("made", at_line(made, lines[0]), said)
+    return None
 
 
 def _anew(history: History, site: int, passes: int) -> Claim:
