@@ -15,8 +15,9 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, Event, SiteId
+from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.source.reading import loop_of
+from tether.source.rebound import Rebound, rebound
 
 LEAST_RUNS = 2
 
@@ -46,6 +47,18 @@ def bound_in_vain(history: History) -> Iterator[BoundInVain]:
             line = history.site(site).line
             trained = any(_trains(history, at, line) for at in calls)
             yield BoundInVain(calls[0], variable, loop, len(calls), trained)
+
+
+def rebound_in_vain(history: History) -> Iterator[tuple[Site, Rebound]]:
+    """Yield statements of functions that ran which bind a loop's variable to what was there."""
+    ran: dict[str, set[int]] = defaultdict(set)
+    for site in history.trace.sites:  # of calls, and of what led to them
+        if site.user:
+            ran[site.file].add(site.line)
+    for file, lines in ran.items():
+        for one in rebound(history.get(Surroundings).source(file)):
+            if any(one.first <= line <= one.last for line in lines):
+                yield Site(file, one.line, end_line=one.line), one
 
 
 def _read(history: History) -> set[int]:

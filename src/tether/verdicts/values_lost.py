@@ -4,31 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain
+from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain, rebound_in_vain
 from tether.analysis.history import History
 from tether.analysis.rates_lost import RateLost, rates_lost
 from tether.analysis.states_left import LeftBehind, left_behind
 from tether.analysis.surroundings import at_line
 from tether.analysis.unmatched import HandedInVain, handed_in_vain
 from tether.analysis.written_in_vain import WrittenInVain, written_in_vain
-from tether.facts import Collision, Event
+from tether.facts import Collision, Event, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Segment, Step, Tensor, say
 from tether.operations.table import operation
+from tether.source.rebound import Rebound
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
 # values-lost
 
 ## What it says
-An assignment through an index was given several values for one element. Each element kept one of
-them, and the others are nowhere: the index names some elements more than once. Or the values lie
-in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were overwritten before they
-were read. Or a module was called with tensors for its parameters (`functional_call`), and has none
-of the names that they were given by: it computes with its own. Or entries are written into the dict
-that `state_dict()` has just made, which nothing but these lines gets to see. Or a training goes on
-from saved parameters, and the state of the optimizer, or of the scheduler, that was handed out with
-them is not loaded: momentum, averages and counts begin anew. Or an optimizer loaded a state, and a
-scheduler that was made after it replaced the learning rate before any step used it (a note).
+Values were computed, or brought, to be written somewhere, and are nowhere:
+
+- An assignment through an index was given several values for one element. Each element kept one of
+  them: the index names some elements more than once.
+- The values lie in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were
+  overwritten before they were read.
+- A loop's variable is given new values, and nothing reads them: the name is bound to another
+  tensor, and the parameter that the loop gave keeps its values.
+- Entries are written into the dict that `state_dict()` has just made, which nothing but these lines
+  gets to see.
+- A module was called with tensors for its parameters (`functional_call`), and has none of the names
+  that they were given by: it computes with its own.
+- A training goes on from saved parameters, and the state of the optimizer, or of the scheduler, that
+  was handed out with them is not loaded: momentum, averages and counts begin anew.
+- An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
+  before any step used it (a note).
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -74,6 +82,8 @@ def check(history: History) -> Iterator[Claim]:
             yield _overlapping(history, at, fact) if within else _claim(history, at, fact)
     for bound in bound_in_vain(history):
         yield _bound(history, bound)
+    for site, again in rebound_in_vain(history):
+        yield _rebound(site, again)
     for handed in handed_in_vain(history):
         yield _handed(history, handed)
     for written in written_in_vain(history):
@@ -211,6 +221,30 @@ def _bound(history: History, found: BoundInVain) -> Claim:
         repair=Repair(say(f"Write into the tensor: `{found.variable}.copy_(...)` or another method"
                           " whose name ends in `_`, under torch.no_grad().")),
         count=found.runs,
+    )  # fmt: skip
+
+
+def _rebound(site: Site, found: Rebound) -> Claim:
+    name = f"`{found.variable}`"
+    return Claim(
+        tensors=(),
+        subject=found.variable,
+        cause=("rebound", site),
+        site=site,
+        operation="",
+        message=say(
+            f"What {{line}} gives to {name} reaches nothing: the name is bound to another tensor,"
+            " nothing reads it after that, and the parameter that the loop gave keeps its values.",
+            line=At(site),
+        ),
+        story=(
+            Step("read", at_line(site, found.loop), say(f"the loop gives {name} here")),
+            Step("made", site, say(f"{name} is bound to another tensor")),
+        ),
+        repair=Repair(say(f"Write into the parameter: `{found.variable}.copy_(...)` under"
+                          " torch.no_grad(). To compute with other tensors in its place, call the"
+                          " module by torch.func.functional_call.")),
+        count=0,
     )  # fmt: skip
 
 
