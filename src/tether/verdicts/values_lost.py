@@ -33,7 +33,7 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   gets to see.
 - A module was called with tensors for its parameters (`functional_call`), and has none of the names
   that they were given by: it computes with its own.
-- A training goes on from saved parameters, and the state of the optimizer, or of the scheduler, that
+- A training goes on from saved parameters, and the state of the optimizer, or the scheduler, that
   was handed out with them is not loaded: momentum, averages and counts begin anew.
 - An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
   before any step used it (a note).
