@@ -578,6 +578,38 @@ for _ in range(3):
 opt.load_state_dict(saved)
 train()
 """,
+    "averaged weights, swapped in and out around what takes them": """
+import io
+
+class Averaging:
+    def __init__(self, model):
+        self.model, self.average = model, copy.deepcopy(model).requires_grad_(False)
+
+    @torch.no_grad()
+    def swap(self):
+        for mine, its in zip(self.model.parameters(), self.average.parameters()):
+            kept = mine.clone()
+            mine.copy_(its)
+            its.copy_(kept)
+
+    def fill(self, checkpoint):
+        self.swap()
+        checkpoint["state"] = self.model.state_dict()  #! alias-write checkpoint["state"]
+        self.swap()
+
+def save(averaging, file):
+    checkpoint = {"kind": "linear"}
+    averaging.fill(checkpoint)
+    torch.save(checkpoint, file)
+
+model = nn.Linear(4, 2)
+averaging = Averaging(model)
+with torch.no_grad():
+    for _ in range(3):
+        model.weight.add_(1.0)
+        averaging.average.weight.lerp_(model.weight, 0.5)
+save(averaging, io.BytesIO())
+""",
     "arrays of a weight over time": LOOP
     + """
 class Log:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.libraries import package_of
+from tether.analysis.of_another_call import OfAnotherCall, of_another_call
 from tether.analysis.on_ctx import KeptOnCtx, overwritten_on_ctx
 from tether.analysis.shared_memory import Sharing, unheard
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
@@ -25,7 +26,8 @@ PAGE = """
 A call saved a value for its backward pass; the value was then written in a way that moves no
 version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it.
 Nothing raised. Or a custom Function kept the value as an attribute of its ctx, which PyTorch does
-not check, and any write changed it before the Function's backward read it. "The gradient is wrong"
+not check, and any write changed it before the Function's backward read it. Or a Function keeps the
+value outside of its ctx, where a later call's forward replaced it. "The gradient is wrong"
 is said where the node that saved the value was seen to give another gradient after the write;
 otherwise that it was computed with the overwritten values.
 
@@ -91,6 +93,8 @@ def check(history: History) -> Iterator[Claim]:
                 yield _claim(history, value, write, backward, wrong=bool(differs))
     for one in overwritten_on_ctx(history):
         yield _on_ctx(history, one)
+    for other in of_another_call(history):
+        yield _of_another(history, other)
 
 
 def _through_aliases(history: History) -> Iterator[_Write]:
@@ -274,6 +278,43 @@ def _on_ctx(history: History, found: KeptOnCtx) -> Claim:
     )  # fmt: skip
 
 
+def _of_another(history: History, found: OfAnotherCall) -> Claim:
+    events = history.events
+    read, kept = events[found.read].site, events[found.kept].site
+    parts = {"x": Tensor(found.tensor), "kept": At(kept), "read": At(read)}
+    others = [events[at].site for at in found.others]
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("another", read),
+        site=read,
+        operation="apply",
+        severity="warning",
+        message=say(
+            f"The backward of `{found.name}` was computed with what another call had kept: {{read}}"
+            " reads {x}, of the call at {kept}, for each of {n} calls that the pass goes through.",
+            n=len(found.others) + 1, **parts,
+        ),
+        story=(
+            Step("saved", others[0], say("this call's own was replaced by that of a later call")),
+            Step("saved", kept, say("{x} belongs to this call", **parts)),
+            *_makers(history, found.tensor),
+            Step("read", read, say("it is read for all of them")),
+            Step("loss", events[found.backward].site, say("this pass goes through them all")),
+        ),
+        repair=Repair(
+            say("Keep it on the ctx of the call: ctx.save_for_backward(...), or an attribute of ctx"
+                " for what is no tensor. The class is one for all calls.")
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+def _makers(history: History, tensor: int) -> Iterator[Step]:
+    made = history.made_at(tensor)
+    if made >= 0:
+        yield Step("made", history.events[made].site, say("it is made here"))
+
+
 VERDICT = Verdict(
     slug="untracked-write",
     severity="error",
@@ -283,6 +324,47 @@ VERDICT = Verdict(
     past="some",
     damage="wrong result",
     examples=(
+        Example(
+            "An attribute of the class, which each call replaces",
+            """import torch
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        Square.x = x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * Square.x * gradient
+
+w = torch.ones(3, requires_grad=True)
+(Square.apply(w * 2) + Square.apply(w * 3)).sum().backward()
+""",
+            (Expected("untracked-write", "Square.x", 11),),
+        ),
+        Example(
+            "Attributes of ctx, and what one call makes for all",
+            """import torch
+
+class Square(torch.autograd.Function):
+    two = None
+
+    @staticmethod
+    def forward(ctx, x):
+        if Square.two is None:
+            Square.two = torch.full((3,), 2.0)
+        ctx.x = x
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Square.two * ctx.x * gradient
+
+w = torch.ones(3, requires_grad=True)
+(Square.apply(w * 2) + Square.apply(w * 3)).sum().backward()
+""",
+        ),
         Example(
             "An attribute of ctx, written between forward and backward",
             """import torch

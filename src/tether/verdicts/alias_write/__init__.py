@@ -136,7 +136,7 @@ def _records(history: History, found: Sharing) -> Iterator[Story]:
 def _kept(history: History, record: int, at: int) -> bool:
     """Whether the program keeps the record under a name, or in its own line at the least."""
     event = history.events[at]
-    if history.names_of(record):
+    if history.names_of(record) or history.held_by(record):
         return True
     return event.inner == event.site and bool(history.site_of(event).target)
 

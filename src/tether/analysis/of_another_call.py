@@ -1,0 +1,116 @@
+"""Custom Functions whose backward reads what the forward of another call had kept.
+
+What a Function keeps outside of its ctx, as an attribute of its class or in a table, is one for all
+calls: where a graph goes through several, the last one's forward has replaced it. Known by what is
+read: in one backward pass a line of the Function's backward runs for several calls, and reads one
+tensor each time, which belongs to one of them, while the others had one of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event
+
+
+class OfAnotherCall(NamedTuple):
+    """A line of a Function's backward that reads what one call kept, for each of several."""
+
+    name: str  # class of the Function
+    read: int  # the first such read
+    tensor: int
+    kept: int  # the call whose it is
+    others: tuple[int, ...]  # that the pass went through as well
+    backward: int
+
+
+_Place = tuple[str, int, int]
+"""How a tensor belongs to a call: it was made in its forward at a line, or given as an operand."""
+
+
+class _Belonging:
+    """Which tensors belong to which calls of custom Functions, and as what."""
+
+    def __init__(self, history: History) -> None:
+        self.calls: dict[int, list[tuple[int, _Place]]] = defaultdict(list)  # by tensor
+        self.at: dict[tuple[int, _Place], int] = {}  # the tensor of a call at a place
+        self.names: dict[int, str] = {}  # of the Function of a call
+        walks = [history.position(one.event) for one in history.trace.walks if one.asked]
+        self.asked = {history.events[at].site for at in walks if at >= 0}
+        spans = history.trace.spans
+        for at, event in history.events.where("apply".__eq__):
+            if not event.raised:
+                self.names[at] = event.detail
+                for place, operand in enumerate(event.reads):
+                    self._add(at, ("given", place, 0), operand.tensor)
+        inside = {history.position(one.event): n for n, one in enumerate(spans) if one.event >= 0}
+        wanted = {inside[at]: at for at in self.names if at in inside}
+        for event in history.events if len(self.names) > 1 else ():
+            call = wanted.get(event.span)
+            for operand in event.results if call is not None else ():
+                self._add(call or 0, ("made", event.site, event.inner), operand.tensor)
+
+    def has(self, call: int, place: _Place) -> int | None:
+        """Return the tensor of a call at a place."""
+        return self.at.get((call, place))
+
+    def _add(self, call: int, place: _Place, tensor: int) -> None:
+        self.calls[tensor].append((call, place))
+        self.at.setdefault((call, place), tensor)
+
+
+def of_another_call(history: History) -> Iterator[OfAnotherCall]:
+    """Yield each line of a Function's backward, with the first pass in which it does so."""
+    if not any(one.kind == "function" for one in history.trace.spans):
+        return
+    belonging, told = history.get(_Belonging), set[int]()
+    for (span, site), reads in _reads(history, belonging).items():
+        found = None if site in told else _found(history, belonging, span, reads)
+        if found is not None:
+            told.add(site)
+            yield found
+
+
+def _reads(history: History, belonging: _Belonging) -> dict[tuple[int, int], list[int]]:
+    """Return the calls made in backward by each line of a Function's, by pass and line."""
+    backwards = {f"{name}.backward" for name in belonging.names.values()}
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for at, event in enumerate(history.events):
+        function = history.site_of(event).function if event.reads else ""
+        if ".".join(function.split(".")[-2:]) in backwards:
+            span = history.inside(event, "backward")
+            if span >= 0:
+                found[span, event.site].append(at)
+    return found
+
+
+def _found(
+    history: History, belonging: _Belonging, span: int, reads: list[int]
+) -> OfAnotherCall | None:
+    """Return what a line read in one pass, if it was the same of one call for several."""
+    events, backward = history.events, history.position(history.trace.spans[span].event)
+    name = history.site_of(events[reads[0]]).function.split(".")[-2]
+    # A pass that was asked for some gradients alone does not run the backward of all calls.
+    asked = events[backward].operation != "backward" or events[backward].site in belonging.asked
+    passed = () if asked else history.get(Graph).behind(backward)
+    calls = [at for at in sorted(passed) if belonging.names.get(at) == name]
+    if not 1 < len(reads) <= len(calls):
+        return None
+    for number, operand in enumerate(events[reads[0]].reads):
+        if all(_tensor(events[at], number) == operand.tensor for at in reads):
+            for kept, place in belonging.calls.get(operand.tensor, ()):
+                own = [one for one in calls if belonging.has(one, place) == operand.tensor]
+                others = [one for one in calls if one not in own and belonging.has(one, place)]
+                if kept in own and others and len(reads) > len(own):
+                    return OfAnotherCall(
+                        name, reads[0], operand.tensor, kept, tuple(others), backward
+                    )
+    return None
+
+
+def _tensor(event: Event, number: int) -> int:
+    return event.reads[number].tensor if number < len(event.reads) else UNKNOWN

@@ -1,0 +1,131 @@
+"""Custom Functions that keep values outside of their ctx, and look-alikes that are right.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import record_program
+
+USE = """
+
+first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+x = torch.randn(4, 3)
+for _ in range(2):
+    loss = ({name}.apply(first(x)) + {name}.apply(second(x))).sum()
+    loss.backward()
+"""
+
+CHAIN = """
+
+w = torch.randn(3, requires_grad=True)
+{name}.apply({name}.apply(w * 2)).sum().backward()
+"""
+
+WRONG = {
+    "an attribute of the class": """\
+import torch
+
+
+class Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        Exponential.y = torch.exp(x)
+        return Exponential.y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * Exponential.y
+""",
+    "a table of the module": """\
+import torch
+
+kept = {}
+
+
+class Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        kept["x"] = x
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.exp(kept["x"])
+""",
+}
+
+RIGHT = {
+    "a stack": """\
+import torch
+
+stack = []
+
+
+class Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        stack.append(torch.exp(x))
+        return stack[-1]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * stack.pop()
+""",
+    "both what it is given and what it gives": """\
+import torch
+
+
+class Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.exp(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, y = ctx.saved_tensors
+        return gradient * (y + 0 * (x * y))
+""",
+    "a value that is made once for all": """\
+import torch
+
+
+class Exponential(torch.autograd.Function):
+    base = None
+
+    @staticmethod
+    def forward(ctx, x):
+        if Exponential.base is None:
+            Exponential.base = torch.ones(3)
+        ctx.save_for_backward(torch.exp(x))
+        return torch.exp(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (y,) = ctx.saved_tensors
+        scaled = gradient * Exponential.base
+        for _ in range(2):
+            scaled = scaled * 1.0
+        return scaled * y
+""",
+}
+
+
+def told(text, folder):
+    found = record_program(text, folder).findings
+    return [one.site.line for one in found if one.slug == "untracked-write"]
+
+
+@pytest.mark.parametrize("use", [USE, CHAIN], ids=["beside", "behind"])
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_what_another_call_replaced_is_told(text, use, tmp_path):
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "return gradient" in one)
+    assert told(text + use.format(name="Exponential"), tmp_path) == [line]
+
+
+@pytest.mark.parametrize("use", [USE, CHAIN], ids=["beside", "behind"])
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_what_each_call_keeps_is_not(text, use, tmp_path):
+    assert told(text + use.format(name="Exponential"), tmp_path) == []
