@@ -17,7 +17,7 @@ from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.source.reading import loop_of
-from tether.source.rebound import Rebound, rebound
+from tether.source.rebound import BoundAgain, rebound
 
 LEAST_RUNS = 2
 
@@ -49,7 +49,7 @@ def bound_in_vain(history: History) -> Iterator[BoundInVain]:
             yield BoundInVain(calls[0], variable, loop, len(calls), trained)
 
 
-def rebound_in_vain(history: History) -> Iterator[tuple[Site, Rebound]]:
+def rebound_in_vain(history: History) -> Iterator[tuple[Site, BoundAgain]]:
     """Yield statements of functions that ran which bind a loop's variable to what was there."""
     ran: dict[str, set[int]] = defaultdict(set)
     for site in history.trace.sites:  # of calls, and of what led to them

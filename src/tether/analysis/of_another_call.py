@@ -36,31 +36,46 @@ class _Belonging:
     """Which tensors belong to which calls of custom Functions, and as what."""
 
     def __init__(self, history: History) -> None:
-        self.calls: dict[int, list[tuple[int, _Place]]] = defaultdict(list)  # by tensor
-        self.at: dict[tuple[int, _Place], int] = {}  # the tensor of a call at a place
+        self._calls: dict[int, list[tuple[int, _Place]]] = defaultdict(list)  # by tensor
+        self._at: dict[tuple[int, _Place], int] = {}  # the tensor of a call at a place
         self.names: dict[int, str] = {}  # of the Function of a call
         walks = [history.position(one.event) for one in history.trace.walks if one.asked]
         self.asked = {history.events[at].site for at in walks if at >= 0}
-        spans = history.trace.spans
         for at, event in history.events.where("apply".__eq__):
             if not event.raised:
                 self.names[at] = event.detail
                 for place, operand in enumerate(event.reads):
                     self._add(at, ("given", place, 0), operand.tensor)
-        inside = {history.position(one.event): n for n, one in enumerate(spans) if one.event >= 0}
-        wanted = {inside[at]: at for at in self.names if at in inside}
-        for event in history.events if len(self.names) > 1 else ():
-            call = wanted.get(event.span)
-            for operand in event.results if call is not None else ():
-                self._add(call or 0, ("made", event.site, event.inner), operand.tensor)
+        if len(self.names) > 1:
+            self._look_inside(history)
 
-    def has(self, call: int, place: _Place) -> int | None:
-        """Return the tensor of a call at a place."""
-        return self.at.get((call, place))
+    def _look_inside(self, history: History) -> None:
+        """Find what the forwards made."""
+        calls = {
+            number: history.position(one.event)
+            for number, one in enumerate(history.trace.spans)
+            if one.kind == "function" and one.event >= 0
+        }
+        for event in history.events:
+            call = calls.get(event.span, -1)
+            for operand in event.results if call in self.names else ():
+                self._add(call, ("made", event.site, event.inner), operand.tensor)
+
+    def replaced(self, tensor: int, calls: list[int], runs: int) -> tuple[int, tuple[int, ...]]:
+        """Return whose a tensor is, of some calls, and those that have another in its place.
+
+        None of those where it is read by no more calls than it belongs to.
+        """
+        for kept, place in self._calls.get(tensor, ()):
+            own = [one for one in calls if self._at.get((one, place)) == tensor]
+            others = [one for one in calls if one not in own and (one, place) in self._at]
+            if kept in own and others and runs > len(own):
+                return kept, tuple(others)
+        return -1, ()
 
     def _add(self, call: int, place: _Place, tensor: int) -> None:
-        self.calls[tensor].append((call, place))
-        self.at.setdefault((call, place), tensor)
+        self._calls[tensor].append((call, place))
+        self._at.setdefault((call, place), tensor)
 
 
 def of_another_call(history: History) -> Iterator[OfAnotherCall]:
@@ -102,13 +117,9 @@ def _found(
         return None
     for number, operand in enumerate(events[reads[0]].reads):
         if all(_tensor(events[at], number) == operand.tensor for at in reads):
-            for kept, place in belonging.calls.get(operand.tensor, ()):
-                own = [one for one in calls if belonging.has(one, place) == operand.tensor]
-                others = [one for one in calls if one not in own and belonging.has(one, place)]
-                if kept in own and others and len(reads) > len(own):
-                    return OfAnotherCall(
-                        name, reads[0], operand.tensor, kept, tuple(others), backward
-                    )
+            kept, others = belonging.replaced(operand.tensor, calls, len(reads))
+            if others:
+                return OfAnotherCall(name, reads[0], operand.tensor, kept, others, backward)
     return None
 
 

@@ -199,16 +199,14 @@ class Naming:
 
         The name that a tensor asks by is a plain attribute of a module.
         """
-        for name, value in vars(module).items():
-            if value is False and (name == _SWITCH or _is_misspelt(name)):
-                held = [self._tape.who.find(one) for one in module.parameters()]
-                self._flag((number, name), module, [one.serial for one in held if one is not None])
+        for name in _said_off(module):
+            held = [self._tape.who.find(one) for one in module.parameters()]
+            self._flag((number, name), module, [one.serial for one in held if one is not None])
         for tensor in module._parameters.values():
             ref = None if tensor is None or not vars(tensor) else self._tape.who.find(tensor)
             if ref is not None:
-                for name, value in vars(tensor).items():
-                    if value is False and _is_misspelt(name):
-                        self._flag((-1 - ref.serial, name), tensor, [ref.serial])
+                for name in _said_off(tensor):
+                    self._flag((-1 - ref.serial, name), tensor, [ref.serial])
 
     def _flag(self, key: tuple[int, str], owner: Any, serials: list[int]) -> None:
         tensors = tuple(map(TensorId, serials))
@@ -228,6 +226,16 @@ class Naming:
             TensorId(ref.serial), place.path, Moment(self._tape.now()), place.owner, place.users,
             module, place.listed, holder,
         )  # fmt: skip
+
+
+def _said_off(value: Any) -> list[str]:
+    """Return the plain attributes of a module or tensor that say it is frozen."""
+    module = isinstance(value, torch.nn.Module)
+    return [
+        name
+        for name, said in vars(value).items()
+        if said is False and (_is_misspelt(name) or (module and name == _SWITCH))
+    ]
 
 
 def _is_misspelt(name: str) -> bool:

@@ -15,7 +15,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-class Rebound(NamedTuple):
+class BoundAgain(NamedTuple):
     """A statement that gives a loop's variable what is there already, for nobody."""
 
     variable: str
@@ -25,7 +25,7 @@ class Rebound(NamedTuple):
     last: int
 
 
-def rebound(source: Source) -> Iterator[Rebound]:
+def rebound(source: Source) -> Iterator[BoundAgain]:
     """Yield the statements that can only have been meant to write into what the loop gives.
 
     What a call or an operator computes leaves a trace in what was recorded, and is asked there.
@@ -37,7 +37,7 @@ def rebound(source: Source) -> Iterator[Rebound]:
                 scope = _scope(source, loop)
                 if not _read_after(scope, node, target.id):
                     first, last = getattr(scope, "lineno", 1), getattr(scope, "end_lineno", None)
-                    yield Rebound(
+                    yield BoundAgain(
                         target.id, node.lineno, loop.lineno, first, last or len(source.lines)
                     )
 

@@ -14,7 +14,7 @@ from tether.analysis.written_in_vain import WrittenInVain, written_in_vain
 from tether.facts import Collision, Event, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Segment, Step, Tensor, say
 from tether.operations.table import operation
-from tether.source.rebound import Rebound
+from tether.source.rebound import BoundAgain
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -224,7 +224,7 @@ def _bound(history: History, found: BoundInVain) -> Claim:
     )  # fmt: skip
 
 
-def _rebound(site: Site, found: Rebound) -> Claim:
+def _rebound(site: Site, found: BoundAgain) -> Claim:
     name = f"`{found.variable}`"
     return Claim(
         tensors=(),
