@@ -60,7 +60,7 @@ class Distilled(nn.Module):
         super().__init__()
         self.student = model
         self.teacher = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 1))
-        self.teacher.eval()  #! mode-kept pair.teacher.0.weight
+        self.teacher.eval()  #! mode-kept pair.teacher.2.weight
 
     def forward(self, x):
         with torch.no_grad():
@@ -129,6 +129,30 @@ for epoch in range(3):
     fit()
     model.eval()
     print(score())
+""",
+    "a frozen part of which nothing that drops values is used": """\
+class Features(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        self.classifier = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 2))
+
+
+class Perceptual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.judge = nn.Linear(4, 4), Features().eval()
+
+    def forward(self, x):
+        return self.judge.features(self.net(x))
+
+
+model = Perceptual()
+model.judge.requires_grad_(False)
+opt = torch.optim.SGD(model.net.parameters(), 0.1)
+for epoch in range(3):
+    model.train()
+    fit()
 """,
     "a loaded part that comes in evaluation mode and is trained": """\
 def loaded():

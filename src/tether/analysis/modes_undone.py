@@ -17,6 +17,10 @@ from tether.analysis.no_longer import ModeSwitches
 from tether.facts import UNKNOWN, Event, ModeSwitch, SiteId, TensorId
 from tether.operations.table import operation
 
+MOST_CALLS = 4
+MOST_BEHIND = 64
+"""Calls that use a part and are looked at, and calls before each that are gone back over."""
+
 
 class ModeUndone(NamedTuple):
     """Parts that one line had put into evaluation mode, computing in training mode."""
@@ -85,9 +89,10 @@ class _PartsOf:
         trained = not self._history.get(GradientsUsed).tensors.isdisjoint(own)
         if trained and not held.itself:
             return None
-        for at in self._between(found.undone.at, found.until):
+        for number, at in enumerate(self._between(found.undone.at, found.until)):
             moved = _moved(self._history.events[at], own)
-            if moved or not trained:
+            drops = not trained and number < MOST_CALLS and self._drops(at, own)
+            if moved or drops:
                 unused = not self._between(held.at, found.first.at)
                 if trained and not unused and not found.once:
                     return None  # each time anew it is decided whether the part is held
@@ -95,6 +100,19 @@ class _PartsOf:
                     held, found.undone, moved or (self._tensor,), at, bool(moved), unused, trained
                 )
         return None
+
+    def _drops(self, at: int, own: set[TensorId]) -> bool:
+        """Whether values were left to chance within a part: between two calls that use it."""
+        events, flow = self._history.events, self._history.flow
+        for chance in flow.behind(at, most=MOST_BEHIND):
+            event = events[chance]
+            shown = {one.storage for one in event.reads}
+            fresh = event.reads and all(one.storage not in shown for one in event.results)
+            if fresh and operation(event.operation).random:
+                before = flow.behind(chance, most=MOST_BEHIND)
+                if any(one.tensor in own for each in before for one in events[each].reads):
+                    return True
+        return False
 
     def _between(self, since: int, until: int) -> list[int]:
         """Return the calls that computed with the tensor between two moments."""

@@ -33,7 +33,8 @@ It is a warning where the program shows that training mode is to come back: it c
 the mode makes a difference to, of one that was in evaluation mode from its first step on, or of an
 `eval()` after which nothing is evaluated. Of a part it is a warning where nothing had used the part
 in evaluation mode before `train()` came, or nothing trains it; else it may be what is meant, and is
-a note. Nothing is said of a part that is trained and holds no statistics of its own.
+a note. Nothing is said of a part that is trained and holds no statistics of its own, or of one in
+which no statistics moved and no values were dropped.
 
 ## Example
 ```python
@@ -72,7 +73,7 @@ def _undone(history: History, found: ModeUndone) -> Claim:
     what = (
         "computes in training mode and moves {subject}"
         if found.statistics
-        else "computes with {subject} in training mode, which no step trains"
+        else "computes with {subject} in training mode and drops values, though no step trains it"
     )
     parts = {"kinds": listed(list(found.held.kinds), 3), "held": At(held), "line": At(undone)}
     return Claim(
