@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.begun_anew import BegunAnew, begun_anew
+from tether.analysis.graded_copies import GradedCopy, graded_copies
 from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
 from tether.analysis.lost_passes import LostPasses, OtherPasses, lost_passes, replaced_passes
 from tether.analysis.scaled_changes import ScaledChange, scaled_changes
 from tether.analysis.vain_clips import VainClip, vain_clips
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
-from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -28,7 +29,8 @@ backward pass gave, and the step uses what another gave. Or the line changed the
 line clips gradients and never found any: there were none yet, or it was given an iterator that had
 been gone through. Or it clips gradients that still hold the scale of a gradient scaler, which
 divides them, and with them the limit, before the step. Or the line makes a new optimizer for each
-step, of a kind that goes by the gradients of earlier steps.
+step, of a kind that goes by the gradients of earlier steps. Or passes go back through a copy of
+what is trained, a target network: its parameters get gradients that nothing uses (a note).
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -77,6 +79,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _bounded(history, bound)
     for anew in begun_anew(history):
         yield _forgotten(history, anew)
+    for copied in graded_copies(history):
+        yield _copied(history, copied)
 
 
 def _in_part(history: History, told: set[int]) -> Iterator[Claim]:
@@ -361,6 +365,32 @@ def _forgotten(history: History, found: BegunAnew) -> Claim:
     )  # fmt: skip
 
 
+def _copied(history: History, found: GradedCopy) -> Claim:
+    events = history.events
+    used, write = events[found.used].site, events[found.write].site
+    parts = {"source": Tensor(found.of), "write": At(write), "n": found.passes}
+    return Claim(
+        tensors=found.tensors,
+        cause=("copy", used),
+        site=used,
+        operation=events[found.used].operation,
+        severity="note",
+        message=say(
+            "Nothing uses the gradients that {n} backward passes gave {subject}, and no optimizer"
+            " takes them: {write} gives it the values of {source}, as a copy.",
+            **parts,
+        ),
+        story=(
+            Step("used", used, say("the loss is computed with it here, with a graph")),
+            Step("loss", events[found.backward].site, say("this pass goes back through it")),
+            Step("written", write, say("it is given the values of {source}", **parts)),
+        ),
+        repair=Repair(say("Compute what the copy gives under torch.no_grad(), or freeze it:"
+                          " requires_grad_(False).")),
+        count=0,
+    )  # fmt: skip
+
+
 VERDICT = Verdict(
     slug="gradient-discarded",
     severity="warning",
@@ -369,6 +399,36 @@ VERDICT = Verdict(
     check=check,
     damage="lost training",
     examples=(
+        Example(
+            "A target network that the loss goes back through",
+            """import torch
+
+net, target = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    wanted = 1 + 0.9 * target(torch.zeros(2, 3))
+    opt.zero_grad()
+    (net(torch.ones(2, 3)) - wanted).pow(2).mean().backward()
+    opt.step()
+    target.load_state_dict(net.state_dict())
+""",
+            (Expected("gradient-discarded", "target.weight", 6),),
+        ),
+        Example(
+            "A target network without a graph",
+            """import torch
+
+net, target = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    with torch.no_grad():
+        wanted = 1 + 0.9 * target(torch.zeros(2, 3))
+    opt.zero_grad()
+    (net(torch.ones(2, 3)) - wanted).pow(2).mean().backward()
+    opt.step()
+    target.load_state_dict(net.state_dict())
+""",
+        ),
         Example(
             "Cleared before each of the passes that were to be summed up",
             """import torch

@@ -1,0 +1,92 @@
+"""Copies of trained parameters that backward passes give gradients, which nothing uses.
+
+A target network is given its values by the one that is trained. Where a loss goes back through it
+as well, its parameters are given gradients that no optimizer holds, that nothing reads, and that
+are added up from pass to pass: the graph and the gradients are made for nobody.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import SiteId, TensorId
+
+MOST_BEHIND = 16
+"""Calls before a write that are gone back over to what it writes."""
+
+
+class GradedCopy(NamedTuple):
+    """Tensors that are copies, used by one line in the graph of a loss; positions."""
+
+    tensors: tuple[int, ...]
+    of: int  # a trained parameter that the first has its values from
+    used: int
+    write: int  # gives it those values, after a pass that had given it a gradient
+    backward: int
+    passes: int
+
+
+def graded_copies(history: History) -> Iterator[GradedCopy]:
+    """Yield them by the line that computes with them."""
+    lines: dict[SiteId, list[GradedCopy]] = defaultdict(list)
+    for tensor in sorted(history.had_gradient - history.held - history.asked.keys()):
+        found = _copy(history, tensor) if not history.in_part else None
+        if found is not None:
+            lines[history.events[found.used].site].append(found)
+    for cases in lines.values():
+        yield cases[0]._replace(tensors=tuple(one.tensors[0] for one in cases))
+
+
+def _copy(history: History, tensor: int) -> GradedCopy | None:
+    kind, operand = history.trace.tensors.get(tensor), history.operand_of(tensor)
+    if kind is None or kind.kind != "Parameter" or operand is None:
+        return None
+    number = TensorId(tensor)
+    graded = [one for one in history.after_backward if one.status.get(number, "none") != "none"]
+    backward = next((at for at in history.backwards if _goes_to(history, at, tensor)), -1)
+    if backward < 0 or not graded:
+        return None
+    used = [
+        at
+        for at in history.get(Graph).behind(backward)
+        if any(one.tensor == tensor for one in history.events[at].reads)
+    ]
+    for write in history.writes_to(operand, backward) if used else ():
+        source = _source(history, write, tensor)
+        if source >= 0:
+            return GradedCopy((tensor,), source, min(used), write, backward, len(graded))
+    return None
+
+
+def _goes_to(history: History, backward: int, tensor: int) -> bool:
+    return tensor in (history.get(Graph).leaves(backward) or ())
+
+
+def _source(history: History, write: int, tensor: int) -> int:
+    """Return the trained parameter that a call gives a tensor its values of; -1 for none."""
+    event, flow = history.events[write], history.flow
+    if event.operation == "step":
+        return -1
+    calls = [write, *flow.behind(write, most=MOST_BEHIND)]
+    own = {flow.memory(one) for one in event.writes}
+    trained = history.get(TrainedMemories).of
+    for at in calls:
+        for one in history.events[at].reads:
+            memory = flow.memory(one)
+            if one.tensor != tensor and memory not in own and memory in trained:
+                return trained[memory]
+    return -1
+
+
+class TrainedMemories:
+    """The memories of what optimizers hold."""
+
+    def __init__(self, history: History) -> None:
+        operands = {one: history.operand_of(one) for one in history.held}
+        self.of = {
+            history.flow.memory(one): tensor for tensor, one in operands.items() if one is not None
+        }
