@@ -45,21 +45,26 @@ def _copy(history: History, tensor: int) -> GradedCopy | None:
     kind, operand = history.trace.tensors.get(tensor), history.operand_of(tensor)
     if kind is None or kind.kind != "Parameter" or operand is None:
         return None
-    number = TensorId(tensor)
-    graded = [one for one in history.after_backward if one.status.get(number, "none") != "none"]
+    graded = _passes(history, TensorId(tensor))
     backward = next((at for at in history.backwards if _goes_to(history, at, tensor)), -1)
-    if backward < 0 or not graded:
-        return None
-    used = [
-        at
-        for at in history.get(Graph).behind(backward)
-        if any(one.tensor == tensor for one in history.events[at].reads)
-    ]
+    used = _users(history, backward, tensor) if graded and backward >= 0 else []
     for write in history.writes_to(operand, backward) if used else ():
         source = _source(history, write, tensor)
         if source >= 0:
-            return GradedCopy((tensor,), source, min(used), write, backward, len(graded))
+            return GradedCopy((tensor,), source, min(used), write, backward, graded)
     return None
+
+
+def _passes(history: History, tensor: TensorId) -> int:
+    """Count the passes after which a tensor had a gradient."""
+    return sum(one.status.get(tensor, "none") != "none" for one in history.after_backward)
+
+
+def _users(history: History, backward: int, tensor: int) -> list[int]:
+    """Return the calls of a pass's graph that use a tensor."""
+    events = history.events
+    behind = history.get(Graph).behind(backward)
+    return [at for at in behind if any(one.tensor == tensor for one in events[at].reads)]
 
 
 def _goes_to(history: History, backward: int, tensor: int) -> bool:
