@@ -47,9 +47,11 @@ def modes_undone(history: History) -> Iterator[ModeUndone]:
     lines: dict[tuple[SiteId, SiteId], list[ModeUndone]] = defaultdict(list)
     for tensor, facts in () if history.in_part else history.get(ModeSwitches).of.items():
         widths = {len(one.tensors) for one in facts}
-        for found in _PartsOf(history, tensor).found(facts) if len(widths) > 1 else ():
-            lines[found.held.site, found.undone.site].append(found)
-    for cases in lines.values():
+        for one in _PartsOf(history, tensor).found(facts) if len(widths) > 1 else ():
+            lines[one.held.site, one.undone.site].append(one)
+    for found in lines.values():
+        moving = [one for one in found if one.statistics]
+        cases = moving or found  # that statistics moved says most
         tensors = tuple(dict.fromkeys(one for case in cases for one in case.tensors))
         yield cases[0]._replace(tensors=tensors)
 

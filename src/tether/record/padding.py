@@ -1,6 +1,7 @@
 """Rows that an embedding never trains, `padding_idx`, and how often the indices name them.
 
-Looked at at the 1st, 2nd, 4th, 8th... such call of a line, on the CPU, for up to `MOST` indices.
+Looked at at the 1st, 2nd, 4th, 8th... such call of a line and an embedding, on the CPU, for up to
+`MOST` indices.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ class PaddingLog:
 
     def __init__(self) -> None:
         self.facts: list[Padded] = []
-        self._runs: Counter[int] = Counter()
+        self._runs: Counter[tuple[int, int]] = Counter()  # by line and embedding
 
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any], event: int, site: int) -> None:
         """Look at the indices of a call that has returned."""
         row = kwargs.get("padding_idx", args[2] if len(args) > 2 else None)
         if type(row) is not int or len(args) < 2 or not args[1].requires_grad:
             return
-        self._runs[site] += 1
-        if self._runs[site] & (self._runs[site] - 1):
+        key = site, id(args[1])
+        self._runs[key] += 1
+        if self._runs[key] & (self._runs[key] - 1):
             return
         found = _numbers(args[0])
         if found is not None:

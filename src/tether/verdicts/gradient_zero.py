@@ -153,12 +153,12 @@ def _padded(history: History) -> Iterator[Claim]:
         parts = {"row": fact.row, "n": fact.between, "all": fact.given, "line": At(used)}
         yield Claim(
             tensors=(weight.tensor,),
-            cause=("padding", weight.tensor),
+            cause=("padding", used, fact.row),
             site=used,
             operation="embedding",
             severity="note",
             message=say(
-                "Row {row} of {subject} never gets a gradient: padding_idx takes it for padding,"
+                "No pass gives row {row} of {subject} a gradient: padding_idx takes it for padding,"
                 " and {line} asks for it {n} of {all} times in one call, not as padding at an end.",
                 **parts,
             ),

@@ -83,8 +83,8 @@ def _undone(history: History, found: ModeUndone) -> Claim:
         operation="eval",
         severity="warning" if found.in_vain or not found.trained else "note",
         message=say(
-            f"{{kinds}} {what}: {{held}} put it into evaluation mode, and train() at {{line}}, of a"
-            " module around it, took it out again.",
+            f"A part with {{kinds}} {what}: {{held}} put it into evaluation mode, and train() at"
+            " {line}, of a module around it, took it out again.",
             **parts,
         ),
         story=(
