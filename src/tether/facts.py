@@ -526,6 +526,17 @@ class Padded(NamedTuple):
     between: int  # of those times, with other indices on both sides; of a single row of indices all
 
 
+class FunctionState(NamedTuple):
+    """What a custom Function's forward sets outside of its ctx, and its backward names.
+
+    Noted after the first call, and after each that left another value than the call before.
+    """
+
+    event: EventId  # the call
+    name: str  # of the attribute of its class, or the variable of its module
+    value: str
+
+
 class Same(NamedTuple):
     """A call gave, in memory of its own, elements that a tensor showed already, in their order.
 
@@ -779,6 +790,7 @@ class Trace:
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     collisions: list[Collision] = field(default_factory=list)
+    function_states: list[FunctionState] = field(default_factory=list)
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)

@@ -113,6 +113,52 @@ class Exponential(torch.autograd.Function):
 }
 
 
+SCALE = """\
+import torch
+
+
+class Scale(torch.autograd.Function):
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        {kept}.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * {kept}.factor, None
+
+
+w = torch.randn(3, requires_grad=True)
+for rate in (0.5, 0.25):
+    loss = (Scale.apply(w, rate) + {second}).sum()
+    loss.backward()
+"""
+
+
+BOTH = """\
+import torch
+
+
+class Scale(torch.autograd.Function):
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = Scale.factor = factor  # the class shows the last one
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor, None
+
+
+w = torch.randn(3, requires_grad=True)
+(Scale.apply(w, 0.5) + Scale.apply(w * 2, 1.0)).sum().backward()
+"""
+
+
 def told(text, folder):
     found = record_program(text, folder).findings
     return [one.site.line for one in found if one.slug == "untracked-write"]
@@ -129,3 +175,20 @@ def test_what_another_call_replaced_is_told(text, use, tmp_path):
 @pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
 def test_what_each_call_keeps_is_not(text, use, tmp_path):
     assert told(text + use.format(name="Exponential"), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("kept", "second", "lines"),
+    [
+        ("Scale", "Scale.apply(w * 2, 1.0)", [19]),
+        ("Scale", "Scale.apply(w * 2, rate)", []),
+        ("ctx", "Scale.apply(w * 2, 1.0)", []),
+        ("Scale", "w * 2", []),
+    ],
+)
+def test_a_number_that_another_call_replaced_is_told(kept, second, lines, tmp_path):
+    assert told(SCALE.format(kept=kept, second=second), tmp_path) == lines
+
+
+def test_a_number_on_ctx_that_the_class_shows_too_is_not(tmp_path):
+    assert told(BOTH, tmp_path) == []

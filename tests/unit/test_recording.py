@@ -83,6 +83,7 @@ def example() -> Trace:
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
         collisions=[facts.Collision(8, 2, 6)],
         states_left=[facts.StateLeft(8, 1, "Adam", 0, 0, 1, 3)],
+        function_states=[facts.FunctionState(8, "factor", "0.5")],
         padded=[facts.Padded(8, 3, 2, 6, 1)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
         entered=[facts.Entered(8, 3, 7)],

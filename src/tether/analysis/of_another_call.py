@@ -125,3 +125,44 @@ def _found(
 
 def _tensor(event: Event, number: int) -> int:
     return event.reads[number].tensor if number < len(event.reads) else UNKNOWN
+
+
+class SetAnew(NamedTuple):
+    """A plain value that a Function keeps outside of its ctx, as one call left it and a later."""
+
+    name: str  # of the Function
+    attribute: str
+    kept: int  # a call whose backward read it
+    value: str  # as that call left it
+    later: int  # the call that replaced it before the pass
+    other: str
+    backward: int
+
+
+def set_anew(history: History) -> Iterator[SetAnew]:
+    """Yield for each such value of a Function the first pass that goes by a later call's."""
+    states: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for fact in history.trace.function_states:
+        at = history.position(fact.event)
+        if at >= 0:
+            states[history.events[at].detail, fact.name].append((at, fact.value))
+    for (name, attribute), values in states.items():
+        found = None
+        for backward in history.backwards if len(values) > 1 else ():
+            found = found or _by_a_later(history, name, values, backward)
+        if found is not None:
+            yield found._replace(attribute=attribute)
+
+
+def _by_a_later(
+    history: History, name: str, values: list[tuple[int, str]], backward: int
+) -> SetAnew | None:
+    """Return a call of a pass that had left another value than the one that is there by then."""
+    later, other = max((one for one in values if one[0] < backward), default=(UNKNOWN, ""))
+    for at in sorted(history.get(Graph).behind(backward)) if later >= 0 else ():
+        event = history.events[at]
+        if event.operation == "apply" and event.detail == name and at < later:
+            before = [one for one in values if one[0] <= at]
+            if before and max(before)[1] != other:
+                return SetAnew(name, "", at, max(before)[1], later, other, backward)
+    return None

@@ -16,6 +16,7 @@ from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.carried import CarriedLog
 from tether.record.collisions import CollisionLog
+from tether.record.function_states import FunctionStates
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
 from tether.record.graph import GraphLog
@@ -70,6 +71,7 @@ class Recorder:
         self.functions = Functions(self.tape)
         self.same = SameLog(self.tape)
         self.collisions = CollisionLog()
+        self.function_states = FunctionStates()
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
         self.arrays = ArrayWatch(self.tape, self.same)
@@ -173,6 +175,7 @@ class Recorder:
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),
             "collisions": list(self.collisions.facts),
+            "function_states": list(self.function_states.facts),
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.libraries import package_of
-from tether.analysis.of_another_call import OfAnotherCall, of_another_call
+from tether.analysis.of_another_call import OfAnotherCall, SetAnew, of_another_call, set_anew
 from tether.analysis.on_ctx import KeptOnCtx, overwritten_on_ctx
 from tether.analysis.shared_memory import Sharing, unheard
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
@@ -95,6 +95,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _on_ctx(history, one)
     for other in of_another_call(history):
         yield _of_another(history, other)
+    for anew in set_anew(history):
+        yield _set_anew(history, anew)
 
 
 def _through_aliases(history: History) -> Iterator[_Write]:
@@ -305,6 +307,32 @@ def _of_another(history: History, found: OfAnotherCall) -> Claim:
             say("Keep it on the ctx of the call: ctx.save_for_backward(...), or an attribute of ctx"
                 " for what is no tensor. The class is one for all calls.")
         ),
+        count=0,
+    )  # fmt: skip
+
+
+def _set_anew(history: History, found: SetAnew) -> Claim:
+    kept, later = (history.events[at].site for at in (found.kept, found.later))
+    return Claim(
+        tensors=(),
+        subject=f"{found.name}.{found.attribute}",
+        cause=("anew", found.name, found.attribute),
+        site=later,
+        operation="apply",
+        severity="warning",
+        message=say(
+            f"The backward of the call of `{found.name}` at {{kept}} goes by the"
+            f" `{found.attribute}` of a later call, {found.other} and not {found.value}: its"
+            " forward sets it where it is one for all calls, and that at {later} came last.",
+            kept=At(kept), later=At(later),
+        ),
+        story=(
+            Step("saved", kept, say(f"this call sets it to {found.value}")),
+            Step("written", later, say(f"this call sets it to {found.other}")),
+            Step("loss", history.events[found.backward].site,
+                 say("this pass goes through the first")),
+        ),
+        repair=Repair(say(f"Keep it on the ctx of the call: ctx.{found.attribute} = ...")),
         count=0,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from tether.facts import (
     ThreadId,
 )
 from tether.record.following import Trail, can_follow
-from tether.record.graph import GraphLog, count_nodes
+from tether.record.graph import count_nodes
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
 from tether.record.patches.replacing import Original, Replacements
@@ -39,7 +39,7 @@ def install(replacements: Replacements, recorder: Recorder, listen: Callable[[],
     replacements.replace(
         torch.autograd.Function,
         "apply",
-        functools.partial(_apply, replacements, recorder.graph),
+        functools.partial(_apply, replacements, recorder),
         _is_classmethod,
     )
 
@@ -193,9 +193,9 @@ def _run_backward(
     return _engine_run_backward
 
 
-def _apply(replacements: Replacements, graph: GraphLog, original: Any) -> Any:
+def _apply(replacements: Replacements, recorder: Recorder, original: Any) -> Any:
     """Record a call of an `autograd.Function`, its forward being a span of its own."""
-    tape = replacements.tape
+    tape, graph = replacements.tape, recorder.graph
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         run = original.__get__(None, cls)
@@ -245,6 +245,7 @@ def _apply(replacements: Replacements, graph: GraphLog, original: Any) -> Any:
                 snapshots=reads,
             )  # fmt: skip
             tape.close_span(span, index)
+            recorder.function_states.called(cls, index)
         return value
 
     functools.update_wrapper(apply, getattr(original, "__func__", original))
