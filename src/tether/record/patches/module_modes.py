@@ -28,7 +28,7 @@ class ModuleModes:
         self._replacements = replacements
         self._tape = replacements.tape
         self._within = threading.local()
-        self._last: tuple[TensorId, ...] = ()
+        self._tables: dict[tuple[TensorId, ...], tuple[TensorId, ...]] = {}
         self._full = False
         self._reads_mode: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
@@ -58,9 +58,7 @@ class ModuleModes:
     def _note(self, module: torch.nn.Module, site: int) -> None:
         tape, facts = self._tape, self._tape.mode_switches
         serials = self._serials(module, recurse=True)
-        if serials == self._last:
-            serials = self._last  # thousands of switches of one model share their table
-        self._last = serials
+        serials = self._tables.setdefault(serials, serials)  # thousands of switches share one
         kinds = tuple(self._depend_on_mode(module))
         apart = [one for one in module.modules() if one.training != module.training]
         fact = ModeSwitch(
