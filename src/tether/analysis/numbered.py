@@ -3,7 +3,7 @@
 Two calls at one place of the program gave the same if they are of one operation, which leaves
 nothing to chance, and were given the same: the same elements of one memory in one version, or what
 calls that gave the same had made. No bytes are compared; of the numbers that a call was given
-beside tensors its text says whether they are constants.
+beside tensors its text says whether they are constants, but for a conversion.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Numbered:
         given = tuple(dict.fromkeys(self._roots(event)))
         if len(given) > _MOST:
             return
-        looks = tuple(one[4:8] for one in event.results)
+        storages = self._history.trace.storages
+        looks = tuple((*one[4:8], storages[one.storage].device) for one in event.results)
         key = (*line, event.grad_mode, event.thread, *map(self.value, event.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
         for place, one in enumerate(event.results):
@@ -95,6 +96,8 @@ class Numbered:
         if key not in self._plain:
             text = self._history.site(event.inner if event.inner >= 0 else event.site).expression
             alone = takes_tensors_alone(event.operation, text, len(event.reads))
+            # Of a conversion the result itself says what it was asked for.
+            alone = alone or (operation(event.operation).copies in ("cast", "move"))
             self._plain[key] = alone and _is_certain(event.operation)
         return self._plain[key]
 

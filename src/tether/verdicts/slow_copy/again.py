@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,6 +18,9 @@ from tether.regions import may_overlap
 from tether.source.calls import fixed
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 from tether.verdicts.slow_copy.runs import Runs
+
+TURNS = 64
+"""Tensors of which a line makes the same again in turn, each time: those of a model's layers."""
 
 PART = 4
 """How many times more is converted than there is, from which it is told."""
@@ -137,12 +142,22 @@ class Repeats:
 
 
 def told(
-    again: Repeats, places: Sequence[int], repeats: list[int], what: str, of: str = "runs"
+    again: Repeats,
+    places: Sequence[int],
+    repeats: list[int],
+    what: str,
+    of: str = "runs",
+    groups: Iterable[Sequence[int]] = (),
 ) -> Slow | None:
-    """Give a line whose runs did the same again, where what was made so is worth a word."""
+    """Give a line whose runs did the same again, where what was made so is worth a word.
+
+    Of its runs, or of each group of them, every one took the place of the one before.
+    """
     if len(repeats) < STEPS:
         return None
-    after = dict(zip(places, (*places[2:], math.inf, math.inf), strict=True))
+    after: dict[int, float] = {}
+    for some in groups or (places,):
+        after |= zip(some, (*some[2:], *[math.inf] * min(2, len(some))), strict=True)
     made = [one for at in repeats if (one := again.kept(at, after[at])) is not None]
     total = sum(map(nbytes, made))
     if len(made) < len(repeats) or total < LARGE:
@@ -184,9 +199,35 @@ def _of_parts(again: Repeats, places: Sequence[int]) -> Slow | None:
 
 
 def _from_tensor(again: Repeats, places: Sequence[int]) -> Slow | None:
-    """Find elements that nothing wrote since the line last converted them."""
-    repeats = [at for before, at in pairwise(places) if _same_elements(again, before, at)]
-    return told(again, places, repeats, "elements that nothing wrote,")
+    """Find elements that nothing wrote since the line last converted them.
+
+    A line of several modules converts the elements of each in turn.
+    """
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for at in places:
+        reads = again.lines.events[at].reads
+        groups[view(again, reads[0]) if len(reads) == 1 else ()].append(at)
+    if len(groups) > TURNS:
+        return None
+    pairs = (pair for some in groups.values() for pair in pairwise(some))
+    repeats = [at for before, at in pairs if _same_elements(again, before, at)]
+    if len(groups) > 1 and not all(_comes_back(again, some) for some in groups.values()):
+        return None
+    what = "elements that nothing wrote,"
+    return told(again, places, sorted(repeats), what, groups=groups.values())
+
+
+def _comes_back(again: Repeats, places: Sequence[int]) -> bool:
+    """Whether what a line was given is a module's own, or comes back at each backward pass.
+
+    To keep what is made of each row of a data set would take the room of all of them.
+    """
+    name = again.history.facts_of_name(again.lines.events[places[0]].reads[0].tensor)
+    if name is not None and name.module:
+        return True
+    passes = again.history.backwards
+    between = [bisect_right(passes, at) - bisect_right(passes, one) for one, at in pairwise(places)]
+    return all(0 < one < STEPS for one in between)
 
 
 def _same_elements(again: Repeats, before: int, at: int) -> bool:
