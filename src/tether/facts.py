@@ -576,6 +576,13 @@ class Entered(NamedTuple):
     since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
 
 
+class ReadBack(NamedTuple):
+    """A state was read from a stream in memory, with the bytes that it had been saved there in."""
+
+    event: EventId  # of the call that read it
+    since: EventId  # of the call that had saved it
+
+
 class Unmatched(NamedTuple):
     """A module was called with tensors for its parameters, some by names that it does not have."""
 
@@ -794,6 +801,7 @@ class Trace:
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
+    read_back: list[ReadBack] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)
     repeated: list[Repeated] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)

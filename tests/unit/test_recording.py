@@ -87,6 +87,7 @@ def example() -> Trace:
         padded=[facts.Padded(8, 3, 2, 6, 1)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
         entered=[facts.Entered(8, 3, 7)],
+        read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],
         repeated=[facts.Repeated(8, 3)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],

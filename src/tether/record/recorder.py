@@ -28,6 +28,7 @@ from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
 from tether.record.padding import PaddingLog
+from tether.record.read_back import ReadBackLog
 from tether.record.reassigned import ReassignedLog
 from tether.record.repeats import RepeatLog
 from tether.record.resumptions import Resumptions
@@ -74,6 +75,7 @@ class Recorder:
         self.function_states = FunctionStates()
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
+        self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
         self.gradients = GradientLog(self.tape)
@@ -179,6 +181,7 @@ class Recorder:
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),
+            "read_back": list(self.read_back.facts),
             "unmatched": list(tape.unmatched),
             "repeated": self.repeats.facts(),
             "drawn": list(self.same.drawn.facts()),

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.utils.dlpack
 
+from tether.facts import UNKNOWN
 from tether.record.array_watch import ArrayWatch
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements, Tell
+from tether.record.read_back import ReadBackLog
 from tether.record.sites import here
 
 __tracebackhide__ = True
@@ -20,7 +22,7 @@ __tracebackhide__ = True
 Place = tuple[int, int]
 
 
-def install(replacements: Replacements, arrays: ArrayWatch) -> None:
+def install(replacements: Replacements, arrays: ArrayWatch, read_back: ReadBackLog) -> None:
     """Put the replacements in place."""
     replace, telling = replacements.replace, replacements.telling
     for name in ("from_numpy", "frombuffer"):
@@ -31,7 +33,8 @@ def install(replacements: Replacements, arrays: ArrayWatch) -> None:
     replace(torch.Tensor, "set_", functools.partial(_set_, replacements))
     replace(torch.utils, "swap_tensors", functools.partial(_swap_tensors, replacements))
     replace(torch.nn.Parameter, "__new__", functools.partial(_new_parameter, replacements))
-    replace(torch, "save", functools.partial(_save, replacements))
+    replace(torch, "save", functools.partial(_save, replacements, read_back))
+    replace(torch, "load", functools.partial(_load, replacements, read_back))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
         replace(owner, "synchronize", telling(_synchronized))
     for name in ("fill_", "copy_"):
@@ -64,17 +67,37 @@ def _storage_written(arrays: ArrayWatch) -> Tell:
     return tell
 
 
-def _save(replacements: Replacements, original: Original) -> Original:
+def _save(replacements: Replacements, read_back: ReadBackLog, original: Original) -> Original:
     @functools.wraps(original)
     def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
         listener = replacements.listener()
-        if listener is not None:
-            with muted(listener):
-                place = replacements.tape.places.user_place(here(2))
-                listener.note("save", place, listener.tensors_in(obj))
-        return original(obj, *args, **kwargs)
+        if listener is None:
+            return original(obj, *args, **kwargs)
+        with muted(listener):
+            place = replacements.tape.places.user_place(here(2))
+            event = listener.note("save", place, listener.tensors_in(obj))
+        result = original(obj, *args, **kwargs)
+        read_back.saved(args[0] if args else kwargs.get("f"), event)
+        return result
 
     return save
+
+
+def _load(replacements: Replacements, read_back: ReadBackLog, original: Original) -> Original:
+    @functools.wraps(original)
+    def load(*args: Any, **kwargs: Any) -> Any:
+        listener = replacements.listener()
+        since = UNKNOWN
+        if listener is not None:
+            since = read_back.saved_by(args[0] if args else kwargs.get("f"))
+        result = original(*args, **kwargs)
+        if listener is not None and since != UNKNOWN:
+            with muted(listener):
+                place = replacements.tape.places.user_place(here(2))
+                read_back.read(listener.note("load", place), since)
+        return result
+
+    return load
 
 
 def _set_(replacements: Replacements, original: Original) -> Original:
