@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from tether.facts import Site
 from tether.source.syntax import Source
 
-_UNSEEN = (ast.AugAssign, ast.NamedExpr, ast.While, ast.Yield, ast.Await, ast.Break, ast.Continue)
+_UNSEEN = (ast.NamedExpr, ast.While, ast.Yield, ast.Await, ast.Break, ast.Continue)
 """What may bring numbers into a turn, or end it, and leaves no call that is recorded."""
 
 
@@ -24,12 +24,21 @@ def takes_only(source: Source, site: Site, parts: int) -> bool:
         return False
     given, counter, body = loop
     inside = [one for part in body for one in ast.walk(part)]
-    if any(isinstance(one, _UNSEEN) for one in inside):
+    if any(isinstance(one, _UNSEEN) or _carries_on(one, inside) for one in inside):
         return False
     choices = [_choice(source, one) for one in inside if _is_read(one, counter)]
     known = [one for one in choices if one is not None]
     chosen = {source.text_of(one) for one in known if isinstance(one.ctx, ast.Load)}
     return len(known) == len(choices) and 0 < given + len(chosen) <= parts
+
+
+def _carries_on(node: ast.AST, inside: Sequence[ast.AST]) -> bool:
+    """Whether a turn changes a number that turns after it may use; one that they add to is none."""
+    if not isinstance(node, ast.AugAssign):
+        return False
+    return not isinstance(node.target, ast.Name) or any(
+        _is_read(one, node.target.id) for one in inside
+    )
 
 
 def _is_read(node: ast.AST, name: str) -> bool:

@@ -1,13 +1,14 @@
 """The loops that compute row by row what one call gives for all rows: part of `slow-copy`.
 
 Seen from the memory: at every turn the same calls are given the next part of the same tensors, and
-nothing of an earlier turn; what comes of each is put beside the others.
+nothing of an earlier turn; what comes of each is put beside the others, or read as a number.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.loops import takes_only
 from tether.source.syntax import source_of
-from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow
+from tether.verdicts.slow_copy.on_device import COUNT, LARGE, SMALL, Lines, Slow
 
 CALLS = 1_000
 """Calls, of some microseconds each, from which a loop takes milliseconds longer than one call."""
@@ -28,7 +29,7 @@ class _Turns(NamedTuple):
     first: int  # position of the first call of the first turn
     calls: int  # of one turn
     turns: int
-    written: bool  # the last call of a turn writes its result into a place
+    ends: Literal["joined", "written", "read"]  # what becomes of each turn's result
 
 
 class _Rows(NamedTuple):
@@ -42,17 +43,21 @@ class _Rows(NamedTuple):
 def by_rows(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's loops that joins what one call could have given."""
     for (_, name), places in lines.by_line.items():
-        row = operation(name)
-        if row.joins:
-            loops = [found for at in places if (found := _joined(lines, at)) is not None]
-        elif row.places and row.writes:
-            loops = list(_filled(lines, places))
-        else:
-            continue
+        loops = _loops(lines, name, places)
         if sum(one.turns * one.calls for one in loops) >= CALLS:
             slow = _slow(lines, name, loops)
             if slow is not None:
                 yield slow
+
+
+def _loops(lines: Lines, name: str, places: Sequence[int]) -> list[_Turns]:
+    """Return the loops whose turns end at a line, by what it does."""
+    row = operation(name)
+    if row.joins:
+        return [found for at in places if (found := _joined(lines, at)) is not None]
+    if row.places and row.writes:
+        return list(_ended(lines, places, "written"))
+    return list(_ended(lines, places, "read")) if row.leaves in ("number", "truth") else []
 
 
 def _joined(lines: Lines, at: int) -> _Turns | None:
@@ -60,17 +65,19 @@ def _joined(lines: Lines, at: int) -> _Turns | None:
     history, event = lines.history, lines.events[at]
     if len(event.reads) < COUNT:
         return None
-    return _turns([history.made_at(one.tensor) for one in event.reads], written=False)
+    return _turns([history.made_at(one.tensor) for one in event.reads], "joined")
 
 
-def _filled(lines: Lines, places: Sequence[int]) -> Iterator[_Turns]:
-    """Yield the turns at whose end a line wrote parts of one tensor to another."""
+def _ended(
+    lines: Lines, places: Sequence[int], how: Literal["written", "read"]
+) -> Iterator[_Turns]:
+    """Yield the turns at whose end a line wrote to a part of another tensor, or read a number."""
     ends: list[int] = []
     given: tuple[int, int] | None = None
     for at in (*places, UNKNOWN):
-        now = _between(lines, at)
+        now = _between(lines, at) if how == "written" else given
         if now != given or (len(ends) > 1 and at - ends[-1] != ends[1] - ends[0]):
-            found = _turns(ends, written=True) if len(ends) >= COUNT else None
+            found = _turns(ends, how) if len(ends) >= COUNT else None
             if found is not None:
                 yield found
             ends, given = [], now
@@ -87,14 +94,14 @@ def _between(lines: Lines, at: int) -> tuple[int, int] | None:
     return reads[0].tensor, lines.events[made].reads[0].tensor if taken else UNKNOWN
 
 
-def _turns(ends: Sequence[int], *, written: bool) -> _Turns | None:
+def _turns(ends: Sequence[int], how: Literal["joined", "written", "read"]) -> _Turns | None:
     """Return the turns that end at some events, where all have as many calls."""
     steps = np.diff(ends)
     calls = int(steps[0]) if len(steps) else 0
     first = ends[0] - calls + 1 if ends else UNKNOWN
     if calls < 1 or first < 0 or bool((steps != calls).any()):
         return None
-    return _Turns(first, calls, len(ends), written)
+    return _Turns(first, calls, len(ends), how)
 
 
 def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
@@ -106,19 +113,31 @@ def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
     row = rows[0]
     site = lines.history.site_of(lines.events[row.at])
     source = source_of(site.file, lines.history.trace.sources.get(site.file, ""))
-    if not takes_only(source, site, len(rows)):
+    # Of numbers that are computed of single elements, `by_numbers` tells.
+    single = loop.ends == "read" and all(math.prod(one.part.shape) == 1 for one in rows)
+    if single or not takes_only(source, site, len(rows)):
         return None
     computed = loop.calls - sum(_is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
-    joined = "an assignment puts" if loop.written else f"{name} puts"
-    if computed > loop.written:
-        what = f"{computed - loop.written} calls are made for each of its {loop.turns:,} parts"
-        what += f", and {joined} together what comes of them"
-        fix = "Make each call once for the whole tensor, along a dimension (keepdim=True keeps it)."
-    else:
-        what = f"{joined} its {loop.turns:,} parts elsewhere one by one"
-        fix = "Put them there all at once, by a slice: there[:n] = parts[:n]."
+    what = _told(loop, computed - (loop.ends != "joined"), name)
+    if what is None:
+        return None
     total = sum(one.turns for one in loops)
-    return Slow(row.at, row.source, total, 0, None, "read", what, fix)
+    return Slow(row.at, row.source, total, 0, None, "read", *what)
+
+
+def _told(loop: _Turns, computed: int, name: str) -> tuple[str, str] | None:
+    """Say what a loop does and what to do instead; None where it only reads, which others tell."""
+    joined = "an assignment puts" if loop.ends == "written" else f"{name} puts"
+    calls = "1 call is" if computed == 1 else f"{computed} calls are"
+    what = f"{calls} made for each of its {loop.turns:,} parts, and "
+    fix = "Make each call once for the whole tensor, along a dimension (keepdim=True keeps it)"
+    if loop.ends == "read":
+        what += "a number is read of what comes of them"
+        return (what, f"{fix}, and read all numbers at once, .tolist().") if computed else None
+    if computed:
+        return f"{what}{joined} together what comes of them", f"{fix}."
+    what = f"{joined} its {loop.turns:,} parts elsewhere one by one"
+    return what, "Put them there all at once, by a slice: there[:n] = parts[:n]."
 
 
 def _is_choice(event: Event) -> bool:
@@ -140,8 +159,8 @@ def _rows(lines: Lines, loop: _Turns) -> list[_Rows]:
     for n in range(loop.calls):
         at = range(loop.first + n, last, loop.calls)
         events = [lines.events[one] for one in at]
-        ends = loop.written and n == loop.calls - 1
-        if not all(_is_plain(event, writes=ends) for event in events):
+        ends = loop.ends if n == loop.calls - 1 else "joined"
+        if not all(_is_plain(event, ends) for event in events):
             return []
         rows = _of_call(lines, loop, at, events)
         if rows is None:
@@ -151,12 +170,12 @@ def _rows(lines: Lines, loop: _Turns) -> list[_Rows]:
     return list({(one.part.storage, one.part.offset): one for one in found}.values()) * small
 
 
-def _is_plain(event: Event, *, writes: bool) -> bool:
-    """Whether a call does the same for many at once, and nothing beside."""
+def _is_plain(event: Event, ends: str) -> bool:
+    """Whether a call does the same for many at once, and nothing beside but as a turn ends."""
     row = operation(event.operation)
-    if event.raised or not row.known or row.random or row.leaves or row.single:
+    if event.raised or not row.known or row.random or row.single:
         return False
-    return bool(event.writes) == writes
+    return bool(event.writes) == (ends == "written") and bool(row.leaves) == (ends == "read")
 
 
 def _of_call(
@@ -209,9 +228,12 @@ def _step(operands: Sequence[Operand]) -> int | None:
 
 
 def _needs_no_more(lines: Lines, loop: _Turns, rows: Sequence[_Rows]) -> bool:
-    """Whether all rows at once take no more memory than what is there, and calls are what costs."""
+    """Whether all rows at once take little memory, or no more than what is there.
+
+    Then calls are what costs.
+    """
     turn = [lines.events[loop.first + n] for n in range(loop.calls)]
     most = max((nbytes(one) for event in turn for one in event.results), default=0)
     kept = turn[-1].results or turn[-1].reads[1:]
     room = [nbytes(one) for one in (*kept, *(one.part for one in rows))]
-    return most <= max(room) <= SMALL
+    return most <= max(room) <= SMALL or most * loop.turns <= LARGE

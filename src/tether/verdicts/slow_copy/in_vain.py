@@ -257,7 +257,14 @@ def _part(lines: Lines, at: int) -> _SmallPart | None:
     first = then.reads[0].tensor == made.tensor
     few = taken.storage == made.storage or _chooses(then)
     small = nbytes(made) >= PART * nbytes(taken)
-    return _SmallPart(at, made, later[0], taken) if first and few and small else None
+    return _SmallPart(at, made, later[0], taken) if first and small and _shows(then, made) else None
+
+
+def _shows(then: Event, made: Operand) -> bool:
+    """Whether a call gives elements of what it was given: the one-armed where gives places."""
+    taken = then.results[0]
+    chosen = operation(then.operation).picks and taken.dtype == made.dtype
+    return taken.storage == made.storage or chosen
 
 
 def _chooses(event: Event) -> bool:
