@@ -11,6 +11,96 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "weights of two layers converted for each batch": """
+        import torch
+        class Frozen(torch.nn.Module):
+            def __init__(self, rows, columns):
+                super().__init__()
+                self.register_buffer("weight", torch.randn(rows, columns).bfloat16())
+                self.scale = torch.nn.Parameter(torch.ones(rows))
+            def forward(self, x):
+                weight = self.weight.to(x.dtype)  #! slow-copy weight (note)
+                return torch.nn.functional.linear(x, weight) * self.scale
+        model = torch.nn.Sequential(Frozen(256, 128), Frozen(64, 256))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(8):
+            model(torch.randn(4, 128)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    "weights of whole numbers scaled for each batch": """
+        import torch
+        def layer(rows, columns):
+            return torch.randint(-9, 9, (rows, columns), dtype=torch.int8), torch.rand(rows, 1)
+        layers = [layer(256, 128), layer(128, 256)]
+        for batch in range(8):
+            x = torch.randn(4, 128)
+            for weight, scale in layers:
+                full = weight.to(x.dtype) * scale  #! slow-copy full (note)
+                x = x @ full.T
+            print(x.sum())
+    """,
+    "a number looked for in a tensor, for each of many": """
+        import torch
+        codes = torch.randperm(800) * 7
+        for batch in range(3):
+            wanted = codes[torch.randint(0, 800, (400,))]
+            rows = []
+            for code in wanted:
+                rows.append((codes == code).nonzero().item())  #! slow-copy codes (note)
+            print(sum(rows))
+    """,
+    "elements compared one by one": """
+        import torch
+        guess, truth = torch.randint(0, 3, (900,)), torch.randint(0, 3, (900,))
+        right = 0
+        for n in range(900):
+            if guess[n] == truth[n]:  #! slow-copy guess (note)
+                right += 1
+        print(right)
+    """,
+    "a number of each row": """
+        import torch
+        points, centers = torch.randn(500, 3), torch.randn(6, 3)
+        nearest = []
+        for n in range(500):
+            far = (points[n] - centers).pow(2).sum(1)  #! slow-copy points (note)
+            nearest.append(far.argmin().item())
+        print(nearest)
+    """,
+    "a state copied through a stream at each step": """
+        import io, torch
+        model, other = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            stream = io.BytesIO()
+            torch.save(model.state_dict(), stream)  #! slow-copy model.state_dict() (note)
+            other.load_state_dict(torch.load(io.BytesIO(stream.getvalue())))
+            x = torch.randn(4, 64)
+            (model(x) - other(x).detach() - x).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    "a matrix that is learned, said again for each of a batch": """
+        import torch
+        weight = torch.nn.Parameter(torch.randn(80, 80))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for step in range(6):
+            x = torch.randn(16, 80, 4)
+            both = weight.softmax(1).repeat(16, 1, 1)  #! slow-copy both (note)
+            torch.bmm(both, x).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    "rows that a loader takes of tensors one by one": """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        table, numbers = torch.rand(2600, 8), torch.rand(2600)
+        loader = DataLoader(TensorDataset(table, numbers), batch_size=40, shuffle=True)
+        for epoch in range(2):
+            for x, y in loader:  #! slow-copy table (note)
+                print((x.sum(1) - y).mean())
+    """,
     "the rows of a tensor assigned one by one in a graph": """
         import torch
         table = torch.nn.Embedding(50, 16)
@@ -440,6 +530,79 @@ QUIET = {
         pool = torch.nn.AdaptiveAvgPool2d((1, 1))
         for _ in range(4):
             pool(torch.relu(conv(torch.randn(16, 3, 4, 4)))).sum().backward()
+    "the pictures of a set, one for each step": """
+        import torch
+        pictures = torch.randint(0, 9, (30, 150, 150), dtype=torch.uint8)
+        model = torch.nn.Conv2d(1, 2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for epoch in range(4):
+            for n in range(30):
+                model(pictures[n].float()[None]).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    """,
+    "numbers on which the next ones hang": """
+        import torch
+        points = torch.randn(900, 3)
+        nearest, chosen = (points - points[0]).pow(2).sum(1), [0]
+        for _ in range(300):
+            best = nearest.argmax().item()
+            chosen.append(best)
+            nearest = torch.minimum(nearest, (points - points[best]).pow(2).sum(1))
+        print(chosen)
+        for _ in range(40):
+            scores, low, high = torch.randn(2000), -3.0, 3.0
+            for _ in range(40):
+                middle = (low + high) / 2
+                if (scores > middle).sum().item() > 200:
+                    low = middle
+                else:
+                    high = middle
+            print(low)
+        state, total = torch.zeros(4), 0.0
+        for _ in range(1200):
+            state = state * 0.9 + torch.randn(4)
+            total += state.pow(2).sum().item()
+            if state[0] > 2:
+                state = torch.zeros(4)
+        print(total)
+    """,
+    "a few classes asked for in each epoch": """
+        import torch
+        truth = torch.randint(0, 10, (5000,))
+        for epoch in range(20):
+            guess = (truth + torch.randint(0, 3, (5000,))) % 10
+            loss = torch.stack([torch.randn(500).sort().values.mean() for _ in range(30)]).mean()
+            print(loss, [(guess[truth == n] == n).float().mean().item() for n in range(10)])
+    """,
+    "states in memory for files": """
+        import io, torch
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            last = io.BytesIO()
+            torch.save(model.state_dict(), last)
+            loss = model(torch.randn(4, 64)).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if loss > 0.3:
+                last.seek(0)
+                model.load_state_dict(torch.load(last))
+        stream = io.BytesIO()
+        torch.save(model.state_dict(), stream)
+        stream.seek(0)
+        torch.nn.Linear(64, 64).load_state_dict(torch.load(stream))
+    """,
+    "a matrix said again for what needs it so": """
+        import torch
+        for step in range(6):
+            matrix = torch.randn(80, 80)
+            both = matrix.repeat(16, 1, 1)
+            print(both.view(-1, 80).matmul(torch.randn(80, 2)).sum())
+            own = matrix.repeat(16, 1, 1)
+            own += torch.randn(16, 1, 1)
+            print(own.sum())
     """,
     "a little that is the same at each step, beside much that is not": """
         import torch
@@ -676,10 +839,10 @@ QUIET = {
             for x, y in loader:
                 print((x.sum(1) - y).mean().item())
     """,
-    "a loader over tensors, and one that hands on batches of numbers": """
+    "a loader over a few tensors, and one that hands on batches of numbers": """
         import torch
         from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
-        table = TensorDataset(torch.rand(5200, 8), torch.rand(5200))
+        table = TensorDataset(torch.rand(2600, 8), torch.rand(2600))
         batches = BatchSampler(RandomSampler(table), 40, drop_last=False)
         for loader in (DataLoader(table, batch_size=40),
                        DataLoader(table, sampler=batches, batch_size=None)):

@@ -19,6 +19,7 @@ from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import Repeats, repeated
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.by_elements import by_elements
+from tether.verdicts.slow_copy.by_numbers import by_numbers
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
 from tether.verdicts.slow_copy.in_vain import vain
@@ -27,6 +28,8 @@ from tether.verdicts.slow_copy.never_read import never_read
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
+from tether.verdicts.slow_copy.said_again import said_again
+from tether.verdicts.slow_copy.through_streams import through_streams
 from tether.verdicts.slow_copy.worked_again import worked_again
 
 PAGE = """
@@ -57,6 +60,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same computed of the same at each time step | once, while nothing of it changes |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
+| numbers computed and read one by one of single elements | one call for all elements |
+| a whole tensor compared with one number at a time | `searchsorted`, or a new dimension |
 | rows of a data set taken one by one for each batch | one index for all of a batch |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
 | many tensors joined, of which a part is taken | the part first, then joined |
@@ -67,7 +72,9 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
 | channels-last laid out anew for a call that lays it back | the tensor as it lies |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
+| elements repeated for a call that takes them expanded | `expand` |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
+| a state saved to a stream in memory and read back at once | `copy.deepcopy`, a clone |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
 | `t.float().to(device)` from a narrower type | `t.to(device).float()`: fewer bytes cross |
 | `to(device, non_blocking=True)` from pageable memory | pinned memory; it waits otherwise |
@@ -106,7 +113,8 @@ copy that was not is told as `needless-copy` instead.
 NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 
 WAYS = (
-    ways, transfers, vain, by_rows, by_elements, put_again, never_read, filled_in_graph, no_padding,
+    ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
+    filled_in_graph, no_padding, through_streams, said_again,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 

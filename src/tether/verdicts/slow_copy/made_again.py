@@ -26,6 +26,8 @@ def made_again(again: Repeats) -> Iterator[Slow]:
     lines = {events[at][:2] for at in made}
     found: dict[tuple[str, str], list[Slow]] = defaultdict(list)
     for at, one in made.items():
+        if again.lines.needless(at):
+            continue
         users = [events[user][:2] for user in again.lines.after(events[at].results[0].tensor, at)]
         if not users or any(user not in lines for user in users):
             site = history.site_of(events[at])

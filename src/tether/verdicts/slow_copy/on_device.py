@@ -54,6 +54,7 @@ class Spec(NamedTuple):
     there: str = ""
     dtype: str = ""
     grad: bool = False  # grad mode was on
+    runs: bool = False  # that the fast way runs at all is to be tried as well
 
 
 class Slow(NamedTuple):
@@ -64,7 +65,7 @@ class Slow(NamedTuple):
     times: int
     nbytes: int  # moved by the slow way, in all executions; 0: it is the calls that cost
     spec: Spec | None
-    done: str  # what is done slowly: "copied", "made", "moved", "read", "written"
+    done: str  # what is done slowly: "copied", "made", "moved", "read", "compared", "written"
     what: str  # a clause: "torch.tensor takes a general way for what is a tensor already"
     fix: str
     also: int = UNKNOWN  # another event that belongs to it
@@ -216,7 +217,7 @@ def _expanded(lines: Lines, places: list[int]) -> Slow | None:
         return None
     at, source, copy = largest(found)
     event = lines.events[at]
-    times = math.prod(copy.shape) // _own(source)
+    times = math.prod(copy.shape) // own_elements(source)
     same = source.dtype == copy.dtype
     spec = Spec(
         "x.contiguous()" if same else "x.to(dtype)",
@@ -240,19 +241,19 @@ def _widely_written(lines: Lines, at: int, source: Operand, copy: Operand) -> bo
         and source.shape == copy.shape
         and lines.device(source) == lines.device(copy)
         and nbytes(copy) >= LARGE
-        and math.prod(copy.shape) >= 4 * _own(source)
+        and math.prod(copy.shape) >= 4 * own_elements(source)
         and 0 not in copy.strides
-        and _only_read_as_is(lines, at, copy)
+        and only_read_as_is(lines, at, copy)
     )
 
 
-def _own(operand: Operand) -> int:
+def own_elements(operand: Operand) -> int:
     """Return how many elements there are, each counted once however far it is expanded."""
     pairs = zip(operand.shape, operand.strides, strict=True)
     return math.prod(size for size, stride in pairs if stride)
 
 
-def _only_read_as_is(lines: Lines, at: int, copy: Operand) -> bool:
+def only_read_as_is(lines: Lines, at: int, copy: Operand) -> bool:
     """Whether a copy was read, never written, and by no call for which it must be compact."""
     readers = [lines.events[one].operation for one in lines.after(copy.tensor, at)]
     written = any(True for _ in lines.history.writes_to(copy, at))
