@@ -8,6 +8,17 @@ import pytest
 from programs import record_program
 
 PROGRAMS = {
+    "the best weights kept, which the last happen to be": """
+        import copy, torch
+        model = torch.nn.Linear(2, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for n in range(3):
+            model(torch.ones(4, 2)).pow(2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            best = copy.deepcopy(model.state_dict())  #? yes line 7 writes
+        model.load_state_dict(best)
+    """,
     "a residual connection": """
         import torch
         conv = torch.nn.Conv1d(3, 3, 1)

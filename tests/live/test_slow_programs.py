@@ -11,6 +11,26 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "a model copied to be given other weights": """
+        import copy, torch
+        model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.BatchNorm1d(300))
+        average = [p.detach().clone() for p in model.parameters()]
+        for step in range(4):
+            trial = copy.deepcopy(model)  #! slow-copy trial (note)
+            for kept, p in zip(average, trial.parameters()):
+                p.data = kept
+            with torch.no_grad():
+                print(trial(torch.randn(4, 300)).sum())
+                torch._foreach_mul_(average, 0.9)
+    """,
+    "results that became lists, and a tensor again": """
+        import torch
+        scores = []
+        for batch in range(5):
+            scores.extend(torch.rand(40, 60).sort().values.tolist())
+        scores = torch.tensor(scores)  #! slow-copy scores (note)
+        print(scores.mean(0))
+    """,
     "weights of two layers converted for each batch": """
         import torch
         class Frozen(torch.nn.Module):
@@ -530,6 +550,30 @@ QUIET = {
         pool = torch.nn.AdaptiveAvgPool2d((1, 1))
         for _ in range(4):
             pool(torch.relu(conv(torch.randn(16, 3, 4, 4)))).sum().backward()
+    """,
+    "copies that are trained, and layers that are filled by chance": """
+        import copy, torch
+        layer = torch.nn.Linear(400, 400)
+        layers = torch.nn.ModuleList([copy.deepcopy(layer) for _ in range(4)])
+        for p in layers.parameters():
+            p.dim() > 1 and torch.nn.init.xavier_uniform_(p)
+        for step in range(4):
+            trial = copy.deepcopy(layers)
+            optimizer = torch.optim.SGD(trial.parameters(), lr=0.1)
+            trial[step](torch.randn(2, 400)).sum().backward()
+            optimizer.step()
+            print(trial[step].weight.sum())
+    """,
+    "lists of numbers that were changed, or of Python's own": """
+        import torch
+        rows = []
+        for batch in range(5):
+            for row in torch.rand(40, 60).tolist():
+                row[7] = 0.5
+                rows.append(row)
+        print(torch.tensor(rows).mean(0))
+        print(torch.tensor([[n / 7 + m for m in range(60)] for n in range(200)]).mean())
+    """,
     "the pictures of a set, one for each step": """
         import torch
         pictures = torch.randint(0, 9, (30, 150, 150), dtype=torch.uint8)

@@ -86,7 +86,7 @@ def example() -> Trace:
         function_states=[facts.FunctionState(8, "factor", "0.5")],
         padded=[facts.Padded(8, 3, 2, 6, 1)],
         taken=[facts.Taken(8, 64, "unknown", 9)],
-        entered=[facts.Entered(8, 3, 7)],
+        entered=[facts.Entered(8, 3, 7, 2)],
         read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],
         repeated=[facts.Repeated(8, 3)],

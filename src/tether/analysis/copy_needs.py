@@ -2,8 +2,8 @@
 
 Asked of every call that made what was there already (`already_there`). Each condition that fails is
 a reason, with the event it rests on; what the recording cannot tell makes the answer "unknown". A
-copy that nothing in the whole program read was not needed, whatever was written. Of any other is
-asked, in this order:
+copy that nothing in the whole program read was not needed, whatever was written, if none of its
+line was read. Of any other is asked, in this order:
 
 - the source was written while the copy lived, or the copy while the source did. Lived, not read:
   memory lives as long as anything holds it, the gradient graph and exported arrays included;

@@ -105,8 +105,11 @@ def _without_sign(tensor: torch.Tensor, words: Any) -> Any:
 def fingerprint(tensor: torch.Tensor) -> int | None:
     """Return a check sum of the elements, by their bits; None where they cannot be read."""
     words = words_of(tensor)
-    if words is None:
-        return None
+    return None if words is None else sum_of(words)
+
+
+def sum_of(words: Array) -> int:
+    """Return a check sum of some words."""
     if not words.flags.c_contiguous:
         words = np.ascontiguousarray(words)
     return zlib.crc32(words.data) if words.size else 0

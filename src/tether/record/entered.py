@@ -33,13 +33,13 @@ class EnteredLog:
         self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
         self._budget = Budget(SHARE, allowed=0.05)
 
-    def look(self, event: int, data: Any, result: torch.Tensor) -> None:
-        """Note a list of arrays, and data that was given before."""
+    def look(self, event: int, data: Any, result: torch.Tensor, lists: int) -> None:
+        """Note a list of arrays, or of `lists` that tensors became, and data given before."""
         if result.numel() * result.element_size() < LEAST:
             return
         arrays, since = _arrays_in(data), self._before(event, data, result)
-        if arrays or since != UNKNOWN:
-            self.facts.append(Entered(EventId(event), arrays, EventId(since)))
+        if arrays or lists or since != UNKNOWN:
+            self.facts.append(Entered(EventId(event), arrays, EventId(since), lists))
 
     def _before(self, event: int, data: Any, result: torch.Tensor) -> int:
         """Return the last call that was given the data and made the same elements of it, or -1."""

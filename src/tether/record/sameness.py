@@ -20,7 +20,7 @@ from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.array_memory import address_of, is_array
 from tether.record.budget import Budget
 from tether.record.by_value import Ints, View, by_value
-from tether.record.contents import Array, fingerprint, words_of
+from tether.record.contents import Array, fingerprint, sum_of, words_of
 from tether.record.drawn import DrawnLog
 from tether.record.entered import LEAST, EnteredLog
 from tether.record.equals import EqualLog
@@ -32,6 +32,7 @@ LIMIT = 16 << 20
 SHARE = 0.01
 _LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
 _LEFT = 64  # tensors that left for an array or a list and may come back
+_LISTS = 1024  # and lists that may be parts of one
 
 Shown = tuple[torch.Tensor, View]
 """A tensor, and a view of its memory."""
@@ -62,6 +63,7 @@ class SameLog:
         self._tape = tape
         self.facts: list[Same] = []
         self._left: deque[_Gone] = deque(maxlen=_LEFT)
+        self._lists: dict[int, _Gone] = {}  # by the identity of the first number that is kept
         self._budget = Budget(SHARE, allowed=0.05)
         self.taken = TakenLog(tape, self._budget.late)
         self.entered = EnteredLog()
@@ -103,7 +105,12 @@ class SameLog:
         if marks and tensor.nbytes >= LEAST and self._wanted(tensor):
             with self._budget:
                 seen = self._seen(tensor)
-        self._left.append(_Gone(weakref.ref(tensor), event, marks, seen))
+        gone = _Gone(weakref.ref(tensor), event, marks, seen)
+        self._left.append(gone)
+        if seen is not None:
+            self._lists[id(marks[0])] = gone
+            if len(self._lists) > _LISTS:
+                del self._lists[next(iter(self._lists))]
 
     def _seen(self, tensor: torch.Tensor) -> _Seen | None:
         total = fingerprint(tensor)
@@ -120,7 +127,7 @@ class SameLog:
             self.drawn.look(event, data, result)  # its facts are of all calls of a line, or none
         if self._budget.late():
             return
-        self.entered.look(event, data, result)
+        self.entered.look(event, data, result, self._lists_in(data, result))
         with self._budget:
             self._look_back(event, data, result, root)
 
@@ -169,6 +176,32 @@ class SameLog:
             if alike and fingerprint(result) == seen.sum:
                 self._note(event, result, (seen.snapshot, seen.view), gone.event)
                 return
+
+    def _lists_in(self, data: Any, result: torch.Tensor) -> int:
+        """Return how many lists that tensors became some data is, one after the other; or 0."""
+        if not self._lists or type(data) is not list:
+            return 0
+        with self._budget:
+            return self._parts(data, result)
+
+    def _parts(self, data: list[Any], result: torch.Tensor) -> int:
+        """Count the lists, of which each stands in data as one element, or with all of its own."""
+        at = count = 0
+        words, whole = words_of(result), tuple(result.shape)
+        while words is not None and at < len(data):
+            gone = self._lists.get(id(_end(data[at : at + 1], 0)))
+            seen = gone.seen if gone is not None else None
+            if gone is None or seen is None:
+                return 0
+            shape = seen.view[1]
+            step = 1 if whole[1:] == shape else shape[0]
+            alike = whole[1:] in (shape, shape[1:]) and seen.dtype == result.dtype
+            if not (alike and _met(gone.marks, data[at : at + step])):
+                return 0
+            if sum_of(words[at : at + step]) != seen.sum:
+                return 0
+            at, count = at + step, count + 1
+        return count if count > 1 else 0
 
     def _wanted(self, result: Any) -> bool:
         """Whether a result can be looked at, and there is time left for it."""

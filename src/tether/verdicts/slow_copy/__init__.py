@@ -26,6 +26,7 @@ from tether.verdicts.slow_copy.in_vain import vain
 from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.never_read import never_read
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
+from tether.verdicts.slow_copy.overwritten import overwritten
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
 from tether.verdicts.slow_copy.said_again import said_again
@@ -48,11 +49,13 @@ turns out less than a tenth faster on this machine the finding is not given.
 | `t.clone().detach()` of many small tensors | `t.detach().clone()`: no node is made |
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
+| `torch.tensor` of the lists that tensors became | the tensors, joined |
 | the same bytes converted or laid out again, run after run | once, and kept |
 | the same made again of numbers alone: tables, masks, grids | once, and kept |
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
+| a copy that is given other values before anything reads it | memory without values |
 | the parts of a tensor assigned one by one within a graph | a list of them, stacked |
 | sequences of one length packed | the batch as it is |
 | a result that nothing reads, such as the weights of attention | a call that leaves it out |
@@ -114,7 +117,7 @@ NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
-    filled_in_graph, no_padding, through_streams, said_again,
+    filled_in_graph, no_padding, through_streams, said_again, overwritten,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 

@@ -22,6 +22,9 @@ from tether.verdicts.slow_copy.runs import Runs
 TURNS = 64
 """Tensors of which a line makes the same again in turn, each time: those of a model's layers."""
 
+NUMBERS = 10_000
+"""Numbers, of a tenth of a microsecond each there and back, that take a millisecond together."""
+
 PART = 4
 """How many times more is converted than there is, from which it is told."""
 
@@ -33,6 +36,7 @@ def repeated(again: Repeats) -> Iterator[Slow]:
         if operation(name).enters:
             found = (
                 _of_arrays(lines, places, again.entered)
+                or _of_lists(lines, places, again.entered)
                 or _from_data(again, places)
                 or _of_parts(again, places)
             )
@@ -265,3 +269,20 @@ def _of_arrays(lines: Lines, places: Sequence[int], entered: dict[int, Entered])
     what = f"{name} takes {math.prod(largest.shape):,} elements out of {count:,} arrays one by one"
     fix = "Join the arrays first: torch.from_numpy(numpy.stack(...))."
     return Slow(at, largest, len(found), sum(map(nbytes, made)), spec, "copied", what, fix)
+
+
+def _of_lists(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) -> Slow | None:
+    """Find tensors made of the lists that others became: each number left alone, and came back."""
+    found = [at for at in places if at in entered and entered[at].lists]
+    made = [lines.events[at].results[0] for at in found if lines.events[at].results]
+    numbers = sum(math.prod(one.shape) for one in made)
+    if len(made) < len(places) or numbers < NUMBERS:
+        return None
+    largest = max(made, key=nbytes)
+    at = found[made.index(largest)]
+    name = lines.events[at].operation
+    spec = Spec("torch.tensor(x.tolist())", "x.clone()", (largest,), lines.device(largest))
+    what = f"{name} takes {numbers:,} numbers of Python, which {entered[at].lists:,} tensors had"
+    what += " become as lists"
+    fix = "Keep the tensors in a list, and join them: torch.cat(...)."
+    return Slow(at, largest, len(found), sum(map(nbytes, made)), spec, "made", what, fix)

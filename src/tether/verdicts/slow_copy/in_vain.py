@@ -255,22 +255,15 @@ def _part(lines: Lines, at: int) -> _SmallPart | None:
         return None
     taken = then.results[0]
     first = then.reads[0].tensor == made.tensor
-    few = taken.storage == made.storage or _chooses(then)
     small = nbytes(made) >= PART * nbytes(taken)
     return _SmallPart(at, made, later[0], taken) if first and small and _shows(then, made) else None
 
 
 def _shows(then: Event, made: Operand) -> bool:
     """Whether a call gives elements of what it was given: the one-armed where gives places."""
-    taken = then.results[0]
-    chosen = operation(then.operation).picks and taken.dtype == made.dtype
+    taken, row = then.results[0], operation(then.operation)
+    chosen = row.picks and not row.pools and taken.dtype == made.dtype
     return taken.storage == made.storage or chosen
-
-
-def _chooses(event: Event) -> bool:
-    """Whether a call that gives fewer elements than it was given leaves the others out."""
-    row = operation(event.operation)
-    return row.picks and not row.pools
 
 
 def _is_whole(lines: Lines, part: _SmallPart) -> bool:
