@@ -11,6 +11,22 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "angles of frequencies that are kept, made for each batch": """
+        import torch
+        kept = 1.0 / 10_000 ** (torch.arange(128) / 128)
+        scale = torch.nn.Parameter(torch.ones(128))
+        for step in range(8):
+            angles = torch.outer(torch.arange(400.0), kept)
+            turned = angles.sin()  #! slow-copy turned (note)
+            (torch.randn(400, 128) * scale * turned).sum().backward()
+    """,
+    "places of ones, written one by one": """
+        import torch
+        labels, ones = torch.randint(0, 9, (1200,)), torch.zeros(1200, 9)
+        for n in range(1200):
+            ones[n, labels[n]] = 1.0  #! slow-copy labels (note)
+        print(ones.sum(0))
+    """,
     "a model copied to be given other weights": """
         import copy, torch
         model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.BatchNorm1d(300))
@@ -550,6 +566,16 @@ QUIET = {
         pool = torch.nn.AdaptiveAvgPool2d((1, 1))
         for _ in range(4):
             pool(torch.relu(conv(torch.randn(16, 3, 4, 4)))).sum().backward()
+    """,
+    "a score of each batch": """
+        import torch
+        model, rows, labels = torch.nn.Linear(8, 3), torch.randn(5120, 8), torch.arange(5120) % 3
+        for epoch in range(6):
+            hits = 0
+            with torch.no_grad():
+                for x, y in zip(rows.split(64), labels.split(64)):
+                    hits += (model(x).argmax(1) == y).sum().item()
+            print(hits)
     """,
     "copies that are trained, and layers that are filled by chance": """
         import copy, torch

@@ -23,6 +23,16 @@ CALLS = 1_000
 """Calls, of some microseconds each, from which a loop takes milliseconds longer than one call."""
 
 
+_PUT_BY_INDEX = (
+    "an assignment of its own is made for each of them",
+    (
+        "Make one assignment for all: by a slice, there[:n] = parts[:n]; or, if they say at which"
+        " place something is put, by an index of all of them, there[torch.arange(n), parts] = ...."
+    ),
+)
+"""What is said of whole numbers: they may be what is written, or say where."""
+
+
 class _Turns(NamedTuple):
     """The same calls made once for each row."""
 
@@ -119,6 +129,8 @@ def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
         return None
     computed = loop.calls - sum(_is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
     what = _told(loop, computed - (loop.ends != "joined"), name)
+    if loop.ends == "written" and computed == 1 and row.part.whole:
+        what = _PUT_BY_INDEX
     if what is None:
         return None
     total = sum(one.turns for one in loops)
@@ -234,6 +246,16 @@ def _needs_no_more(lines: Lines, loop: _Turns, rows: Sequence[_Rows]) -> bool:
     """
     turn = [lines.events[loop.first + n] for n in range(loop.calls)]
     most = max((nbytes(one) for event in turn for one in event.results), default=0)
+    single = all(_is_single(lines, one) for one in rows)
+    if loop.ends == "read" and not single:
+        return False  # batches: so many rows at a time, on purpose
     kept = turn[-1].results or turn[-1].reads[1:]
     room = [nbytes(one) for one in (*kept, *(one.part for one in rows))]
-    return most <= max(room) <= SMALL or most * loop.turns <= LARGE
+    return most <= max(room) <= SMALL or (single and most * loop.turns <= LARGE)
+
+
+def _is_single(lines: Lines, row: _Rows) -> bool:
+    """Whether a part is one row of what it was taken from."""
+    taken = lines.events[row.at].reads
+    dimensions = len(taken[0].shape) if taken else 0
+    return len(row.part.shape) < dimensions or row.part.shape[:1] == (1,)

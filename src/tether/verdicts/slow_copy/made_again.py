@@ -46,7 +46,14 @@ def _same(again: Repeats, first: int) -> Slow | None:
     inputs = [again.runs.made_of[at] for at in places[1:]]
     if again.runs.own(first) and all(one == () for one in inputs):
         return _of_nothing(again, first)
-    return None if again.judged(first) else _of_the_same(again, places)
+    known = again.judged(first) and all(_is_of_itself(again, at) for at in places[1:])
+    return None if known else _of_the_same(again, places)
+
+
+def _is_of_itself(again: Repeats, at: int) -> bool:
+    """Whether a run was given what was there before, and nothing that was made for it."""
+    inputs = again.runs.made_of[at] or ()
+    return {one.storage for one in again.lines.events[at].reads} <= {one.storage for one in inputs}
 
 
 def _of_the_same(again: Repeats, places: Sequence[int]) -> Slow | None:
