@@ -11,6 +11,24 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "a loss added up element by element": """
+        import torch
+        x, y = torch.rand(1200, requires_grad=True), torch.rand(1200)
+        loss = 0
+        for one, other in zip(x, y):
+            loss = loss + (one - other) ** 2  #! slow-copy x (note)
+        loss.backward()
+    """,
+    "Python's own sum of a tensor": """
+        import torch
+        x = torch.rand(2000)
+        print(sum(x))  #! slow-copy x (note)
+    """,
+    "a tensor asked whether it has a number, for many": """
+        import torch
+        seen = torch.randperm(2500) * 3
+        print(sum(n in seen for n in range(2000)))  #! slow-copy seen (note)
+    """,
     "angles of frequencies that are kept, made for each batch": """
         import torch
         kept = 1.0 / 10_000 ** (torch.arange(128) / 128)
@@ -566,6 +584,24 @@ QUIET = {
         pool = torch.nn.AdaptiveAvgPool2d((1, 1))
         for _ in range(4):
             pool(torch.relu(conv(torch.randn(16, 3, 4, 4)))).sum().backward()
+    """,
+    "steps with an element each, that learn or compute with more": """
+        import torch
+        share, noise = torch.nn.Parameter(torch.tensor(0.5)), torch.randn(400)
+        for step in range(3):
+            x, path = torch.zeros(()), []
+            for n in range(400):
+                x = share * x + noise[n]
+                path.append(x)
+            torch.stack(path).var().backward()
+        rates = torch.linspace(1e-4, 0.02, 400)
+        left, net = (1 - rates).cumprod(0), torch.nn.Linear(8, 8)
+        with torch.no_grad():
+            for _ in range(3):
+                x = torch.randn(4, 8)
+                for n in reversed(range(400)):
+                    x = (x - rates[n] / (1 - left[n]).sqrt() * net(x)) / (1 - rates[n]).sqrt()
+                print(x.std())
     """,
     "a score of each batch": """
         import torch

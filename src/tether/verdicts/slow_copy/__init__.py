@@ -63,7 +63,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same computed of the same at each time step | once, while nothing of it changes |
 | the same calls for each row, and the results joined | one call along a dimension |
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
-| numbers computed and read one by one of single elements | one call for all elements |
+| calls on single elements, one by one | one call for all elements, or `.tolist()` |
 | a whole tensor compared with one number at a time | `searchsorted`, or a new dimension |
 | rows of a data set taken one by one for each batch | one index for all of a batch |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
@@ -132,15 +132,25 @@ def check(history: History) -> Iterator[Claim]:
     found = [way(lines) for way in WAYS]
     same = [*repeated(again), *made_again(again)]
     known = {history.events[one.at].site for one in same}
-    told: set[tuple[str, int]] = set()
+    told: set[object] = set()
     for one in chain(*found, same, worked_again(again, known)):
         event = history.events[one.at]
-        if event[:2] in told:
+        keys = {event[:2], _read_at(history, one)}
+        if keys & told:
             continue
-        told.add(event[:2])
+        told |= keys - {None}
         if one.spec is not None:
             specs[history.site_of(event)[:5], event.operation] = one.spec
         yield _claim(history, one)
+
+
+def _read_at(history: History, one: Slow) -> object:
+    """Return the line of the text at which a memory is read by parts: told once for all its calls.
+
+    None for what is not told of the memory that is read.
+    """
+    site = history.site_of(history.events[one.at])
+    return (site.file, site.line, one.operand.storage) if one.done == "read" else None
 
 
 def spec_of(history: History, finding: Finding) -> Spec | None:

@@ -1,7 +1,7 @@
-"""Numbers that are computed and read one by one of what one tensor holds: part of `slow-copy`.
+"""Work on one number at a time of what a tensor holds: part of `slow-copy`.
 
-Of single elements, each taken, computed with and read by calls of its own; or of a whole tensor
-that is gone through anew for each number that is looked for in it.
+On single elements, each taken and computed with by calls of its own; or on a whole tensor, gone
+through anew for each number that is looked for in it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,29 @@ from itertools import pairwise
 
 from tether.facts import Operand
 from tether.operations.table import operation
-from tether.verdicts.slow_copy.by_rows import CALLS
+from tether.verdicts.slow_copy.by_rows import CALLS, is_choice
 from tether.verdicts.slow_copy.on_device import COUNT, LARGE, READS, Lines, Slow
 
-STEPS_BACK = 8
-"""Calls on single elements between a number that is read and the element it was computed of."""
+SETTINGS = 48
+"""Elements of a tensor that may be settings, one for each channel or layer, used as such."""
+
+LOOKED = 8
+"""Runs of a line of which is asked what else they were given."""
+
+FAR = 50
+"""Calls behind an operand that are looked through."""
 
 Runs = list[tuple[int, Operand]]
 """Positions of calls, each with the operand that is asked about."""
 
 
 def by_numbers(lines: Lines) -> Iterator[Slow]:
-    """Give each of the user's lines that reads numbers so."""
+    """Give each of the user's lines that works so."""
     for (_, name), places in lines.by_line.items():
         row, found = operation(name), None
-        if row.leaves in ("number", "truth"):
-            found = _computed_singly(lines, places)
-        elif row.selects == "comparison":
+        if row.leaves == "truth" or (row.pointwise and not (row.writes or row.copies)):
+            found = _singly(lines, places)
+        if found is None and (row.selects == "comparison" or row.leaves == "answer"):
             found = _gone_through(lines, places)
         if found is not None:
             yield found
@@ -38,31 +44,65 @@ def by_numbers(lines: Lines) -> Iterator[Slow]:
 # -- element by element ----------------------------------------------------------------------------
 
 
-def _computed_singly(lines: Lines, places: Sequence[int]) -> Slow | None:
-    """Find numbers that are each computed of an element of one tensor, by calls of their own."""
-    origins: Runs = []
-    calls = 0
-    for at in places:
-        element, count = _element_behind(lines, at)
-        if element is not None:
-            origins.append((at, element))
-            calls += count
-    best = max(_of_one_tensor(origins).values(), key=len, default=[])
+def _singly(lines: Lines, places: Sequence[int]) -> Slow | None:
+    """Find calls that are each given another element of one tensor, in loops that do little else.
+
+    Not where a turn needs what came of the one before, unless that is all there is to it: a sum.
+    """
+    runs = [(at, one) for at in places if (one := _element(lines, at)) is not None]
+    best = max(_of_one_tensor(runs).values(), key=len, default=[])
     offsets = {one.offset for _, one in best}
-    if len(offsets) < COUNT or len(origins) < READS or calls < CALLS:
+    if len(offsets) <= SETTINGS or len(runs) < READS:
         return None
     at, element = best[0]
-    name = lines.events[at].operation
-    what = (
-        f"{calls:,} calls take {len(offsets):,} of its elements one by one, compute with each and"
-    )
-    what += f" read {len(origins):,} numbers"
-    fix = "Compute for the whole tensor, by one call for all elements; where that cannot be, take"
-    fix += " them all at once, .tolist(), and go on with numbers of Python."
-    if name == "__bool__":
-        fix = "Ask for all elements at once: a comparison of whole tensors, a mask, torch.where;"
-        fix += " where that cannot be, take them all, .tolist(), and ask numbers of Python."
-    return Slow(at, element, len(origins), 0, None, "read", what, fix)
+    graded = any(one.requires_grad for one in (*lines.events[at].results, element))
+    if len(runs) * _single_calls(lines, best) < CALLS or _carried(lines, best):
+        return None
+    what = f"{len(offsets):,} of its elements are taken one by one, and calls of their own compute"
+    what += f" with each, {lines.events[at].operation} in {len(runs):,} runs"
+    fix = "Compute for the whole tensor, by one call for all elements"
+    fix += "." if graded else "; where that cannot be, take them all at once, .tolist(), and go on"
+    fix += "" if graded else " with numbers of Python."
+    return Slow(at, element, len(runs), 0, None, "read", what, fix)
+
+
+def _element(lines: Lines, at: int) -> Operand | None:
+    """Return the element of a larger tensor that a call was given, if it was given no more."""
+    event = lines.events[at]
+    if any(math.prod(one.shape) != 1 for one in (*event.reads, *event.results)):
+        return None
+    return next((one for one in event.reads if _is_part(lines, one)), None)
+
+
+def _is_part(lines: Lines, operand: Operand) -> bool:
+    """Whether an operand is one element of a memory that has many."""
+    made = lines.history.made_at(operand.tensor)
+    event = lines.events[made] if made >= 0 else None
+    if event is None or not event.reads or event.reads[0].storage != operand.storage:
+        return False
+    return lines.history.trace.storages[operand.storage].nbytes >= COUNT
+
+
+def _single_calls(lines: Lines, runs: Runs) -> int:
+    """Return how many calls a turn makes on single elements; 0 where others are worth a word.
+
+    With a tenth of the calls left to make it is no longer several times faster.
+    """
+    events = [lines.events[at] for at in range(runs[0][0], runs[-1][0] + 1)]
+    computed = [event for event in events if not is_choice(event)]
+    single = sum(all(math.prod(one.shape) == 1 for one in event.results) for event in computed)
+    return len(events) // len(runs) if 10 * single >= 9 * len(computed) else 0
+
+
+def _carried(lines: Lines, runs: Runs) -> bool:
+    """Whether what a run was given was computed of what the run before gave."""
+    flow = lines.history.flow
+    for (before, _), (at, _) in list(pairwise(runs))[:: max(1, len(runs) // LOOKED)]:
+        for one in lines.events[at].reads:
+            made = lines.history.made_at(one.tensor)
+            if made > before and before in flow.behind(made, FAR):
+                return True
+    return False
 
 
 def _of_one_tensor(runs: Runs) -> dict[tuple[object, ...], Runs]:
@@ -70,40 +110,6 @@ def _of_one_tensor(runs: Runs) -> dict[tuple[object, ...], Runs]:
     for at, one in runs:
         found[one.storage, one.version, one.dtype].append((at, one))
     return found
-
-
-def _element_behind(lines: Lines, at: int) -> tuple[Operand | None, int]:
-    """Return the element of a larger tensor that a number was computed of, and by how many calls.
-
-    None where there was nothing but to read it, which is told elsewhere, and where it was computed
-    of more than single elements.
-    """
-    reads, calls = lines.events[at].reads, 1
-    computed = operation(lines.events[at].operation).leaves == "truth"
-    for _ in range(STEPS_BACK):
-        element = next((one for one in reads if _is_part(lines, one)), None)
-        if element is not None:
-            return (element, calls + 1) if computed else (None, 0)
-        made = lines.history.made_at(reads[0].tensor) if reads else -1
-        if made < 0:
-            break
-        event = lines.events[made]
-        single = all(math.prod(one.shape) == 1 for one in event.reads)
-        if event.writes or not (single and operation(event.operation).pointwise):
-            break
-        reads, computed, calls = event.reads, True, calls + 1
-    return None, 0
-
-
-def _is_part(lines: Lines, operand: Operand) -> bool:
-    """Whether an operand is one element of a memory that has many."""
-    if math.prod(operand.shape) != 1:
-        return False
-    made = lines.history.made_at(operand.tensor)
-    event = lines.events[made] if made >= 0 else None
-    if event is None or not event.reads or event.reads[0].storage != operand.storage:
-        return False
-    return lines.history.trace.storages[operand.storage].nbytes >= COUNT
 
 
 # -- one number looked for at a time ---------------------------------------------------------------
@@ -142,6 +148,6 @@ def _all_with_one(lines: Lines, at: int) -> Operand | None:
     """Return the tensor that a call compared with a single number, if it has many elements."""
     event = lines.events[at]
     large = [one for one in event.reads if math.prod(one.shape) > 1]
-    if len(large) != 1 or math.prod(large[0].shape) < COUNT or len(event.results) != 1:
+    if len(large) != 1 or math.prod(large[0].shape) < COUNT:
         return None
-    return large[0] if event.results[0].shape == large[0].shape else None
+    return large[0] if all(one.shape == large[0].shape for one in event.results) else None

@@ -100,7 +100,7 @@ def _between(lines: Lines, at: int) -> tuple[int, int] | None:
     if not reads:
         return None
     made = lines.history.made_at(reads[-1].tensor)
-    taken = made >= 0 and len(reads) > 1 and _is_choice(lines.events[made])
+    taken = made >= 0 and len(reads) > 1 and is_choice(lines.events[made])
     return reads[0].tensor, lines.events[made].reads[0].tensor if taken else UNKNOWN
 
 
@@ -127,17 +127,15 @@ def _slow(lines: Lines, name: str, loops: Sequence[_Turns]) -> Slow | None:
     single = loop.ends == "read" and all(math.prod(one.part.shape) == 1 for one in rows)
     if single or not takes_only(source, site, len(rows)):
         return None
-    computed = loop.calls - sum(_is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
-    what = _told(loop, computed - (loop.ends != "joined"), name)
-    if loop.ends == "written" and computed == 1 and row.part.whole:
-        what = _PUT_BY_INDEX
+    computed = loop.calls - sum(is_choice(lines.events[loop.first + n]) for n in range(loop.calls))
+    what = _told(loop, computed - (loop.ends != "joined"), name, row.part)
     if what is None:
         return None
     total = sum(one.turns for one in loops)
     return Slow(row.at, row.source, total, 0, None, "read", *what)
 
 
-def _told(loop: _Turns, computed: int, name: str) -> tuple[str, str] | None:
+def _told(loop: _Turns, computed: int, name: str, part: Operand) -> tuple[str, str] | None:
     """Say what a loop does and what to do instead; None where it only reads, which others tell."""
     joined = "an assignment puts" if loop.ends == "written" else f"{name} puts"
     calls = "1 call is" if computed == 1 else f"{computed} calls are"
@@ -148,11 +146,13 @@ def _told(loop: _Turns, computed: int, name: str) -> tuple[str, str] | None:
         return (what, f"{fix}, and read all numbers at once, .tolist().") if computed else None
     if computed:
         return f"{what}{joined} together what comes of them", f"{fix}."
+    if part.whole and loop.ends == "written":
+        return _PUT_BY_INDEX
     what = f"{joined} its {loop.turns:,} parts elsewhere one by one"
     return what, "Put them there all at once, by a slice: there[:n] = parts[:n]."
 
 
-def _is_choice(event: Event) -> bool:
+def is_choice(event: Event) -> bool:
     """Whether a call only shows a part of what it was given."""
     return bool(event.reads and event.results) and (
         event.results[0].storage == event.reads[0].storage
@@ -208,7 +208,7 @@ def _of_call(
         if step:
             made = lines.history.made_at(operands[0].tensor)
             found.append(_Rows(max(made, 0), operands[0], operands[0]))
-    if _is_choice(first) and lines.history.made_at(first.reads[0].tensor) < loop.first:
+    if is_choice(first) and lines.history.made_at(first.reads[0].tensor) < loop.first:
         step = _step([event.results[0] for event in events])
         if step is None:
             return None
