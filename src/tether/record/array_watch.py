@@ -32,6 +32,7 @@ from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
 SHARE = 0.02  # of the run's time that comparing may take
+COPIED = 0.005  # of it that looking at arrays which are copied may take
 ENTERED = 256  # storages on memory that NumPy owns, watched at a time
 _ALONE = 3  # references to an array that only its tensor has: the tensor's, and the two that ask
 
@@ -72,7 +73,7 @@ class ArrayWatch:
         self._next_memory = 0
         self._entered = 0
         self._budget = Budget(SHARE, allowed=0.5)
-        self._copied = Budget(SHARE, allowed=0.0)  # for arrays that PyTorch copied
+        self._copied = Budget(COPIED, allowed=0.1)
 
     # -- out ---------------------------------------------------------------------------------
 
@@ -190,15 +191,19 @@ class ArrayWatch:
 
     def _copied_from_array(self, event: int, site: int, root: Any, data: Any) -> bool:
         """Look whether an array that was copied has other bytes than as it was copied before."""
-        if not (is_array(root) and is_array(data)) or size_of(data) > LIMIT or not size_of(data):
+        if self._copied.late():
+            return False
+        with self._copied:
+            return self._was_rewritten(event, site, root, data)
+
+    def _was_rewritten(self, event: int, site: int, root: Any, data: Any) -> bool:
+        if not (is_array(root) and is_array(data)) or not 0 < size_of(data) <= LIMIT:
             return False
         first, last = stretch_of(data)
-        if last - first != size_of(data) or holds_objects(data) or self._copied.late():
+        if last - first != size_of(data) or holds_objects(data):
             return False
-        memory = self._memory_of(root, None)
-        place = memory, first - stretch_of(root)[0], last - first
-        with self._copied:
-            total = zlib.crc32(memory_at(first, last - first))
+        place = self._memory_of(root, None), first - stretch_of(root)[0], last - first
+        total = zlib.crc32(memory_at(first, last - first))
         return self.rewritten.entered(place, total, event, site, copied=True)
 
     def _watch_entered(
