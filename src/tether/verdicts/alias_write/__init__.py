@@ -37,7 +37,9 @@ compares; pieces of `unfold` or `expand` that overlap; a copy onto elements it h
 one gradient assigned to several parameters, or taken twice; two optimizers on one state; one tensor
 as the learning rate of groups that are to have different ones; a vector whose pieces became the
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
-be a view. Where the facts leave open whether it was meant the finding is a note:
+be a view; one array in many places that NumPy code goes on to fill; an item that a data set changes
+each time it is asked for; one model that is averaged with itself. Where the facts leave open
+whether it was meant the finding is a note:
 a parameter was put on another's memory once and is read after each of its writes, what is written
 by one name is read through the other alone, an array that a tensor shows is written, one module
 stands in several places, an optimizer steps one memory as two parameters, a file is written over
