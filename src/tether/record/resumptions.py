@@ -35,7 +35,7 @@ Values = tuple[tuple[tuple[int, ...], int], ...]
 """The shape and the check sum of each parameter, in order."""
 
 
-class _Handed(NamedTuple):
+class _HandedState(NamedTuple):
     """A state that was handed out."""
 
     optimizer: int
@@ -60,7 +60,7 @@ class Resumptions:
         self._tape = tape
         self.facts: list[StateLeft] = []
         self.numbered: Numbered = lambda _, site: site
-        self._handed: dict[Values, dict[str, _Handed]] = {}
+        self._handed: dict[Values, dict[str, _HandedState]] = {}
         self._made: weakref.WeakKeyDictionary[Any, _AsMade] = weakref.WeakKeyDictionary()
         self._steps: weakref.WeakKeyDictionary[Optimizer, list[int]] = weakref.WeakKeyDictionary()
         self._loaded: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -89,7 +89,7 @@ class Resumptions:
         values = self._values(optimizer) if len(self._handed) < MOST_SAVED else None
         if values:
             going, known = self._going(optimizer), self._handed.setdefault(values, {})
-            known[_kind(one)] = _Handed(
+            known[_kind(one)] = _HandedState(
                 self.numbered(optimizer, site), self._serials(optimizer), _kind(one), made.settings,
                 site, steps, going, going[0],
             )  # fmt: skip
@@ -129,7 +129,7 @@ class Resumptions:
     def _serials(self, optimizer: Optimizer) -> tuple[int, ...]:
         return tuple(self._tape.who.serial(one) for one in held_by(optimizer))
 
-    def _add(self, before: _Handed, number: int, site: int) -> None:
+    def _add(self, before: _HandedState, number: int, site: int) -> None:
         now, whose = Moment(self._tape.now()), OptimizerId(before.optimizer)
         places = SiteId(site), before.kind, OptimizerId(number), whose, SiteId(before.site)
         self.facts.append(StateLeft(now, *places, before.steps))

@@ -25,7 +25,7 @@ ASKING = frozenset({"__getitem__", "__getitems__"})
 """Methods that ask for an item by its index: not for the next state of an iterator."""
 
 
-class _Handed(NamedTuple):
+class _HandedItem(NamedTuple):
     """An item that a line wrote."""
 
     memory: int
@@ -35,14 +35,14 @@ class _Handed(NamedTuple):
 
 def handed_out(history: History) -> Iterator[Claim]:
     """Yield one claim for each line that writes an item again, from what it made of it before."""
-    lines: dict[SiteId, dict[_Handed, list[int]]] = defaultdict(lambda: defaultdict(list))
+    lines: dict[SiteId, dict[_HandedItem, list[int]]] = defaultdict(lambda: defaultdict(list))
     asked: dict[SiteId, str] = {}
     for at, event in history.events.having("writes"):
         if event.site not in asked:
             asked[event.site] = _asked_by(history, history.site_of(event))
         if asked[event.site] and goes_on(history, at, event) and _is_kept(history, event):
             one = event.writes[0]
-            item = _Handed(history.flow.memory(one), one.offset, one.shape)
+            item = _HandedItem(history.flow.memory(one), one.offset, one.shape)
             lines[event.site][item].append(at)
     for site, items in lines.items():
         again = [times for times in items.values() if len(times) > 1]
