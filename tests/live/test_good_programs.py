@@ -34,6 +34,20 @@ data = [torch.randn(8, 8, 32, 32) for _ in range(4)]
 for epoch in range(3):
     print(evaluate(net, data))
 """,
+    "layers that share a parameter, evaluated with gradients on": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+weight = nn.Parameter(torch.ones(2))
+layers = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(13))
+for step in range(2):
+    x = torch.randn(8, 8, 32, 32)
+    for layer in layers:
+        scale = weight.softmax(0)
+        x = layer(x) * scale[0] + x * scale[1]
+    print(x.mean().item())
+""",
     "one prediction of a deep net at the end": """\
 import torch
 from torch import nn
@@ -115,7 +129,7 @@ def parts():
 
 for _ in range(3):
     loss1, loss2 = parts()
-    loss = loss1 + loss2.sum(1)
+    loss = loss1 + loss2.sum(1) + nn.functional.smooth_l1_loss(loss1, loss2[:, :1])
     opt.zero_grad()
     loss.mean().backward()
     crossed = net.weight.grad.clone()

@@ -108,7 +108,8 @@ def _all_the_same(history: History, call: int, reduced: int) -> bool:
     No call on the way saved a value, so no derivative depends on who met whom.
     """
     graph, events = history.get(Graph), history.events
-    way = [at for at in graph.behind(reduced) | {reduced} if call <= at <= reduced]
+    behind = {at for at in graph.behind(reduced) | {reduced} if call < at <= reduced}
+    way = [call, *(at for at in behind if call in graph.behind(at))]
     free = all(graph.kind(at) is not None and not [*graph.saved(at)] for at in way)
     return free and events[reduced].operation == "mean"
 

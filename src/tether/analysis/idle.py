@@ -4,8 +4,8 @@ A block is idle at a moment when it is alive and no call touches it from then on
 memory when, as it runs for the last time, that of its earlier runs is still there and idle: what a
 program reads later, or what a backward pass goes back through, is not.
 
-A run ends where a parameter is used again: the layers of a network, which one line may call all,
-are parts of one pass, and what they leave is there until it ends.
+The layers of a network, which one line may call all, are parts of one pass: what they leave is
+there until it ends. So what counts is in how many passes before the last one something was left.
 """
 
 from __future__ import annotations
@@ -145,34 +145,29 @@ class IdleMemory:
 
 
 class _PassesOfLines:
-    """Where parameters are used, and where a line uses again one that it has used."""
+    """Where parameters and buffers are used: what runs of a line are in one pass of a network."""
 
     def __init__(self, history: History) -> None:
-        self._uses: list[int] = []
-        self._again: list[int] = []
-        seen: set[tuple[int, str, int, int]] = set()
+        parts = {int(one.tensor) for one in history.trace.names if one.module}
+        self._at: list[int] = []
+        self._used: list[int] = []
         for at, event in history.events.having("reads"):
-            used = {
-                (one.tensor, event.operation, event.site, event.inner)
-                for one in event.reads
-                if _is_kept(history, one.tensor)
-            }
-            if used:
-                self._uses.append(at)
-            if not seen.isdisjoint(used):
-                self._again.append(at)
-                seen.clear()
-            seen |= used
+            for one in event.reads:
+                if one.tensor in parts or _is_kept(history, one.tensor):
+                    self._at.append(at)
+                    self._used.append(one.tensor)
 
     def runs(self, all_: list[int], some: set[int]) -> int:
-        """Count the passes in which some of all calls of a line were made, without the last one."""
-        number, found, before = 0, set[int](), UNKNOWN
+        """Count the passes in which some of all calls of a line were made, without the last one.
+
+        Between two calls of one pass something of a module's is used that the pass had not used.
+        """
+        number, found, seen, before = 0, set[int](), set[int](), UNKNOWN
         for at in all_:
-            used, again = (
-                bisect_right(times, at) > bisect_right(times, before)
-                for times in (self._uses, self._again)
-            )
-            number += again or not used
+            used = set(self._used[bisect_right(self._at, before) : bisect_right(self._at, at)])
+            if used <= seen:
+                number, seen = number + 1, used
+            seen |= used
             before = at
             if at in some:
                 found.add(number)
