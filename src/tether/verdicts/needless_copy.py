@@ -166,8 +166,7 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
         return Repair(say("Show the array itself: torch.from_numpy(...)."), "by hand")
     if row.copies and copied.since == copied.position and not need.bound and not need.rests_on:
         return Repair(_without(need.operation, history.site_of(history.events[copied.position])))
-    name = history.name_of(copied.source.tensor).strip("`")
-    it = _code(name) if name else Segment("`the tensor`")
+    it = _called(history, copied.source.tensor)
     if row.repeats:
         text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
     elif math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied)):
@@ -177,6 +176,13 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
     else:
         text = "Use a slice of {it}: it has the same elements already."
     return Repair(say(text, it=it), "by hand")
+
+
+def _called(history: History, tensor: int) -> Segment:
+    """Return what the program calls a tensor, if it was named or seen to be made."""
+    if not history.names_of(tensor) and history.made_at(tensor) == UNKNOWN:
+        return Segment("`the tensor`")
+    return _code(history.name_of(tensor).strip("`"))
 
 
 def _shape_of(history: History, copied: Copied) -> tuple[int, ...]:
@@ -227,19 +233,20 @@ def _in_library(history: History, found: list[tuple[Key, Need]]) -> Claim:
     site = history.site(number)
     found = sorted(found, key=lambda one: -one[1].bytes)
     total, count = sum(one.bytes for _, one in found), sum(one.count for _, one in found)
-    makes = "{call} copies {bytes} bytes in {count} runs"
+    makes = "{call} copies {bytes} bytes in {runs}"
     return Claim(
         tensors=(),
         cause=number,
         site=number,
         operation=found[0][1].operation,
         message=say(
-            "The library called at {line} makes {count} copies that nothing needed, of {bytes}"
-            " bytes together.",
-            line=At(number), count=count, bytes=total,
+            "The library called at {line} makes {copies} that nothing needed, of {bytes} bytes"
+            " together.",
+            line=At(number), copies="1 copy" if count == 1 else f"{count:,} copies", bytes=total,
         ),
         story=tuple(
-            Step("made", inner, say(makes, call=shown(name), bytes=need.bytes, count=need.count))
+            Step("made", inner, say(makes, call=shown(name), bytes=need.bytes,
+                                     runs="1 run" if need.count == 1 else f"{need.count:,} runs"))
             for (_, inner, name), need in found[:8]
         ),
         subject=site.target or site.function or place(site),

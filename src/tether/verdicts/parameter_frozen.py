@@ -141,7 +141,7 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
             by_site[history.events[position].site].append(tensor)
     for site, tensors in by_site.items():
         root, shown = _modules([history.name_of(tensor) for tensor in tensors])
-        said = say("frozen here: {modules}", modules=listed(shown, 12))
+        said, many = say("frozen here: {modules}", modules=listed(shown, 12)), len(tensors) > 1
         yield Claim(
             tensors=tuple(tensors),
             cause=("frozen", site),
@@ -149,9 +149,10 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
             operation="requires_grad_",
             severity="note",
             message=say(
-                "{count} parameters of `{root}` were frozen here and nothing trains them:"
-                " {modules}.",
-                count=len(tensors), root=root, modules=listed(shown, 6),
+                "{parameters} of `{root}` {were} frozen here and nothing trains {them}: {modules}.",
+                parameters=f"{len(tensors):,} parameters" if many else "1 parameter", root=root,
+                were="were" if many else "was", them="them" if many else "it",
+                modules=listed(shown, 6),
             ),
             story=(Step("frozen", site, said),),
             repair=Repair(say("Nothing, if these are the modules you meant to freeze.")),
