@@ -84,6 +84,17 @@ opt = torch.optim.Adam(model.parameters(), 0.01)
 fit(model, opt, data=(torch.randn(16, 4), torch.randn(16, 1)))
 """,
     ),
+    "several rates are tried from one saved point": (
+        ("state of Adam", "note"),
+        """\
+fit(model, opt)
+kept = saved(model=model, opt=opt)
+for rate in (0.001, 0.01):
+    model, opt = build(rate)
+    model.load_state_dict(kept["model"])
+    fit(model, opt)
+""",
+    ),
 }
 
 RIGHT = {

@@ -2,7 +2,7 @@
 
 Whether it is the same training is told by what it reads: tensors that are no parameters, in calls
 recorded for gradients, before and after. To train from saved values on other data is another one,
-for which an optimizer begins anew.
+for which an optimizer begins anew. So is each of several that begin with one saved point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LeftBehind(NamedTuple):
 
     fact: StateLeft
     given: SiteId  # the line that gave the parameters their values; UNKNOWN: none was seen
-    goes_on: bool  # the same tensors are read before and after
+    goes_on: bool  # it is the same training, as far as is known
 
 
 def left_behind(history: History) -> Iterator[LeftBehind]:
@@ -28,9 +28,9 @@ def left_behind(history: History) -> Iterator[LeftBehind]:
     for fact in history.trace.states_left:
         if (fact.site, fact.kind) not in seen:
             seen.add((fact.site, fact.kind))
-            made = history.trace.optimizers[fact.optimizer].at
+            made = history.position(history.trace.optimizers[fact.optimizer].at)
             given = _given(history, fact, history.position(fact.at))
-            yield LeftBehind(fact, given, _goes_on(history, history.position(made)))
+            yield LeftBehind(fact, given, not _is_tried(history, fact) and _goes_on(history, made))
 
 
 def _given(history: History, fact: StateLeft, at: int) -> SiteId:
@@ -41,6 +41,17 @@ def _given(history: History, fact: StateLeft, at: int) -> SiteId:
         if write >= 0:
             return history.events[write].site
     return SiteId(UNKNOWN)
+
+
+def _is_tried(history: History, fact: StateLeft) -> bool:
+    """Whether more optimizers than that of before and the new one were made for such parameters."""
+    this = history.trace.optimizers[fact.optimizer]
+    alike = [
+        one
+        for one in history.trace.optimizers
+        if (one.kind, len(one.tensors)) == (this.kind, len(this.tensors))
+    ]
+    return len(alike) > 2
 
 
 def _goes_on(history: History, at: int) -> bool:

@@ -50,7 +50,7 @@ meant. Looked at are the 1st, 2nd, 4th, 8th... write of a line, on the CPU. A lo
 spoken of if no run of the line made values that anything read or kept; it is a warning where they
 were computed from what requires grad. Of a module that has some of the names it was given a note
 speaks. Of a state that was not loaded it is a warning where the training goes on with the same
-data; an optimizer that is made with other settings, or steps on other values, is a new one.
+data, once; an optimizer that is made with other settings, or steps on other values, is a new one.
 
 ## Example
 ```python
