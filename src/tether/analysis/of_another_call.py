@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event
@@ -93,13 +95,18 @@ def of_another_call(history: History) -> Iterator[OfAnotherCall]:
 def _reads(history: History, belonging: _Belonging) -> dict[tuple[int, int], list[int]]:
     """Return the calls made in backward by each line of a Function's, by pass and line."""
     backwards = {f"{name}.backward" for name in belonging.names.values()}
+    sites = [
+        number
+        for number, site in enumerate(history.trace.sites)
+        if ".".join(site.function.split(".")[-2:]) in backwards
+    ]
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for at, event in enumerate(history.events):
-        function = history.site_of(event).function if event.reads else ""
-        if ".".join(function.split(".")[-2:]) in backwards:
-            span = history.inside(event, "backward")
-            if span >= 0:
-                found[span, event.site].append(at)
+    for at, event in history.events.at(
+        np.flatnonzero(np.isin(history.events.column("site"), sites))
+    ):
+        span = history.inside(event, "backward") if event.reads else UNKNOWN
+        if span >= 0:
+            found[span, event.site].append(at)
     return found
 
 

@@ -8,11 +8,11 @@ at most `SHARE` of the run's time.
 from __future__ import annotations
 
 import io
-import time
 import zlib
 from typing import Any
 
 from tether.facts import UNKNOWN, EventId, ReadBack
+from tether.record.budget import Budget
 
 MOST = 16 << 20
 SHARE = 0.01
@@ -25,8 +25,7 @@ class ReadBackLog:
     def __init__(self) -> None:
         self.facts: list[ReadBack] = []
         self._known: dict[tuple[int, int], int] = {}  # length and sum of the bytes -> event
-        self._spent = 0.0
-        self._began = time.perf_counter()
+        self._budget = Budget(SHARE, allowed=0.05)
 
     def saved(self, stream: Any, event: int) -> None:
         """Remember what a stream holds."""
@@ -49,11 +48,7 @@ class ReadBackLog:
 
     def _sum(self, stream: Any) -> tuple[int, int] | None:
         """Return the length and the sum of a stream's bytes, without moving in it."""
-        late = self._spent > SHARE * (time.perf_counter() - self._began) + 0.05
-        if type(stream) is not io.BytesIO or stream.closed or late:
+        if type(stream) is not io.BytesIO or stream.closed or self._budget.late():
             return None
-        began = time.thread_time()
-        with stream.getbuffer() as data:
-            total = (len(data), zlib.crc32(data)) if len(data) <= MOST else None
-        self._spent += time.thread_time() - began
-        return total
+        with self._budget, stream.getbuffer() as data:
+            return (len(data), zlib.crc32(data)) if len(data) <= MOST else None

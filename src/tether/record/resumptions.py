@@ -7,7 +7,6 @@ parameters are asked whether they have the very values of such a moment.
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tether.facts import Moment, OptimizerId, SiteId, StateLeft
+from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 from tether.record.saved_states import held_by
 from tether.record.tape import Tape
@@ -67,8 +67,7 @@ class Resumptions:
         self._schedulers: weakref.WeakKeyDictionary[Optimizer, list[weakref.ref[LRScheduler]]] = (
             weakref.WeakKeyDictionary()
         )
-        self._began = time.perf_counter()
-        self._spent = 0.0
+        self._budget = Budget(SHARE, allowed=0.5)
 
     # -- what is told ----------------------------------------------------------------------------
 
@@ -143,11 +142,10 @@ class Resumptions:
 
     def _values(self, optimizer: Optimizer) -> Values | None:
         """Return what the parameters of an optimizer are; None where that cannot be told."""
-        if self._spent > SHARE * (time.perf_counter() - self._began) + 0.5:
+        if self._budget.late():
             return None
-        began = time.perf_counter()
-        found = [(tuple(one.shape), fingerprint(one)) for one in held_by(optimizer)]
-        self._spent += time.perf_counter() - began
+        with self._budget:
+            found = [(tuple(one.shape), fingerprint(one)) for one in held_by(optimizer)]
         known = tuple((shape, one) for shape, one in found if one is not None)
         return known if len(known) == len(found) else None
 
