@@ -234,6 +234,16 @@ class Callers(NamedTuple):
     above: tuple[SiteId, ...]  # the user's lines on the stack, the nearest first
 
 
+class Constructed(NamedTuple):
+    """A line that makes parameters was reached by another way than when it made the last one.
+
+    The way of its first is among the `Callers`.
+    """
+
+    event: EventId  # the making of a parameter
+    above: tuple[SiteId, ...]  # the user's lines on the stack, the nearest first
+
+
 class TensorFact(NamedTuple):
     """The life of one tensor object in Python."""
 
@@ -401,7 +411,8 @@ class StateOfAnother(NamedTuple):
 class StateLeft(NamedTuple):
     """An optimizer's first step began at values for which another's state had been handed out.
 
-    It has no state itself, or a scheduler of it is at its start. Both are made alike.
+    It has no state itself, or a scheduler of it is at its start. Both are made alike. Or a file had
+    got those values, and no state had been handed out with them.
     """
 
     at: Moment
@@ -411,6 +422,7 @@ class StateLeft(NamedTuple):
     of: OptimizerId  # the one that was saved
     saved: SiteId
     steps: int  # that the other had taken by then
+    filed: bool = False  # with the values alone
 
 
 class SharedRate(NamedTuple):
@@ -516,6 +528,17 @@ class Collision(NamedTuple):
     given: int  # values in all
 
 
+class AddressedApart(NamedTuple):
+    """Two writes through an index named two places of a tensor that are one element of memory.
+
+    Or one write chose several of its places, by a mask or by numbers: then both are that write.
+    """
+
+    event: EventId  # the later write
+    before: EventId
+    tensor: TensorId
+
+
 class Padded(NamedTuple):
     """An embedding was asked for the row that it takes for padding, and gives no gradient."""
 
@@ -560,7 +583,7 @@ class Taken(NamedTuple):
 
     event: EventId
     beside: int  # bytes of the array's memory that the tensor has not
-    changed: Literal["yes", "no", "unknown"]  # while the tensor lived
+    changed: Literal["yes", "no", "unknown"]  # while the tensor lived; "unknown": no look was taken
     released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
 
 
@@ -773,6 +796,7 @@ class Trace:
     events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     callers: list[Callers] = field(default_factory=list)
+    constructed: list[Constructed] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)
@@ -798,6 +822,7 @@ class Trace:
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     collisions: list[Collision] = field(default_factory=list)
+    addressed_apart: list[AddressedApart] = field(default_factory=list)
     function_states: list[FunctionState] = field(default_factory=list)
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)

@@ -363,6 +363,20 @@ nn.Softmax()(torch.ones(3)); show(nn.Softmax()(torch.ones(3)))
 print(torch.jit.script(nn.Softmax(dim=0))(torch.ones(2)), torch.jit.script(nn.Softmax()).code)
 import inspect; print(inspect.getsource(F._get_softmax_dim))
 """,
+    "warnings at the line that called": """
+import warnings, numpy as np
+def all_of_them(m, opt, fixed):
+    torch.from_numpy(fixed); torch.as_tensor(fixed); torch.frombuffer(b"abcd", dtype=torch.uint8)
+    torch.tensor(torch.ones(3)); (m.weight * 2).grad; torch.ones(3, dtype=torch.complex64).float()
+    torch.optim.lr_scheduler.StepLR(opt, 1).step(5); torch.ones(2, 3, 4).T
+    torch.meshgrid(torch.arange(2), torch.arange(3)); m.weight.sum().backward(create_graph=True)
+fixed = np.zeros(3); fixed.setflags(write=False)
+m = torch.nn.Linear(3, 3); opt = torch.optim.SGD(m.parameters(), 0.1)
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for _ in range(2): all_of_them(m, opt, fixed)
+for w in seen: print(w.filename, w.lineno, w.category.__name__, w.message)
+""",
     "containers with code of their own": """
 class Lazy(dict):
     def items(self): print("items"); return super().items()

@@ -18,7 +18,11 @@ torch.manual_seed(0)
 class Rows(Dataset):
     def __init__(self):
         self.rows = torch.randn(8, 6)
-        self.asked = torch.zeros(8)
+        self.asked, self.ones = torch.zeros(8), torch.ones(8, 6)
+        self.filled, self.numbers = torch.empty(8, 6), torch.zeros(8, 6)
+        self.filled[:] = self.rows
+        for index in range(8):
+            self.numbers[index, 0] = float(index)
 
     def __len__(self):
         return len(self.rows)
@@ -33,6 +37,7 @@ def noisy(row):
 net, rows = nn.Linear(6, 1), Rows()
 for epoch in range(3):
     for batch in DataLoader(rows, batch_size=4):
+        batch = batch[0] * batch[1][:, None] if isinstance(batch, list) else batch
         print(net(batch).sum())
 """
 
@@ -61,6 +66,30 @@ row = self.rows[index]
 times = self.asked[index]
         times += 1
         return self.rows[index] / float(times)""",
+    "a count that is handed out with the row": """\
+times = self.asked[index]
+        times += 1
+        return self.rows[index] * times""",
+    "counts that are handed out themselves": """\
+times = self.asked[index]
+        times.add_(2)
+        return self.rows[index], times""",
+    "a weight of ones that is less each time": """\
+weight = self.ones[index]
+        weight *= 0.9
+        return self.rows[index] * weight""",
+    "a blank table that rows were put into": """\
+row = self.filled[index]
+        row += 1  #! alias-write rows.filled
+        return row""",
+    "a blank table that noise adds up in": """\
+row = self.ones[index]
+        row += 0.1 * torch.randn(6)  #! alias-write rows.ones
+        return row""",
+    "a blank table that numbers were put into": """\
+row = self.numbers[index]
+        row /= 255  #! alias-write rows.numbers
+        return row""",
     "a walk whose next state is asked for": """\
 self.rows[index] += 0.1 * torch.randn(6)
         return self.rows[index]""",

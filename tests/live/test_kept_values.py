@@ -111,6 +111,24 @@ for _ in range(4):
     pair.sync()
 print((pair.live(data) - pair.slow(data)).abs().max())
 """,
+    "a model of its own that gives way to the other after the first copy": LOOP
+    + """
+class Pair:
+    def __init__(self, live):
+        self.live = live
+        self.slow = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.sync()
+
+    def sync(self):
+        self.slow.load_state_dict(self.live.state_dict())
+        self.slow = self.live  #! alias-write pair.slow
+
+pair = Pair(model)
+for _ in range(4):
+    train()
+    pair.sync()
+print((pair.live(data) - pair.slow(data)).abs().max())
+""",
     "a shallow copy kept as an attribute": LOOP
     + """
 class Judge:
@@ -627,6 +645,29 @@ print(np.stack(log.values).std())
 """,
 }
 
+ACTED |= {
+    "what was to hold earlier values, compared with the parameters themselves": LOOP
+    + """
+for epoch in range(3):
+    before = list(model.parameters())  #! alias-write before[3]
+    train()
+    change = sum((a - b).abs().sum() for a, b in zip(before, model.parameters()))
+    print(change.item())
+""",
+    "a penalty for leaving what is the parameters themselves": LOOP
+    + """
+def penalty(anchor):
+    return sum(F.mse_loss(p, anchor[n]) for n, p in model.named_parameters())
+
+train()
+fixed = {n: p for n, p in model.named_parameters()}  #! alias-write fixed['2.bias']
+for _ in range(4):
+    opt.zero_grad()
+    (model(data + 1).pow(2).mean() + penalty(fixed)).backward()
+    opt.step()
+""",
+}
+
 RETAINED = {
     "exceptions that are kept, without any backward": """
 model, errors = nn.Linear(4, 2), []
@@ -794,6 +835,93 @@ def named(tie):
 
 
 RIGHT = {
+    "a head tied to the embedding, looked at to see that it still is": """
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+        self.head.weight = self.emb.weight
+
+    def forward(self, x):
+        return self.head(self.emb(x))
+
+model = Tied()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    F.cross_entropy(model(torch.arange(6)), torch.arange(6)).backward()
+    opt.step()
+    assert torch.equal(model.head.weight, model.emb.weight)
+""",
+    "an average that follows the live state of a model": LOOP
+    + """
+class Follower:
+    def __init__(self, live):
+        self.state = live.state_dict()
+        self.own = copy.deepcopy(live)
+        self.slow = self.own.state_dict()
+
+    @torch.no_grad()
+    def follow(self):
+        for name, value in self.state.items():
+            self.slow[name].lerp_(value, 0.1)
+
+slow = Follower(model)
+for _ in range(5):
+    train()
+    slow.follow()
+print(slow.own(data).mean().item())
+""",
+    "a head untied to be trained alone, beside a table that is frozen": """
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+        self.head.weight = self.emb.weight
+
+    def forward(self, x):
+        return self.head(self.emb(x))
+
+def fit(model, steps):
+    opt = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(steps):
+        opt.zero_grad()
+        F.cross_entropy(model(torch.arange(6)), torch.arange(6)).backward()
+        opt.step()
+
+model = Tied()
+fit(model, 3)
+model.head.weight = nn.Parameter(model.emb.weight.detach().clone())
+model.emb.weight.requires_grad_(False)
+fit(model, 3)
+print(model(torch.arange(6)).argmax(1))
+""",
+    "a list of parameters, and copies that they are compared with": LOOP
+    + """
+params = list(model.parameters())
+for _ in range(4):
+    before = [p.detach().clone() for p in params]
+    train()
+    print(sum((p - b).abs().sum().item() for p, b in zip(params, before)))
+""",
+    "several models that one line copies into, one of which is the trained one itself": LOOP
+    + """
+class Pool:
+    def __init__(self, live):
+        self.live = live
+        self.all = [copy.deepcopy(live), live]
+        self.first, self.last = self.all
+
+    def sync(self):
+        for one in self.all:
+            one.load_state_dict(self.live.state_dict())
+
+pool = Pool(model)
+for _ in range(4):
+    train()
+    pool.sync()
+print((pool.live(data) - pool.first(data)).abs().max())
+""",
     "an average that is read by a view made of it": """
 class Average:
     def __init__(self, parameters):

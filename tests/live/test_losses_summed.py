@@ -69,3 +69,87 @@ def test_losses_that_are_summed_up(name, tmp_path):
     lines = [n for n, line in enumerate(text.splitlines(), 1) if "#!" in line]
     found = [one.site.line for one in recording.findings if one.slug == "graph-retained"]
     assert found == lines
+
+
+VALIDATION = """
+def predict(rows):
+    return net(rows)
+
+def train():
+    for rows in data:
+        opt.zero_grad()
+        F.mse_loss(predict(rows), rows[:, :1]).backward()
+        opt.step()
+
+def validate():
+    VALIDATE
+
+for epoch in range(2):
+    train()
+    print(validate())
+with torch.no_grad():
+    print([predict(rows).sum().item() for rows in few])
+"""
+
+VALIDATIONS = {
+    "a running sum": """\
+total = 0
+    for rows in data:
+        total += F.mse_loss(predict(rows), rows[:, :1])  #!
+    return (total / len(data)).item()""",
+    "a sum whose mean is returned": """\
+total = torch.zeros(1)
+    for rows in data:
+        total = total + F.mse_loss(predict(rows), rows[:, :1])  #!
+    return total.mean().detach()""",
+    "a list that is stacked": """\
+losses = [predict(rows).pow(2).mean() for rows in data]
+    return torch.stack(losses).mean().item()  #!""",
+    "Python's own sum": """\
+return sum(predict(rows).pow(2).mean() for rows in data).item()  #!""",
+    "the sums of two losses": """\
+total = both = 0
+    for rows in data:
+        out = predict(rows)
+        first, second = out.abs().mean(), out.pow(2).mean()
+        total = total + first + second  #!
+    return float(total)""",
+    "without gradients": """\
+total = 0
+    with torch.no_grad():
+        for rows in data:
+            total += F.mse_loss(predict(rows), rows[:, :1])
+    return total.item()""",
+    "numbers": """\
+total = 0
+    for rows in data:
+        total += F.mse_loss(predict(rows), rows[:, :1]).item()
+    return total""",
+    "values without their graph": """\
+total = 0
+    for rows in data:
+        total += F.mse_loss(predict(rows), rows[:, :1]).detach()
+    return total""",
+    "a sum that is small": """\
+total = 0
+    for rows in few:
+        total += F.mse_loss(predict(rows), rows[:, :1])
+    return total.item()""",
+    "a penalty of the weights that is looked at": """\
+return sum(one.pow(2).sum() for one in net.parameters()).item()""",
+    "a sum that gradients are asked of": """\
+total = 0
+    for rows in data:
+        total = total + F.mse_loss(predict(rows), rows[:, :1])
+    return torch.autograd.grad(total, [net[0].weight])[0].norm()""",
+}
+
+
+@pytest.mark.parametrize("name", VALIDATIONS)
+def test_sums_that_no_pass_goes_back_from(name, tmp_path):
+    text = HEAD + VALIDATION.replace("VALIDATE", VALIDATIONS[name])
+    recording = record_program(text, tmp_path)
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if "#!" in line]
+    kinds = ("graph-retained", "storage-pinned")
+    found = [one.site.line for one in recording.findings if one.slug in kinds]
+    assert found == lines

@@ -81,11 +81,63 @@ print(t.sum())
     "expand written": """
 m = torch.zeros(4).expand(3, 4)  #! alias-write m
 m[0, 1] = 1
+m[2, 1] = 2
+print(m)
+""",
+    "one place of an expanded tensor written": """
+m = torch.zeros(4).expand(3, 4)  #! alias-write m (note)
+m[0, 1] = 1
+print(m)
+""",
+    "one place of an expanded tensor written again and again": """
+class Field:
+    def __init__(self):
+        self.everywhere = torch.zeros(()).expand(3, 4)  #! alias-write field.everywhere (note)
+        self.inner = self.everywhere[1:]
+
+field = Field()
+for value in range(5):
+    field.everywhere[0, 0] = float(value)
+    print(field.inner.sum())
+""",
+    "rows of an expanded tensor, each by another line of a function": """
+def fill(rows, number, values):
+    rows[number] = values
+
+m = torch.zeros(4).expand(3, 4)  #! alias-write m
+for k in range(3):
+    fill(m, k, torch.randn(4))
+print(m)
+""",
+    "different elements of an expanded tensor": """
+m = torch.zeros(4).expand(3, 4)  #! alias-write m (note)
+m[0, 1] = 1
+m[1, 2] = 2
+m[-1, 3:] = 3
+print(m)
+""",
+    "an element of an expanded tensor, counted from either end": """
+m = torch.zeros(4).expand(3, 4)  #! alias-write m (note)
+m[-1, 1] = 1
+m[torch.tensor(2), 1:2] = 2
+m[2, -3] = 2
+print(m)
+""",
+    "places of an expanded tensor chosen by a mask": """
+m = torch.zeros(4).expand(3, 4)  #! alias-write m
+m[torch.randn(3, 4) > 0] = 1
 print(m)
 """,
     "windows that overlap written": """
 m = torch.zeros(6).unfold(0, 3, 1)  #! alias-write m
 m[0, 2] = 1
+m[1] = 2
+print(m)
+""",
+    "windows of which one is written": """
+m = torch.zeros(6).unfold(0, 3, 1)  #! alias-write m (note)
+m[0, 2] = 1
+m[3] = 3
 print(m)
 """,
     "an activation in place": """
@@ -235,6 +287,53 @@ other = nn.Linear(3, 1)
 other.load_state_dict(model.state_dict(), assign=True)  #! alias-write other
 step()
 print(other(x))
+""",
+    "a replica that serves the weights in training, normalized": """
+def net():
+    return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1))
+
+model, serving = net(), net().eval()
+state = model.state_dict()  #! alias-write state (note)
+serving.load_state_dict(state, assign=True)  #! alias-write serving (note)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(4):
+    for _ in range(3):
+        opt.zero_grad()
+        model(torch.randn(8, 3)).sum().backward()
+        opt.step()
+    with torch.no_grad():
+        print(serving(torch.ones(2, 3)))
+""",
+    "a model that is put on another's memory again and again": MODEL
+    + """
+best = nn.Linear(3, 1)
+for epoch in range(4):
+    best.load_state_dict(model.state_dict(), assign=True)  #! alias-write best
+    step()
+    print(best(x))
+""",
+    "weights put on another's memory and read twice": MODEL
+    + """
+best = nn.Linear(3, 1)
+best.load_state_dict(model.state_dict(), assign=True)  #! alias-write best
+for epoch in range(2):
+    step(), step()
+    print(best(x))
+""",
+    "a record that is a buffer, and follows": MODEL
+    + """
+class Anchored(nn.Module):
+    def __init__(self, at):
+        super().__init__()
+        self.register_buffer("at", at)
+
+    def forward(self, weight):
+        return (weight - self.at).pow(2).sum()
+
+anchored = Anchored(model.weight.detach())  #! alias-write anchored.at
+for epoch in range(4):
+    step()
+    print(anchored(model.weight))
 """,
     "a shallow copy of layers in a row": """
 model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))

@@ -84,6 +84,44 @@ opt = torch.optim.Adam(model.parameters(), 0.01)
 fit(model, opt, data=(torch.randn(16, 4), torch.randn(16, 1)))
 """,
     ),
+    "a file gets the model alone": (
+        ("state of Adam", "note"),
+        """\
+fit(model, opt)
+torch.save({"model": model.state_dict(), "step": 4}, "kept.pt")
+model, opt = build()
+model.load_state_dict(torch.load("kept.pt")["model"])
+fit(model, opt)
+""",
+    ),
+    "the model's file, and another of the optimizer that nobody loads": (
+        ("state of Adam", "warning"),
+        """\
+fit(model, opt)
+torch.save(model.state_dict(), "model.pt")
+torch.save(opt.state_dict(), "opt.pt")
+model, opt = build()
+model.load_state_dict(torch.load("model.pt"))
+fit(model, opt)
+""",
+    ),
+    "parameters alone are saved, of momentum": (
+        ("state of SGD", "note"),
+        """\
+def momentum(parameters, rate):
+    return torch.optim.SGD(parameters, rate, momentum=0.9)
+
+
+model, opt = build(kind=momentum)
+fit(model, opt)
+torch.save(list(model.parameters()), "kept.pt")
+model, opt = build(kind=momentum)
+with torch.no_grad():
+    for parameter, value in zip(model.parameters(), torch.load("kept.pt")):
+        parameter.copy_(value)
+fit(model, opt)
+""",
+    ),
     "several rates are tried from one saved point": (
         ("state of Adam", "note"),
         """\
@@ -138,6 +176,44 @@ kept = saved(model=model, opt=opt)
 opt = torch.optim.Adam(model.parameters(), 0.01)
 fit(model, opt)
 """,
+    "a file of a model that goes on to other data": """\
+fit(model, opt)
+torch.save(model.state_dict(), "kept.pt")
+model, opt = build()
+model.load_state_dict(torch.load("kept.pt"))
+fit(model, opt, data=(torch.randn(16, 4), torch.randn(16, 1)))
+""",
+    "files as it trains, and the best is loaded to be evaluated": """\
+for _ in range(3):
+    fit(model, opt)
+    torch.save(model.state_dict(), "kept.pt")
+best, _ = build()
+best.load_state_dict(torch.load("kept.pt"))
+with torch.no_grad():
+    print(best(x).mean())
+""",
+    "a file of the model, and one of the optimizer's own state": """\
+fit(model, opt)
+torch.save({"model": model.state_dict(), "state": opt.state}, "kept.pt")
+model, opt = build()
+kept = torch.load("kept.pt", weights_only=False)
+model.load_state_dict(kept["model"])
+opt.state.update({new: kept["state"][old] for new, old in zip(model.parameters(), kept["state"])})
+fit(model, opt)
+""",
+    "a file of a model before it is trained": """\
+torch.save(model.state_dict(), "begun.pt")
+for fold in range(2):
+    model, opt = build()
+    model.load_state_dict(torch.load("begun.pt"))
+    fit(model, opt)
+""",
+    "a new optimizer for the next stage, right after the file": """\
+fit(model, opt)
+torch.save(model.state_dict(), "kept.pt")
+opt = torch.optim.Adam(model.parameters(), 0.01)
+fit(model, opt)
+""",
     "loaded to be evaluated": """\
 fit(model, opt)
 kept = saved(model=model, opt=opt)
@@ -147,6 +223,11 @@ with torch.no_grad():
     print(best(x).mean())
 """,
 }
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for the files
 
 
 def lost(text, folder):

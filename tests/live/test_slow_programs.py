@@ -11,6 +11,51 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "a window that moves on by one row at each step": """
+        import torch
+        window, total = torch.zeros(256, 32), 0.0
+        for step in range(120):
+            window = torch.cat([window[1:], torch.randn(1, 32)])  #! slow-copy window (note)
+            total += window.mean(0).max().item()
+        print(total)
+    """,
+    "a window that is trained on at each step": """
+        import torch
+        net, window = torch.nn.Linear(32, 1), torch.zeros(256, 32)
+        for step in range(120):
+            window = torch.cat([window[1:], torch.randn(1, 32)])  #! slow-copy window (note)
+            net(window).mean().backward()
+    """,
+    "the last seconds of a signal, kept in an object": """
+        import torch
+        class Listener:
+            def __init__(self):
+                self.heard = torch.zeros(1, 16000)
+            def hear(self, chunk):
+                self.heard = torch.cat((self.heard[:, 400:], chunk), dim=1)  #! slow-copy self.heard (note)
+                return self.heard.abs().amax().item()
+        listener = Listener()
+        print([listener.hear(torch.randn(1, 400)) for _ in range(60)])
+    """,
+    "arrays of one rollout, each converted in turn for every batch": """
+        import numpy as np, torch
+        rng = np.random.default_rng(0)
+        for rollout in range(2):
+            seen, gains = rng.random((800, 40)), rng.random(800)
+            for batch in range(10):
+                pick = torch.from_numpy(rng.permutation(800)[:64])
+                x, y = (torch.tensor(one, dtype=torch.float32) for one in (seen, gains))  #! slow-copy one (note)
+                print((x[pick].mean(1) * y[pick]).sum())
+    """,
+    "two tables of numbers, converted at each step by one function": """
+        import torch
+        edges = [[float(n * m) for m in range(50)] for n in range(200)]
+        weights = [[float(n + m) for m in range(50)] for n in range(200)]
+        def tensor_of(numbers):
+            return torch.tensor(numbers)  #! slow-copy numbers (note)
+        for step in range(20):
+            print((tensor_of(edges) * tensor_of(weights)).sum() * step)
+    """,
     "a loss added up element by element": """
         import torch
         x, y = torch.rand(1200, requires_grad=True), torch.rand(1200)
@@ -578,6 +623,82 @@ SLOW = {
 }
 
 QUIET = {
+    "windows that are all kept": """
+        import torch
+        window, kept = torch.zeros(256, 32), []
+        for step in range(60):
+            window = torch.cat([window[1:], torch.randn(1, 32)])
+            kept.append(window)
+        print(torch.stack(kept).sum())
+    """,
+    "windows that are written": """
+        import torch
+        window = torch.zeros(256, 32)
+        for step in range(120):
+            window = torch.cat([window[1:], torch.randn(1, 32)])
+            window.mul_(0.9)
+        print(window.sum())
+    """,
+    "a window in a graph of gradients": """
+        import torch
+        grow = torch.nn.Linear(32, 32)
+        window = torch.zeros(256, 32)
+        for step in range(20):
+            window = torch.cat([window[1:], grow(window[-1:])])
+        window.sum().backward()
+    """,
+    "windows that calls have saved for backward": """
+        import torch
+        net, window, total = torch.nn.Linear(32, 1), torch.zeros(256, 32), 0.0
+        for step in range(60):
+            window = torch.cat([window[1:], torch.randn(1, 32)])
+            total = total + net(window).mean()
+        total.backward()
+    """,
+    "a window that is an array as well": """
+        import torch
+        window, arrays = torch.zeros(256, 32), []
+        for step in range(60):
+            window = torch.cat([window[1:], torch.randn(1, 32)])
+            arrays.append(window.numpy())
+        print(sum(one.sum() for one in arrays))
+    """,
+    "columns that move on, which would not lie in one piece": """
+        import torch
+        window = torch.zeros(256, 64)
+        for step in range(60):
+            window = torch.cat([window[:, 1:], torch.randn(256, 1)], 1)
+            print((window @ torch.ones(64)).sum())
+    """,
+    "arrays of one rollout, filled again before each is converted": """
+        import numpy as np, torch
+        rng, seen, gains = np.random.default_rng(0), np.zeros((800, 40)), np.zeros((800, 40))
+        for batch in range(20):
+            seen[...], gains[...] = rng.random((800, 40)), rng.random((800, 40))
+            x, y = (torch.tensor(one, dtype=torch.float32) for one in (seen, gains))
+            print((x.mean(1) * y.mean(1)).sum())
+    """,
+    "arrays of a data set, each converted once in every epoch": """
+        import numpy as np, torch
+        rows = [np.random.rand(80, 80) for _ in range(30)]
+        for epoch in range(4):
+            for row in rows:
+                print(torch.tensor(row, dtype=torch.float32).sum())
+    """,
+    "arrays of which each tensor is kept": """
+        import numpy as np, torch
+        kept, arrays = [], [np.random.rand(300, 100), np.random.rand(300, 100)]
+        for step in range(12):
+            kept.append([torch.tensor(one, dtype=torch.float32) for one in arrays])
+        print(sum(one.sum() for some in kept for one in some))
+    """,
+    "arrays of which each tensor is written": """
+        import numpy as np, torch
+        arrays = [np.random.rand(300, 100), np.random.rand(300, 100)]
+        for step in range(12):
+            for one in arrays:
+                print(torch.tensor(one, dtype=torch.float32).mul_(step).sum())
+    """,
     "a pool that is the mean of all that it is given": """
         import torch
         conv = torch.nn.Conv2d(3, 512, 3, padding=1)

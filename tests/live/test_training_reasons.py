@@ -599,3 +599,91 @@ for _ in range(3):
     (found,) = record_program(text, tmp_path).findings
     assert found.slug == "parameter-unmoved"
     assert 7 in {one.site.line for one in found.evidence}
+
+
+BY_HAND = """\
+import torch
+
+torch.manual_seed(0)
+m, x = torch.nn.Linear(8, 1), torch.randn(16, 8)
+for step in range(4):
+    m(x).pow(2).mean().backward()
+    with torch.no_grad():
+        ps = list(m.parameters())
+        {update}
+        {after}
+"""
+
+UPDATES = {
+    "for p in ps: p -= 0.1 * p.grad",
+    "for p in ps: p.data -= 0.1 * p.grad.data",
+    "for p in ps: p.copy_(p - 0.1 * p.grad / (1e-3 + p.grad.norm()))",
+    "torch._foreach_add_(ps, [p.grad for p in ps], alpha=-0.1)",
+}
+
+CLEARED = {
+    "m.zero_grad()",
+    "for p in ps: p.grad = None",
+    "for p in ps: p.grad.zero_()",
+    "for p in ps: p.grad.data.fill_(0)",
+    "for p in ps: p.grad.numpy()[:] = 0",
+    "for p in ps: p.grad *= 0.9",
+    "for p in ps: p.grad = torch.zeros_like(p)",
+}
+
+
+@pytest.mark.parametrize("update", sorted(UPDATES))
+def test_updates_by_hand_use_what_is_never_cleared(tmp_path, update):
+    text = BY_HAND.format(update=update, after="pass")
+    ((_, severity, message, _),) = findings(tmp_path, text)
+    assert severity == "warning"
+    assert "3 updates at line 9 use again" in message
+
+
+@pytest.mark.parametrize("after", sorted(CLEARED))
+def test_updates_by_hand_that_clear_are_right(tmp_path, after):
+    text = BY_HAND.format(update="for p in ps: p -= 0.1 * p.grad", after=after)
+    assert not [one for one in findings(tmp_path, text) if one[0] == "gradient-accumulated"]
+
+
+WINDOWS = """\
+import torch
+
+torch.manual_seed(0)
+m, x = torch.nn.Linear(8, 1), torch.randn(16, 8)
+opt = torch.optim.SGD(m.parameters(), lr=0.1)
+for epoch in range(3):
+    for step in range({passes}):
+        if {clears}: opt.zero_grad()
+        m(x).pow(2).mean().backward()
+        {read}
+        if (step + 1) % 4 == 0: opt.step()
+    {after}
+"""
+
+
+def left_over(tmp_path, clears="step % 4 == 0", passes=7, read="pass", after="pass"):
+    text = WINDOWS.format(clears=clears, passes=passes, read=read, after=after)
+    return [one for one in findings(tmp_path, text) if "were left over" in one[2]]
+
+
+def test_passes_that_an_epoch_leaves_over_are_told(tmp_path):
+    ((slug, severity, message, lines),) = left_over(tmp_path)
+    assert (slug, severity) == ("gradient-discarded", "note")
+    assert "6 more passes were left over, 2 times" in message
+    assert 8 in lines
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"passes": 8},
+        {"after": "opt.step()"},
+        # What is left over counts for the next epoch.
+        {"clears": "epoch + step and sum(p.grad.abs().sum() for p in m.parameters()) == 0"},
+        # Read before it is cleared, as to know how large it is.
+        {"read": "norm = sum(p.grad.norm() for p in m.parameters())"},
+    ],
+)
+def test_windows_that_lose_nothing_are_right(tmp_path, one):
+    assert not left_over(tmp_path, **one)

@@ -152,3 +152,32 @@ for _ in range(3):
 def test_a_function_may_write_into_what_it_alone_had_saved(tmp_path, a, lines):
     found = record_program(OWN_BUFFERS.replace("{a}", a), tmp_path).findings
     assert [one.site.line for one in found if one.slug == "untracked-write"] == lines
+
+
+SAVED_VALUES = """\
+import torch
+
+torch.manual_seed(0)
+w = (torch.randn(6, 6) * 8).requires_grad_()
+x = w * 1
+{call}
+y.data.add_(1)
+(y * torch.rand(y.shape)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        # The gradient needs the saved values, some of them smaller by many orders than others.
+        ("y = torch.special.erfcx(x)", True),
+        ("y = torch.exp(x)", True),
+        # Values that are saved for the gradients of the vectors, which nobody has.
+        ("y = torch.linalg.svdvals(x)", False),
+        ("y = torch.linalg.svd(x)[1]", False),
+        ("u, y, v = torch.linalg.svd(x)", True),
+    ],
+)
+def test_an_unseen_write_is_told_where_the_gradient_needs_the_values(tmp_path, call, wrong):
+    found = record_program(SAVED_VALUES.format(call=call), tmp_path).findings
+    assert bool([one for one in found if one.slug == "untracked-write"]) == wrong

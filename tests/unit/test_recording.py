@@ -74,6 +74,7 @@ def example() -> Trace:
         states_of_others=[facts.StateOfAnother(9, 0, 0, 0, 1, 1)],
         mode_switches=[facts.ModeSwitch(8, 0, False, (0, 1), ("Dropout",), True, (1,))],
         callers=[facts.Callers(0, (0,))],
+        constructed=[facts.Constructed(8, (1, 0))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],
         followed=[
             facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,), (7,), (9,))
@@ -82,6 +83,7 @@ def example() -> Trace:
         bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
         collisions=[facts.Collision(8, 2, 6)],
+        addressed_apart=[facts.AddressedApart(8, 8, 1)],
         states_left=[facts.StateLeft(8, 1, "Adam", 0, 0, 1, 3)],
         function_states=[facts.FunctionState(8, "factor", "0.5")],
         padded=[facts.Padded(8, 3, 2, 6, 1)],

@@ -578,6 +578,38 @@ def test_many_findings_of_one_cause_are_told_once():
     assert "lines 6-8, 12 (#2 to #5)" in blocks[0].alike
 
 
+@pytest.mark.parametrize(
+    ("count", "nbytes", "times", "severity", "folded"),
+    [
+        (4, 16, 1, "note", True),
+        (4, 4096, 63, "note", True),
+        (3, 16, 1, "note", False),  # so few are read sooner than asked for
+        (4, 4097, 1, "note", False),
+        (4, 16, 64, "note", False),
+        (4, None, 1, "note", False),
+        (4, 16, 1, "warning", False),
+    ],
+)
+def test_many_notes_on_next_to_nothing_are_one_line(count, nbytes, times, severity, folded):
+    about = example()
+    first = about.findings[0]
+    slight = [
+        replace(
+            first, slug="needless-copy", severity=severity, subject=f"x{line}",
+            message=f"Copy {'abcd'[line]}.", site=first.site._replace(line=line + 5),
+            bytes=nbytes, count=times,
+        )
+        for line in range(count)
+    ]  # fmt: skip
+    about.findings = [first, *slight]
+    told = [one.number for one in build(about).blocks if isinstance(one, FindingBlock)]
+    line = "4 notes on copies of 4.0 KiB or less in the whole run (4 needless-copy)"
+    assert (line in render(build(about), 200)) == folded
+    assert told == ([1] if folded else [*range(1, count + 2)])
+    about.show_all = True
+    assert len([one for one in build(about).blocks if isinstance(one, FindingBlock)]) == count + 1
+
+
 def test_names_that_differ_in_one_number_are_one():
     layers = [f"net.{n}.norm{m}.weight" for n in (0, 1, 2, 5) for m in (1, 2)]
     assert folded([*layers, "head.bias"]) == [

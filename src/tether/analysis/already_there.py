@@ -122,9 +122,9 @@ class AlreadyThere:
     def _seen(self, position: int, event: Event) -> Iterator[Copied]:
         """Give what was compared while the program ran."""
         result, fact, taken = event.results[0], self._same.get(position), self._taken.get(position)
-        if taken is not None:
-            yield Copied(position, result, result, position, taken=taken)
         if fact is None:
+            if taken is not None:
+                yield Copied(position, result, result, position, taken=taken)
             return
         taken_by = self._taken_by(position, fact)
         if taken_by is not None and self._alike(taken_by[1], result):

@@ -19,6 +19,7 @@ A site's answer is the gravest of its executions': one that needed the copy is e
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from typing import Literal, NamedTuple
 from tether.analysis.already_there import AlreadyThere, Copied, nbytes, within_one
 from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.relied_layout import ReliedLayout
@@ -57,6 +58,8 @@ _FAR = 1_000  # events behind an index that are looked through
 
 FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth having
 
+LOOKED = 32
+"""Arrays of a line that were looked at, and not written, by which the others of it are judged."""
 
 Key = tuple[int, int, str]
 """A copying line: the user's site, the library's site (or -1) and the operation."""
@@ -87,6 +90,7 @@ class Need:
     bound: bool = False  # more than calls that copy would have to go
     rounds: bool = True  # if it was needed, then for the rounding of what is computed of it
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
+    looked: int = 0  # executions of which the array was looked at, where others' were not
 
     def add(self, reason: Reason | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
@@ -161,6 +165,7 @@ class CopyNeeds:
     def _answer(self, judge: _Judge, need: Need) -> None:
         read: list[Copied] = []
         unread: list[Copied] = []
+        need.looked = judge.look_at_arrays(need.executions)
         for one in need.executions:
             need.bytes += nbytes(one.copy)
             need.relaid |= not same_layout(one.source, one.copy)
@@ -228,11 +233,14 @@ class _Judge:
         pairs = [(one.source, one.copy) for one in made]
         self.lives = MemoryLives(history, {self.flow.memory(one) for pair in pairs for one in pair})
         self.reads: dict[int, list[int]] = defaultdict(list)  # tensor -> events that read it
+        self._known_readers: dict[int, tuple[dict[int, list[int]], list[int]]] = {}
+        self._nodes_of: dict[int, list[int]] = {}
         self._index_reads({operand.tensor for pair in pairs for operand in pair})
         self._parts: dict[int, list[Copied]] = defaultdict(list)
         for copied in made:
             self._parts[copied.position].append(copied)
         self._asked: set[int] = set()
+        self._usual = -1.0  # calls that the arrays of a line lived for that were not written
 
     def _index_reads(self, tensors: set[int]) -> None:
         for position, event in enumerate(self.history.events):
@@ -264,6 +272,23 @@ class _Judge:
         if not without or not (self._layout(copied) or self._size(copied)):
             return set()
         return {_key(self.history, self.history.events[at]) for at in without}
+
+    def look_at_arrays(self, executions: Sequence[Copied]) -> int:
+        """Learn how long a line's arrays lived that were looked at; count them if not all were.
+
+        There is not time to look at all, where many are made: those that live no longer go the
+        same way.
+        """
+        arrays = [(one, one.taken) for one in executions if one.taken is not None]
+        lives = [self._array_lives(*one) for one in arrays if one[1].changed == "no"]
+        enough = len(lives) >= LOOKED
+        self._usual = max(lives) if enough else -1.0
+        return len(lives) if enough and any(fact.changed == "unknown" for _, fact in arrays) else 0
+
+    def _array_lives(self, copied: Copied, taken: Taken) -> float:
+        """Return for how many calls the array lived that a tensor was made of."""
+        gone = taken.released != UNKNOWN
+        return self.history.position(taken.released) - copied.position if gone else math.inf
 
     # -- one execution ---------------------------------------------------------------------------
 
@@ -371,15 +396,28 @@ class _Judge:
     def _elsewhere(self, copied: Copied, thread: int) -> Reason | None:
         """Ask for other threads, and for transfers that nobody waited for."""
         for tensor in (copied.source.tensor, copied.copy.tensor):
-            for at in self.reads[tensor]:
-                if at <= copied.position:
-                    continue
-                if self.history.events[at].thread != thread and not self._never_written(copied):
-                    return Reason("unknown", "another thread reads it", at)
-                if self.history.events[at].non_blocking:
-                    text = f"the transfer of {self._line(at)} may read it for longer"
-                    return Reason("unknown", text, at)
+            threads, transfers = self._readers(tensor)
+            others = [found for one, found in threads.items() if one != thread]
+            later = [following(found, copied.position) for found in others]
+            if any(at != UNKNOWN for at in later) and not self._never_written(copied):
+                first = min(at for at in later if at != UNKNOWN)
+                return Reason("unknown", "another thread reads it", first)
+            at = following(transfers, copied.position)
+            if at != UNKNOWN:
+                text = f"the transfer of {self._line(at)} may read it for longer"
+                return Reason("unknown", text, at)
         return None
+
+    def _readers(self, tensor: int) -> tuple[dict[int, list[int]], list[int]]:
+        """Return the reads of a tensor by thread, and those that a transfer goes on with."""
+        known = self._known_readers.get(tensor)
+        if known is None:
+            threads: dict[int, list[int]] = defaultdict(list)
+            for at in self.reads[tensor]:
+                threads[self.history.events[at].thread].append(at)
+            transfers = [at for at in self.reads[tensor] if self.history.events[at].non_blocking]
+            known = self._known_readers[tensor] = (threads, transfers)
+        return known
 
     def _never_written(self, copied: Copied) -> bool:
         """Whether nothing wrote the memory of a copy, or of its source, from then on."""
@@ -547,16 +585,16 @@ class _Judge:
     def _of_array(self, copied: Copied, taken: Taken) -> Reason | None:
         """Say why a tensor could not have shown the memory of the array that it was made of."""
         copy, name = copied.copy, self._name(copied.copy)
-        if taken.changed != "no":
-            text = f"the array that it was made of was written while {name} lives"
-            doubt = "what became of the array that it was made of was not seen"
-            yes = taken.changed == "yes"
-            return Reason("yes", text) if yes else Reason("unknown", doubt)
-        gone = taken.released != UNKNOWN
-        released = self.history.position(taken.released) if gone else math.inf
+        released = copied.position + self._array_lives(copied, taken)
         for write in self.lives.written(copy, copied.position, released):
             text = f"{self._line(write.at)} {write.verb} {name} while its array lives"
             return Reason("yes", text, write.at)
+        if taken.changed == "yes":
+            text = f"the array that it was made of was written while {name} lives"
+            return Reason("yes", text)
+        if taken.changed == "unknown" and not released - copied.position <= self._usual < math.inf:
+            doubt = "what became of the array that it was made of was not seen"
+            return Reason("unknown", doubt)
         if taken.beside > min(FLOOR, nbytes(copy)) and released < self.lives.until(copy):
             return Reason("yes", f"it lets {taken.beside:,} bytes beside it be freed")
         for at in self.reads[copy.tensor]:
@@ -715,15 +753,22 @@ class _Judge:
         """Ask for sums of gradients: three parts or more, added in another order, round anew."""
         if not copied.copy.requires_grad:
             return None
-        events = self.history.events
         parts = [
-            sum(at != copied.position and events[at].kind >= 0 for at in self.reads[one.tensor])
-            for one in (copied.source, copied.copy)
+            self._in_graph(one.tensor, copied.position) for one in (copied.source, copied.copy)
         ]
         if min(parts) and sum(parts) > 2:
             text = f"without it the gradient of {self._source(copied)}"
             return Reason("unknown", f"{text} is added up in another order")
         return None
+
+    def _in_graph(self, tensor: int, but: int) -> int:
+        """Count the reads of a tensor that made nodes, without those of one event."""
+        found = self._nodes_of.get(tensor)
+        if found is None:
+            events = self.history.events
+            found = [at for at in self.reads[tensor] if events[at].kind >= 0]
+            self._nodes_of[tensor] = found
+        return len(found) - (bisect_right(found, but) - bisect_left(found, but))
 
     # -- words -----------------------------------------------------------------------------------
 

@@ -39,6 +39,12 @@ def latest(positions: Sequence[int], before: int) -> int:
     return positions[at - 1] if at else -1
 
 
+def following(positions: Sequence[int], after: int) -> int:
+    """Return the first of some positions, in order, after another one; -1 if there is none."""
+    at = bisect_right(positions, after)
+    return positions[at] if at < len(positions) else -1
+
+
 class History:
     """A trace, indexed.
 

@@ -7,12 +7,11 @@ has it; what is overwritten is gone.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.history import History
+from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import overlaps
@@ -90,9 +89,9 @@ class _Changes:
         if len(owners) > 1 or history.inside(history.events[at], "step") >= 0:
             return None
         (tensor,) = owners
-        cleared = self._after(self._cleared[tensor], at)
+        cleared = following(self._cleared[tensor], at)
         steps = history.steps_of(tensor)
-        step = self._after(steps, at)
+        step = following(steps, at)
         overwritten = self._overwritten(at, gradient, cleared)
         if overwritten is None:
             return None
@@ -100,11 +99,6 @@ class _Changes:
         if end == UNKNOWN or step == UNKNOWN:
             return _Fate(tensor, at, UNKNOWN, step)
         return _Fate(tensor, at, end, step) if self._before(end, step, at) else None
-
-    @staticmethod
-    def _after(positions: list[int], at: int) -> int:
-        place = bisect_right(positions, at)
-        return positions[place] if place < len(positions) else UNKNOWN
 
     def _overwritten(self, at: int, gradient: int, cleared: int) -> int | None:
         """Return where a gradient was overwritten before it was let go of; None: it was read."""

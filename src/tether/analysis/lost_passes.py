@@ -4,7 +4,8 @@ A pass is lost when what it gave a parameter was cleared before the next pass of
 optimizer stepped between them and nobody read the gradient. Where the same line's last pass before
 each step is used, the others were to count as well. Where no pass of a line is ever used, for none
 of the tensors that it reaches, and a pass of another line fills their gradients before each step,
-the steps follow another loss than that line's.
+the steps follow another loss than that line's. Where each step takes the gradients of several
+passes, those that an epoch has left over, too few for a step, may be cleared at the next.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from tether.facts import UNKNOWN, SiteId
 
 LEAST_STEPS = 2
 """Steps that must each have lost passes: one may be a retry."""
+
+LEAST_PASSES = 2
+"""Passes of a step that adds up: of steps that take one each, a pass without one is skipped."""
 
 
 class LostPasses(NamedTuple):
@@ -46,6 +50,37 @@ def lost_passes(history: History) -> Iterator[LostPasses]:
                 step = steps[bisect_right(steps, first[1])]
                 count = sum(map(len, lost))
                 yield LostPasses(*first, step, tuple(tensors), count, count + len(lost))
+
+
+class LeftOverPasses(NamedTuple):
+    """A line whose passes add up for a step, but for some that are cleared between."""
+
+    backward: int  # the first that was lost
+    cleared: int  # the call that cleared it
+    step: int  # the next step
+    tensors: tuple[int, ...]  # whose gradients
+    lost: int
+    times: int  # how often some were lost
+    full: int  # passes that each step takes
+
+
+def left_over_passes(history: History) -> Iterator[LeftOverPasses]:
+    """Yield the lines that lose fewer passes than a step takes, several times."""
+    found = _Passes(history)
+    for tensors in found.alike():
+        steps = history.steps_of(tensors[0])
+        for passes in found.by_line(tensors[0]).values():
+            windows = [found.left_over(tensors[0], some) for some in _between(passes, steps)]
+            used = {len(kept) for _, _, kept in windows}
+            short = [(lost, clear) for lost, clear, _ in windows if lost]
+            if len(short) < LEAST_STEPS or len(used) > 1 or max(used) < LEAST_PASSES:
+                continue
+            if all(len(lost) < max(used) for lost, _ in short):
+                (first, *_), cleared = short[0]
+                step = steps[bisect_right(steps, cleared)]
+                count = sum(len(lost) for lost, _ in short)
+                of = tuple(tensors)
+                yield LeftOverPasses(first, cleared, step, of, count, len(short), max(used))
 
 
 class OtherPasses(NamedTuple):
@@ -143,6 +178,17 @@ class _Passes:
                 return None
             found = found or OtherPasses(at, cleared, by, step, tuple(leaves), 0)
         return found
+
+    def left_over(self, tensor: int, passes: Sequence[int]) -> tuple[list[int], int, list[int]]:
+        """Return the passes that were cleared unread before a step, the call, and the others."""
+        ends = self._ends[tensor]
+        inside = [at for at in ends if passes[0] < at < passes[-1]]
+        clear = inside[-1] if inside else UNKNOWN
+        lost = [at for at in passes if at < clear]
+        stepped = bisect_right(self._steps, passes[0]) < bisect_right(self._steps, clear)
+        if not all(ends[at] for at in inside) or (lost and stepped):
+            return [], UNKNOWN, list(passes)
+        return lost, clear, [at for at in passes if at > clear]
 
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""

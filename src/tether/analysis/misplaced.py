@@ -5,7 +5,6 @@ Only facts are compared: names, owners and shapes, who got a gradient, who was m
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -187,47 +186,3 @@ class Misplaced:
                 if sum(status not in (None, "none") for status in passes) > 1:
                     return tensor
         return UNKNOWN
-
-    # -- made anew at each call ------------------------------------------------------------------
-
-    def made_anew(self) -> dict[int, int]:
-        """Return the lines that make parameters anew, before how many backward passes each.
-
-        They get a gradient, and then they are gone.
-        """
-        history = self._history
-        found: dict[int, set[int]] = defaultdict(set)
-        passes: dict[int, set[int]] = defaultdict(set)
-        for tensor in self._free if history.steps else ():
-            at = history.made_at(tensor)
-            if at < 0 or not self.is_parameter(tensor):
-                continue
-            event, before = history.events[at], bisect_left(history.backwards, at)
-            passes[event.site].add(before)
-            if event.operation == "Parameter" and self._is_gone(tensor, at):
-                found[event.site].add(before)
-        return {
-            site: len(passes[site]) for site, some in found.items() if site >= 0 and len(some) > 1
-        }
-
-    def _is_gone(self, tensor: int, at: int) -> bool:
-        """Whether nothing but the next making of such a tensor came after its backward pass."""
-        history, operand = self._history, self._history.operand_of(tensor)
-        if history.names_of(tensor) or tensor in history.asked or self._of_trained_values(at):
-            return False
-        if operand is None or history.trace.tensors[tensor].died == UNKNOWN:
-            return False
-        after = next((one for one in history.backwards if one > at), len(history.events))
-        return not any(
-            later > after and any(one.tensor == tensor for one in history.events[later].reads)
-            for later in history.on_storage(operand)
-        )
-
-    def _of_trained_values(self, at: int) -> bool:
-        """Whether a parameter was made of another's values: a copy, told as a cut if it is one."""
-        flow = self._history.flow
-        return any(
-            edge.operand is not None and edge.operand.requires_grad
-            for one in (*flow.behind(at, most=1000), at)
-            for edge in flow.edges[one]
-        )

@@ -17,6 +17,8 @@ import numpy as np
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event
+from tether.source.slicing import returns_depend
+from tether.source.syntax import source_of
 
 
 class OfAnotherCall(NamedTuple):
@@ -144,6 +146,7 @@ class SetAnew(NamedTuple):
     later: int  # the call that replaced it before the pass
     other: str
     backward: int
+    decides: bool = False  # the text says that the gradient depends on it
 
 
 def set_anew(history: History) -> Iterator[SetAnew]:
@@ -158,7 +161,9 @@ def set_anew(history: History) -> Iterator[SetAnew]:
         for backward in history.backwards if len(values) > 1 else ():
             found = found or _by_a_later(history, name, values, backward)
         if found is not None:
-            yield found._replace(attribute=attribute)
+            texts = (source_of(*one) for one in history.trace.sources.items())
+            decides = any(returns_depend(one, name, "backward", attribute) for one in texts)
+            yield found._replace(attribute=attribute, decides=decides)
 
 
 def _by_a_later(

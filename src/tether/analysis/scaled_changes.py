@@ -3,6 +3,7 @@
 A gradient scaler multiplies the loss before backward and divides the gradients before the step. A
 bound that is applied in between (a greatest norm, a greatest value) is divided with them: it is
 smaller by the scale than the program says, and another one each time that the scale is adapted.
+A bound that the program made of that very scale is scaled in the same way, and is right.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def scaled_changes(history: History) -> Iterator[ScaledChange]:
                 if bounds.is_bound(write, gradient, backward):
                     line, owner = history.events[write].site, owners[gradient.tensor]
                     found.setdefault(line, []).append((backward, write, at, owner))
+    # A scaler has a number for its scale only from its first pass on: any pass speaks for the line.
     for calls in found.values():
+        if any(bounds.scaled(write, at) for _, write, at, _ in calls):
+            continue
         tensors = tuple(dict.fromkeys(owner for *_, owner in calls))
         times = len({one[0] for one in calls})
         if times == MOST_DIVISIONS:
@@ -71,6 +75,7 @@ class _Bounds:
     def __init__(self, history: History) -> None:
         self._history = history
         self._factors: dict[int, set[int]] = {}  # call -> storages that its factors were made of
+        self._scaled: dict[tuple[int, int], bool] = {}  # bound, division -> made of one scale
 
     def is_bound(self, write: int, gradient: Operand, backward: int) -> bool:
         """Whether a call bounds a gradient: by values, or a factor made of scaled gradients."""
@@ -83,16 +88,40 @@ class _Bounds:
             self._factors[write] = set(self._made_of(write, backward))
         return gradient.storage in self._factors[write]
 
-    def _made_of(self, write: int, since: int) -> Iterator[int]:
+    def scaled(self, write: int, division: int) -> bool:
+        """Whether what bounds gradients was computed of the scale that divides them afterwards."""
+        known = self._scaled.get((write, division))
+        if known is None:
+            since = latest(self._history.backwards, division)
+            scale = set(self._made_of(division, since))
+            before = {
+                one.storage
+                for at in self._behind(write, since)
+                for one in self._history.events[at].reads
+            }
+            known = self._scaled[write, division] = not scale.isdisjoint(before)
+        return known
+
+    def _made_of(self, call: int, since: int) -> Iterator[int]:
         """Yield the storages that a call's other operands were computed from since a pass."""
+        for at in self._behind(call, since):
+            if at > since:
+                yield from (one.storage for one in self._history.events[at].reads)
+
+    def _behind(self, call: int, since: int) -> Iterator[int]:
+        """Yield the calls that what a call got beside what it writes was computed by.
+
+        Of those from before a pass only the last on each way: numbers may be taken in advance.
+        """
         history = self._history
-        event = history.events[write]
+        event = history.events[call]
         written = {one.tensor for one in event.writes}
-        others = {one.tensor for one in event.reads} - written
-        waiting, seen = [history.made_at(one) for one in others], set[int]()
+        waiting = [history.made_at(one.tensor) for one in event.reads if one.tensor not in written]
+        waiting += [one.source for one in history.flow.edges[call] if one.operand is None]
+        seen = set[int]()
         while waiting:
             at = waiting.pop()
-            if at > since and at not in seen:
+            if at >= 0 and at not in seen:
                 seen.add(at)
-                yield from (one.storage for one in history.events[at].reads)
-                waiting += history.flow.edges.sources(at)
+                yield at
+                waiting += history.flow.edges.sources(at) if at > since else ()

@@ -2,7 +2,8 @@
 
 Whether it is the same training is told by what it reads: tensors that are no parameters, in calls
 recorded for gradients, before and after. To train from saved values on other data is another one,
-for which an optimizer begins anew. So is each of several that begin with one saved point.
+for which an optimizer begins anew. So is each of several that begin with one saved point. Where no
+state was handed out at all it may well be another, and is told only of the same.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def left_behind(history: History) -> Iterator[LeftBehind]:
             seen.add((fact.site, fact.kind))
             made = history.position(history.trace.optimizers[fact.optimizer].at)
             given = _given(history, fact, history.position(fact.at))
-            yield LeftBehind(fact, given, not _is_tried(history, fact) and _goes_on(history, made))
+            goes_on = not _is_tried(history, fact) and _goes_on(history, made)
+            if goes_on or not fact.filed:
+                yield LeftBehind(fact, given, goes_on)
 
 
 def _given(history: History, fact: StateLeft, at: int) -> SiteId:

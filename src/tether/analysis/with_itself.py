@@ -3,6 +3,10 @@
 What one name was given to keep is the very object that the other names, so the two can never
 differ. Comparing an object with itself once is how many loops begin; where it was written between
 two such comparisons, one of the names was to hold what it had been.
+
+Which name: the one that was assigned the object as it is, in the text; or, where the places of the
+tensor were looked at, the slot of a container, of a tensor that one module has under one name. Tied
+parameters have two, and are compared to see that they still are.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ class WithItself(NamedTuple):
     tensor: int
     kept: str  # the name that was to hold something else
     other: str
-    filled: Fill  # where it was given the object
+    filled: Fill | None  # where it was given the object
     times: int
 
 
@@ -43,7 +47,7 @@ def with_itself(history: History) -> Iterator[WithItself]:
     for site, (at, event) in last.items():
         times = sum(map(len, versions[site].values()))
         if any(len(seen) > 1 for seen in versions[site].values()):
-            names = _kept(history, event)
+            names = _kept(history, event) or _kept_in_container(history, event)
             if names is not None:
                 yield WithItself(at, event.reads[0].tensor, *names, times)
 
@@ -60,6 +64,20 @@ def _kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
             if fill.how == how and _is_place(fill.site.expression):
                 return kept, other, fill
     return None
+
+
+def _kept_in_container(history: History, event: Event) -> tuple[str, str, Fill | None] | None:
+    """Return the slot that shows a module's parameter, the parameter, and what filled the slot."""
+    names = operands_of(history.site_of(event).expression)
+    tensor = event.reads[0].tensor
+    holders = [one for one in history.trace.holders if one.tensor == tensor]
+    slots = [one for one in holders if one.kind == "slot"]
+    owners = list({one.name for one in holders if one.kind == "attribute"})
+    if names is None or names[0] == names[1] or not slots or len(owners) != 1:
+        return None
+    fills = [fill for slot in slots for fill in history.get(Holding).filled(slot)]
+    filled = [one for one in fills if one.how in {"assigned", "stored"}]
+    return slots[0].name, owners[0], filled[0] if filled else None
 
 
 def operands_of(text: str) -> tuple[str, str] | None:

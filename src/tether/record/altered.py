@@ -3,7 +3,8 @@
 A write through ``.data`` or through a tensor on an array's memory moves the version of that tensor
 alone, so backward goes on with what was written. Most such writes come when no graph needs the
 values any more, and some change nothing: a variance is the same after a shift. PyTorch is asked: a
-node that saved the memory is given the same gradient before and after the write.
+node that saved the memory is given the same gradient before and after the write. Only for results
+that something may bring a gradient to: singular values without their vectors need no values.
 
 It is asked at the 1st, 2nd, 4th... write of each line. Nodes of the program's own Functions are not
 run, and nothing is run where hooks on saved tensors, a profiler or a dispatch mode would hear it. A
@@ -13,6 +14,7 @@ Function whose backward is at work has read what it saved: what it writes there 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +41,7 @@ class NodeAnswer(NamedTuple):
     """What a node gives back for some gradients."""
 
     node: Any
+    results: frozenset[int]  # those of the node's that a graph or a living tensor goes through
     gradients: tuple[torch.Tensor | None, ...]  # in a row, as float64
     rounding: tuple[float, ...] = ()  # of each, as a part of its greatest element
     at_work: bool = False  # its backward is running, and is not asked: it has read what it saved
@@ -58,10 +61,10 @@ class AlteredLog:
         if count & (count - 1) or not tensor.is_cpu or not _alone():
             return []
         with torch._C.DisableTorchFunction():
-            answers = [_asked(node) for node in self._savers(tensor)]
+            answers = [_asked(node, results) for node, results in self._savers(tensor)]
             node, wanted = _at_work(), self._tape.who.memory_number(tensor)
             if _is_own(node) and self._saved(node, wanted):
-                answers.append(NodeAnswer(node, (), at_work=True))
+                answers.append(NodeAnswer(node, frozenset(), (), at_work=True))
             return answers
 
     def after(self, answers: Sequence[NodeAnswer], event: int, thread: int) -> None:
@@ -69,11 +72,14 @@ class AlteredLog:
         with torch._C.DisableTorchFunction():
             for before in answers:
                 number = before.node._sequence_nr()
-                differs = not before.at_work and _differ(before, _asked(before.node))
+                differs = not before.at_work and _differs(before)
                 self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
 
-    def _savers(self, tensor: torch.Tensor) -> Iterator[Any]:
-        """Yield PyTorch's own nodes, in the graphs of living tensors, that saved a memory."""
+    def _savers(self, tensor: torch.Tensor) -> Iterator[tuple[Any, frozenset[int]]]:
+        """Yield PyTorch's own nodes, in the graphs of living tensors, that saved a memory.
+
+        Each with its results that a gradient may come to.
+        """
         who = self._tape.who
         wanted = who.memory_number(tensor)
         if wanted is None:
@@ -82,9 +88,13 @@ class AlteredLog:
         # base is.
         living = (one for one in who.living_tensors() if one.requires_grad)
         asked = [one if one._base is None else one._base for one in living]
-        for node in nodes_behind(asked, MOST_NODES):
-            if not _is_own(node) and self._saved(node, wanted):
-                yield node
+        nodes = list(nodes_behind(asked, MOST_NODES))
+        found = [node for node in nodes if not _is_own(node) and self._saved(node, wanted)]
+        if found:
+            ends = [(one.grad_fn, one.output_nr) for one in asked]
+            ways = list(chain(ends, *(node.next_functions for node in nodes)))
+            for node in found:
+                yield node, frozenset(number for target, number in ways if target is node)
 
     def _saved(self, node: Any, memory: int | None) -> bool:
         """Whether a node saved something on a memory."""
@@ -102,20 +112,30 @@ def _is_own(node: Any) -> bool:
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
-def _asked(node: Any) -> NodeAnswer:
-    """Run a node on gradients that are the same each time."""
+def _asked(node: Any, results: frozenset[int]) -> NodeAnswer:
+    """Run a node on gradients of some of its results; they are the same each time."""
+    given = _given(node, results)
+    returned = () if given is None else _run(node, given)
+    rounding = tuple(_rounding(one) for one in returned)
+    return NodeAnswer(node, results, tuple(_kept(one) for one in returned), rounding)
+
+
+def _given(node: Any, results: frozenset[int]) -> list[torch.Tensor | None] | None:
+    """Return random gradients of some results of a node; None where one would be too large."""
     made = torch.Generator().manual_seed(_SEED)
-    given = [_random(one, made) for one in node._input_metadata]
-    if any(one is None for one in given):
-        return NodeAnswer(node, ())
+    metadata = node._input_metadata
+    found = [_random(one, made) if n in results else None for n, one in enumerate(metadata)]
+    return found if all(found[n] is not None for n in results) else None
+
+
+def _run(node: Any, given: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
+    """Return what a node gives back; nothing where what it saved is freed."""
     try:
         with torch.no_grad():
             found = node(*given)
-    except Exception:  # noqa: BLE001 -- what it saved is freed, or it wants other gradients
-        return NodeAnswer(node, ())
-    returned = found if isinstance(found, tuple) else (found,)
-    rounding = tuple(_rounding(one) for one in returned)
-    return NodeAnswer(node, tuple(_kept(one) for one in returned), rounding)
+    except Exception:  # noqa: BLE001 -- also if it wants other gradients
+        return ()
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _rounding(gradient: torch.Tensor | None) -> float:
@@ -140,21 +160,46 @@ def _kept(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return (torch.view_as_real(plain) if plain.is_complex() else plain).double().reshape(-1).clone()
 
 
-def _differ(before: NodeAnswer, after: NodeAnswer) -> bool:
-    """Whether gradients differ by more than rounding: what is computed anew is rounded anew."""
-    if len(before.gradients) != len(after.gradients):
+def _differs(before: NodeAnswer) -> bool:
+    """Whether a node now gives other gradients: what is computed anew is rounded anew.
+
+    By rounding they differ in proportion to the greatest element, where elements are added up; to
+    the element itself, in a node that works on each alone.
+    """
+    after = _asked(before.node, before.results)
+    if not _alike(before, after, whole=True):
         return True
+    return not _alike(before, after, whole=False) and _by_element(before.node, before.results)
+
+
+def _by_element(node: Any, results: frozenset[int]) -> bool:
+    """Whether what a node gives back is zero where the gradient that it is given is."""
+    given = _given(node, results)
+    if given is None or len(results) != 1:
+        return False
+    [gradient] = [one for one in given if one is not None]
+    kept = (torch.arange(gradient.numel()) % 2).reshape(gradient.shape)
+    masked = [None if one is None else one * kept for one in given]
+    returned = [one for one in _run(node, masked) if one is not None]
+    return all(  # nothing of what is infinite is not a number
+        one.shape == kept.shape and not one[kept == 0].nan_to_num(nan=0.0).any() for one in returned
+    )
+
+
+def _alike(before: NodeAnswer, after: NodeAnswer, *, whole: bool) -> bool:
+    """Whether gradients differ by rounding at most, of the greatest element or of each."""
+    if len(before.gradients) != len(after.gradients):
+        return False
     pairs = zip(before.gradients, after.gradients, before.rounding, strict=True)
-    return any(
-        (a is None) != (b is None)
-        or (a is not None and b is not None and not _close(a, b, rounding))
+    return all(
+        a is b if a is None or b is None else _close(a, b, rounding, whole=whole)
         for a, b, rounding in pairs
     )
 
 
-def _close(a: torch.Tensor, b: torch.Tensor, rounding: float) -> bool:
+def _close(a: torch.Tensor, b: torch.Tensor, rounding: float, *, whole: bool) -> bool:
     if a.shape != b.shape:
         return False
     finite = a[torch.isfinite(a)].abs()
-    size = float(finite.max()) if finite.numel() else 0.0
+    size = float(finite.max()) if whole and finite.numel() else 0.0
     return torch.allclose(a, b, rtol=rounding, atol=rounding * size, equal_nan=True)

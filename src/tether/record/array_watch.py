@@ -143,10 +143,10 @@ class ArrayWatch:
         or the array itself if the tensor is a copy.
         """
         if data is None or isinstance(data, (torch.Tensor, list, tuple, int, float, bool)):
-            self._same.came(event, data, result, None)
+            self._same.came(event, site, data, result, None)
             return None
         root, tensor = root_of(data)
-        self._same.came(event, data, result, tensor)
+        self._same.came(event, site, data, result, tensor)
         who = self._tape.who
         # The array's base may be another tensor object on the memory that was exported.
         origin = who.storage_of(tensor) if tensor is not None else None

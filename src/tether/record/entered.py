@@ -33,6 +33,10 @@ class EnteredLog:
         self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
         self._budget = Budget(SHARE, allowed=0.05)
 
+    def late(self) -> bool:
+        """Whether looking has taken its share of the run."""
+        return self._budget.late()
+
     def look(self, event: int, data: Any, result: torch.Tensor, lists: int) -> None:
         """Note a list of arrays, or of `lists` that tensors became, and data given before."""
         if result.numel() * result.element_size() < LEAST:

@@ -22,6 +22,7 @@ import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
+from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_watch import ArrayWatch
 from tether.record.collisions import CollisionLog
@@ -106,6 +107,7 @@ class Ear(Protocol):
     holders: HolderLog
     same: SameLog
     collisions: CollisionLog
+    addressed: AddressLog
     padding: PaddingLog
     repeats: RepeatLog
 
@@ -422,6 +424,11 @@ class Listener(TorchFunctionMode):
             self._collisions.wrote(
                 what.name, call.args, call.kwargs, call.result, EventId(index), call.site
             )
+            if what.name == "__setitem__":
+                written = call.args[0]
+                self.recorder.addressed.wrote(
+                    written, self.who.serial(written), call.args[1], index
+                )
         if what.pads:
             self.recorder.padding.look(call.args, call.kwargs, index, call.site)
         if what.exits:

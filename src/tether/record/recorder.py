@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
+from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.carried import CarriedLog
 from tether.record.collisions import CollisionLog
+from tether.record.constructed import ConstructedLog
 from tether.record.function_states import FunctionStates
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
@@ -72,9 +74,11 @@ class Recorder:
         self.functions = Functions(self.tape)
         self.same = SameLog(self.tape)
         self.collisions = CollisionLog()
+        self.addressed = AddressLog()
         self.function_states = FunctionStates()
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
+        self.constructed = ConstructedLog(self.tape)
         self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
@@ -154,6 +158,7 @@ class Recorder:
                 Callers(SiteId(number), tuple(SiteId(one) for one in above))
                 for number, above in tape.places.callers.items()
             ],
+            "constructed": list(self.constructed.facts),
             "spans": list(tape.span_facts()),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),
@@ -177,6 +182,7 @@ class Recorder:
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),
             "collisions": list(self.collisions.facts),
+            "addressed_apart": list(self.addressed.facts),
             "function_states": list(self.function_states.facts),
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),

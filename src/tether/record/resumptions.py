@@ -1,16 +1,18 @@
 """Training that goes on from saved values, with an optimizer or a scheduler that starts from none.
 
 As a state is handed out, the values that the optimizer's parameters have are summed, and what it,
-or the scheduler, was made with is kept beside it. As another optimizer begins its first step, its
-parameters are asked whether they have the very values of such a moment.
+or the scheduler, was made with is kept beside it; so they are as a file gets all of the parameters.
+As another optimizer begins its first step, its parameters are asked whether they have the very
+values of such a moment.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -46,6 +48,7 @@ class _HandedState(NamedTuple):
     steps: int  # that it had taken, or the scheduler
     going: list[int]  # steps that the optimizer has taken by now
     pace: int  # and had then
+    filed: bool  # a file got the parameters: the state was not handed out with them
 
 
 class _AsMade(NamedTuple):
@@ -81,17 +84,22 @@ class Resumptions:
     def saved(self, one: Any, site: int) -> None:
         """Take note of a state that is handed out, with the values of the parameters."""
         optimizer = one if isinstance(one, Optimizer) else getattr(one, "optimizer", None)
-        made = self._made.get(one)
-        steps = self._taken(one)
-        if made is None or not steps or not isinstance(optimizer, Optimizer):
-            return
-        values = self._values(optimizer) if len(self._handed) < MOST_SAVED else None
-        if values:
-            going, known = self._going(optimizer), self._handed.setdefault(values, {})
-            known[_kind(one)] = _HandedState(
-                self.numbered(optimizer, site), self._serials(optimizer), _kind(one), made.settings,
-                site, steps, going, going[0],
-            )  # fmt: skip
+        if isinstance(optimizer, Optimizer):
+            self._keep(one, optimizer, site, filed=False)
+
+    def filed(self, tensors: Sequence[Tensor], site: int) -> None:
+        """Take note of what a file gets, where that is all that an optimizer steps.
+
+        What the optimizer keeps for it may be handed out for the same values afterwards.
+        """
+        optimizers = [one for one in self._made if isinstance(one, Optimizer) and self._taken(one)]
+        storages = {self._tape.who.snapshot(one)[1] for one in tensors} if optimizers else set()
+        objects = set(map(id, tensors))
+        for one in optimizers:
+            kept = (id(part) for state in one.state.values() for part in state.values())
+            held = {self._tape.who.snapshot(parameter)[1] for parameter in held_by(one)}
+            if held <= storages and objects.isdisjoint(kept):
+                self._keep(one, one, site, filed=True)
 
     def loaded(self, optimizer: Optimizer) -> None:
         """Take note that an optimizer was given a state."""
@@ -114,6 +122,19 @@ class Resumptions:
 
     # -- parts -----------------------------------------------------------------------------------
 
+    def _keep(self, one: Any, optimizer: Optimizer, site: int, *, filed: bool) -> None:
+        """Keep the values that an optimizer's parameters have, as a state is, or is not, saved."""
+        made, steps = self._made.get(one), self._taken(one)
+        if made is None or not steps or len(self._handed) >= MOST_SAVED:
+            return
+        values = self._values(optimizer)
+        if values and not (filed and _kind(one) in self._handed.get(values, {})):
+            going, known = self._going(optimizer), self._handed.setdefault(values, {})
+            known[_kind(one)] = _HandedState(
+                self.numbered(optimizer, site), self._serials(optimizer), _kind(one), made.settings,
+                site, steps, going, going[0], filed,
+            )  # fmt: skip
+
     def _at_the_start(self, optimizer: Optimizer) -> list[Any]:
         """Return the optimizer, if it has no state, and those of its schedulers that did not go."""
         refs = self._schedulers.get(optimizer, ())
@@ -131,7 +152,7 @@ class Resumptions:
     def _add(self, before: _HandedState, number: int, site: int) -> None:
         now, whose = Moment(self._tape.now()), OptimizerId(before.optimizer)
         places = SiteId(site), before.kind, OptimizerId(number), whose, SiteId(before.site)
-        self.facts.append(StateLeft(now, *places, before.steps))
+        self.facts.append(StateLeft(now, *places, before.steps, before.filed))
 
     def _taken(self, one: Any) -> int:
         """Return how far an optimizer that keeps something, or a scheduler, has come."""

@@ -65,7 +65,7 @@ class SameLog:
         self._left: deque[_Gone] = deque(maxlen=_LEFT)
         self._lists: dict[int, _Gone] = {}  # by the identity of the first number that is kept
         self._budget = Budget(SHARE, allowed=0.05)
-        self.taken = TakenLog(tape, self._budget.late)
+        self.taken = TakenLog(tape, self._budget)
         self.entered = EnteredLog()
         self.drawn = DrawnLog()
         self._equals = EqualLog()
@@ -119,30 +119,34 @@ class SameLog:
         view = int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
         return _Seen(self._tape.who.snapshot(tensor), view, tensor.dtype, total)
 
-    def came(self, event: int, data: Any, result: Any, root: torch.Tensor | None) -> None:
+    def came(
+        self, event: int, site: int, data: Any, result: Any, root: torch.Tensor | None
+    ) -> None:
         """Look at a tensor made of data; `root` is the one on whose memory the data lies."""
         if isinstance(data, torch.Tensor) or not _fit(result):
             return
         if root is None:
             self.drawn.look(event, data, result)  # its facts are of all calls of a line, or none
-        if self._budget.late():
+        if root is None:
+            self.taken.taken(event, site, data, result)
+        late = self._budget.late()
+        if late and self.entered.late():
             return
-        self.entered.look(event, data, result, self._lists_in(data, result))
-        with self._budget:
-            self._look_back(event, data, result, root)
+        self.entered.look(event, data, result, 0 if late else self._lists_in(data, result))
+        if not late:
+            with self._budget:
+                self._look_back(event, data, result, root)
 
     def _look_back(
         self, event: int, data: Any, result: torch.Tensor, root: torch.Tensor | None
     ) -> None:
-        """Look for the tensor, or for the array, that was made into a tensor."""
+        """Look for the tensor that became what was made into a tensor."""
         within = root is not None and _shares(data, result)
         found = None if within else self.origin(data, result, root)
         if found is not None:
             self._found(event, result, *found)
         elif isinstance(data, (list, tuple)):
             self._outlived(event, data, result)
-        elif root is None and isinstance(data, np.ndarray) and not _shares(data, result):
-            self.taken.taken(event, data, result)
 
     def origin(
         self, data: Any, result: torch.Tensor, root: torch.Tensor | None

@@ -19,6 +19,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tether.facts import Site
 
@@ -60,7 +61,8 @@ def _is_user_path(file: str) -> bool:
 
 
 _Position = tuple[int | None, int | None, int | None, int | None]
-_caller = (lambda func, args, kwargs: func(*args, **kwargs)).__code__
+_call: Callable[..., Any] = lambda func, args, kwargs: func(*args, **kwargs)  # noqa: E731
+_caller = _call.__code__
 
 
 class Place:
@@ -153,6 +155,12 @@ class Places:
                 found += 1
                 yield (known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti)).number
 
+    def above_user(self, frame: types.FrameType | None) -> tuple[int, ...]:
+        """Return the user's places above the one of the user's that led to `frame`."""
+        while frame is not None and not self.of_code(frame.f_code).user:
+            frame = frame.f_back
+        return tuple(self._above(frame))
+
     def add_definition(self, code: types.CodeType) -> int:
         """Learn the first line of a function, where its decorators stand."""
         known = self.of_code(code)
@@ -195,6 +203,14 @@ class Places:
                 return place.number, inner.number
             frame = frame.f_back
         return inner.number, inner.number
+
+    def called_from(self, frame: types.FrameType | None) -> Callable[..., Any]:
+        """Return what calls a function, given with its arguments, as if `frame` called it."""
+        if frame is None:
+            return _call
+        known = self.of_code(frame.f_code)
+        place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti, frame)
+        return types.FunctionType(place.code, frame.f_globals)
 
     def release(self) -> None:
         """Let go of the program's code once its places have been resolved."""

@@ -1,69 +1,94 @@
 """Tensors made of an array's elements in memory of their own: whether the array was written after.
 
-The bytes are summed when the tensor is made, and again when the tensor's memory goes, when the
-array goes, or when the recording ends. `ByteSum` says why they can still be read then.
+An array that goes while the tensor lives is compared with it then: NumPy calls weak references back
+before it gives memory up. Where the tensor's memory went first the last time that a line ran, the
+bytes of its array are summed when the tensor is made, and again when either goes or the recording
+ends. When looking has taken its share of the run, an array's life is followed, and not its bytes.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Moment, Taken
-from tether.record.array_memory import ByteSum, is_array, owner_of
-from tether.record.contents import words_of
+from tether.record.array_memory import ByteSum, address_of, is_array, owner_of
+from tether.record.budget import Budget
+from tether.record.contents import Array, memory_at, words_of
 from tether.record.tape import Tape
 
 MOST = 256
 """Arrays that are followed at a time."""
+SHARE = 0.005
+"""Of the run's time, for arrays that are followed and not looked at."""
 
 
 class _Taking:
     """An array that a tensor was made of."""
 
-    __slots__ = ("array", "beside", "changed", "event", "kept", "released", "tensor")
+    __slots__ = (
+        "address", "array", "beside", "changed", "decided", "event", "kept", "released", "site",
+        "size", "tensor",
+    )  # fmt: skip
 
-    def __init__(self, event: int, data: Any, beside: int) -> None:
-        self.event = event
+    def __init__(self, event: int, site: int, data: Array, beside: int) -> None:
+        self.event, self.site = event, site
         self.beside = beside
-        self.kept = ByteSum(data)
+        self.address, self.size = address_of(data), data.nbytes
+        self.kept: ByteSum | None = None
         self.changed = ""  # not known yet
+        self.decided = False  # either is gone
         self.released: int = UNKNOWN
         self.array: weakref.ref[Any] | None = None
         self.tensor: weakref.ref[Any] | None = None
 
     def look(self) -> None:
         """Say whether the array was written since."""
-        self.changed = self.changed or ("yes" if self.kept.changed() else "no")
+        if self.kept is not None:
+            self.changed = "yes" if self.kept.changed() else "no"
+            return
+        storage = self.tensor() if self.tensor is not None else None
+        if storage is None or storage.nbytes() < self.size or not storage.data_ptr():
+            self.changed = "unknown"
+            return
+        self.changed = "no" if _alike(self.address, storage.data_ptr(), self.size) else "yes"
 
 
 class TakenLog:
-    """Follows the arrays that tensors were made of; `late` says whether there is no time for it."""
+    """Follows the arrays that tensors were made of, while there is time for it."""
 
-    def __init__(self, tape: Tape, late: Callable[[], bool]) -> None:
+    def __init__(self, tape: Tape, budget: Budget) -> None:
         self._tape = tape
-        self._late = late
+        self._budget = budget
+        self._following = Budget(SHARE, allowed=0.05)
         self._followed: list[_Taking] = []
         self._open = 0
+        self._outlived: dict[int, bool] = {}  # line -> whether its last array outlived its tensor
 
-    def taken(self, event: int, data: Any, result: torch.Tensor) -> None:
+    def taken(self, event: int, site: int, data: Any, result: torch.Tensor) -> None:
         """Follow an array of which a tensor with memory of its own was made."""
-        if not is_array(data) or self._open >= MOST or self._late():
+        if not is_array(data) or self._open >= MOST:
             return
+        looks = not self._budget.late()
+        if looks or not self._following.late():
+            with self._budget if looks else self._following:
+                self._follow(event, site, data, result, looks=looks)
+
+    def _follow(
+        self, event: int, site: int, data: Array, result: torch.Tensor, *, looks: bool
+    ) -> None:
         root = owner_of(data)
-        if not _is_plain(data, root):
+        if not _is_plain(data, root) or not _is_copied(data, result):
             return
-        words = words_of(result)
-        if words is None or words.itemsize != data.itemsize or data.shape != tuple(result.shape):
-            return
-        if not np.array_equal(words, data.view(words.dtype)):
-            return
-        one = _Taking(event, data, int(root.nbytes - data.nbytes))
+        one = _Taking(event, site, data, int(root.nbytes - data.nbytes))
+        if not looks:
+            one.changed = "unknown"
+        elif self._outlived.get(site, True):
+            one.kept = ByteSum(data)
         self._followed.append(one)
         self._open += 1
         one.array = weakref.ref(root, lambda _: self._array_gone(one))
@@ -71,19 +96,24 @@ class TakenLog:
 
     def _array_gone(self, one: _Taking) -> None:
         one.released = self._tape.now()
-        self._decide(one)
+        self._decide(one, outlived=False)
 
     def _tensor_gone(self, one: _Taking) -> None:
         if one.array is not None and one.array() is not None:
-            self._decide(one)
+            self._decide(one, outlived=True)
 
-    def _decide(self, one: _Taking) -> None:
-        if sys.is_finalizing() or one.changed:
+    def _decide(self, one: _Taking, *, outlived: bool) -> None:
+        if sys.is_finalizing() or one.decided:
             return
         self._open -= 1
-        if self._late():
+        one.decided = True
+        if one.changed:
+            return
+        self._outlived[one.site] = outlived
+        if self._budget.late():
             one.changed = "unknown"
-        else:
+            return
+        with self._budget:
             one.look()
 
     def facts(self) -> list[Taken]:
@@ -91,11 +121,24 @@ class TakenLog:
         for one in self._followed:
             if not one.changed and one.array is not None and one.array() is not None:
                 one.look()
+                one.decided = True
                 self._open -= 1
         return [
             Taken(EventId(one.event), one.beside, one.changed or "unknown", Moment(one.released))  # type: ignore[arg-type]
             for one in self._followed
         ]
+
+
+def _alike(one: int, other: int, size: int) -> bool:
+    """Whether two stretches of memory hold the same bytes: eight at a time, and the rest."""
+    rest = size % 8
+    parts: list[tuple[int, int, Any]] = [(0, size - rest, np.uint64), (size - rest, rest, np.uint8)]
+    for first, count, kind in parts:
+        if count:
+            here, there = (memory_at(at + first, count) for at in (one, other))
+            if not np.array_equal(np.frombuffer(here, kind), np.frombuffer(there, kind)):
+                return False
+    return True
 
 
 def _is_plain(data: Any, root: Any) -> bool:
@@ -107,3 +150,19 @@ def _is_plain(data: Any, root: Any) -> bool:
         and data.dtype.kind in "fiub"
         and bool(data.flags.c_contiguous and data.flags.writeable and root.flags.owndata)
     )
+
+
+def _is_copied(data: Array, result: torch.Tensor) -> bool:
+    """Whether a tensor has the elements of an array as they are, in memory of its own.
+
+    A conversion to the array's own type gives them all; a few are looked at.
+    """
+    words = words_of(result)
+    if words is None or str(result.dtype) != f"torch.{data.dtype.name}":
+        return False
+    if data.shape != words.shape or not words.flags.c_contiguous:
+        return False
+    if address_of(words) == address_of(data):
+        return False
+    own = data.view(words.dtype)
+    return all(own.flat[at] == words.flat[at] for at in (0, own.size // 2, -1))

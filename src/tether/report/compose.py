@@ -34,7 +34,7 @@ from tether.report.document import (
 from tether.report.filters import Selection, link_to, shown_line, shown_path
 from tether.report.gaps import gap_rows
 from tether.report.gradients import Gradient
-from tether.report.grouping import Alike, ends, folded, grouped, runs
+from tether.report.grouping import SLIGHT, Alike, ends, folded, grouped, runs, without_slight
 from tether.report.ties import MANY_TIES, TieRow, block, rows
 from tether.source.edits import apply
 from tether.source.syntax import source_of
@@ -215,15 +215,20 @@ def _in_a_line(about: Findings) -> list[Phrase]:
 
 def _verdicts(about: Findings) -> list[Block]:
     numbered = list(enumerate(about.findings, start=1))
-    own = [(number, one) for number, one in numbered if about.show_all or not one.library]
-    groups = [Alike((number,)) for number, _ in own] if about.show_all else grouped(own)
-    shown = groups[: about.most(MANY_FINDINGS)]
-    blocks: list[Block] = [group_block(one, about) for one in shown]
-    left = [about.findings[n - 1] for one in groups[len(shown) :] for n in one.numbers]
+    if about.show_all:
+        return [group_block(Alike((number,)), about) for number, _ in numbered]
+    own, few = without_slight([(number, one) for number, one in numbered if not one.library])
+    groups = grouped(own)
+    blocks: list[Block] = [group_block(one, about) for one in groups[:MANY_FINDINGS]]
+    left = [about.findings[n - 1] for one in groups[MANY_FINDINGS:] for n in one.numbers]
     if left:
         blocks.append(_left_out(f"... and {counted(len(left), 'more finding')}", left))
-    if len(own) < len(numbered):
-        libraries = [one for one in about.findings if one.library]
+    if few:
+        limit = bytes_text(SLIGHT)
+        text = f"{counted(len(few), 'note')} on copies of {limit} or less in the whole run"
+        blocks.append(_left_out(text, few))
+    libraries = [one for one in about.findings if one.library]
+    if libraries:
         packages = ", ".join(dict.fromkeys(one.library for one in libraries))
         text = f"{counted(len(libraries), 'note')} on the code of {packages}"
         blocks.append(_left_out(text, libraries))

@@ -108,6 +108,9 @@ def _is_entry(event: Event) -> bool:
     row = operation(event.operation)
     if row.mixes:
         return len({one.tensor for one in event.reads}) <= 1
+    if row.bounds:
+        written = {one.tensor for one in event.writes}
+        return all(one.tensor in written for one in event.reads)
     return row.enters and not event.reads
 
 

@@ -10,6 +10,7 @@ from tether.analysis.history import History, latest
 from tether.analysis.libraries import package_of
 from tether.analysis.short_windows import ShortWindow, short_windows
 from tether.analysis.stepped_apart import SteppedApart, stepped_apart
+from tether.analysis.updated_by_hand import CarriedUpdates, carried_updates
 from tether.facts import Event, Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
@@ -77,6 +78,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _apart(history, apart)
     for window in short_windows(history):
         yield _short(history, window)
+    for updates in carried_updates(history):
+        yield _by_hand(history, updates)
 
 
 def _overwritten(history: History) -> set[TensorId]:
@@ -137,6 +140,28 @@ def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool)
         ),
         repair=Repair(say("Clear the gradients before each backward: call zero_grad() on the model"
                           " that backward goes through.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _by_hand(history: History, found: CarriedUpdates) -> Claim:
+    update, loss = (history.events[at].site for at in (found.update, found.backward))
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("by hand", update, loss),
+        site=update,
+        operation=history.events[found.update].operation,
+        severity="warning" if found.always else "note",
+        message=say(
+            "{n} updates at {update} use again what the ones before have used: nothing clears the"
+            " gradient of {subject} before backward at {line} adds to it.",
+            n=found.carried, update=At(update), line=At(loss),
+        ),
+        story=(
+            Step("step", update, say("{x} is changed by its gradient", x=Tensor(found.tensor))),
+            Step("loss", loss, say("backward adds to that gradient")),
+        ),
+        repair=Repair(say("Set the gradient of {subject} to None after each update.")),
         count=0,
     )  # fmt: skip
 
@@ -278,6 +303,30 @@ for _ in range(4):
     opt.step()
 """,
             (Expected("gradient-accumulated", "w", 8),),
+        ),
+        Example(
+            "Updates without an optimizer, and nothing clears the gradient",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+for _ in range(4):
+    w.pow(2).sum().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+""",
+            (Expected("gradient-accumulated", "w", 7),),
+        ),
+        Example(
+            "Updates without an optimizer, which let go of each gradient",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+for _ in range(4):
+    w.pow(2).sum().backward()
+    with torch.no_grad():
+        w -= 0.1 * w.grad
+    w.grad = None
+""",
         ),
         Example(
             "A program that lets the old gradient fade",

@@ -9,7 +9,14 @@ from tether.analysis.begun_anew import BegunAnew, begun_anew
 from tether.analysis.graded_copies import GradedCopy, graded_copies
 from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
-from tether.analysis.lost_passes import LostPasses, OtherPasses, lost_passes, replaced_passes
+from tether.analysis.lost_passes import (
+    LeftOverPasses,
+    LostPasses,
+    OtherPasses,
+    left_over_passes,
+    lost_passes,
+    replaced_passes,
+)
 from tether.analysis.scaled_changes import ScaledChange, scaled_changes
 from tether.analysis.vain_clips import VainClip, vain_clips
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
@@ -24,7 +31,8 @@ PAGE = """
 After backward this parameter had a gradient; when the optimizer stepped it was None or zero, since
 the line named cleared or overwrote it in between. So it was at every step. Or several passes of one
 line come before each step, and the line named clears all but the last; or it clears what one
-backward pass gave, and the step uses what another gave. Or the line changed the gradient in place
+backward pass gave, and the step uses what another gave. Or each step takes several passes, and the
+line clears those that an epoch has left over (a note). Or the line changed the gradient in place
 (a clipping, a scaling), and each time it was cleared and made anew before a step used it. Or the
 line clips gradients and never found any: there were none yet, or it was given an iterator that had
 been gone through. Or it clips gradients that still hold the scale of a gradient scaler, which
@@ -88,6 +96,8 @@ def _in_part(history: History, told: set[int]) -> Iterator[Claim]:
     for lost in lost_passes(history):
         if history.events[lost.cleared].site not in told:
             yield _only_the_last(history, lost)
+    for left in left_over_passes(history):
+        yield _left_over(history, left)
     for other in replaced_passes(history):
         if history.events[other.cleared].site not in told:
             yield _replaced(history, other)
@@ -224,6 +234,33 @@ def _only_the_last(history: History, lost: LostPasses) -> Claim:
         ),
         repair=Repair(say("Clear gradients once for each step: right after it, or before the first"
                           " of its passes.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _left_over(history: History, lost: LeftOverPasses) -> Claim:
+    events = history.events
+    loss, cleared, step = (events[at].site for at in (lost.backward, lost.cleared, lost.step))
+    return Claim(
+        tensors=lost.tensors,
+        cause=("left over", loss, cleared),
+        site=cleared,
+        operation=events[lost.cleared].operation,
+        severity="note",
+        message=say(
+            "Each step at {step} takes the gradients of {full} passes of backward at {loss}. {n}"
+            " more passes were left over, {times} times too few for a step, and {here} clears what"
+            " they gave to {subject}: no step uses it.",
+            step=At(step), full=lost.full, loss=At(loss), n=lost.lost, times=lost.times,
+            here=At(cleared),
+        ),
+        story=(
+            Step("made", loss, say("backward adds to the gradient")),
+            Step("cleared", cleared, say("it is cleared here, and no step came between")),
+            Step("step", step, say("the next step goes by later passes alone")),
+        ),
+        repair=Repair(say("Step once more at the end of an epoch with what is left over, or clear"
+                          " gradients right after each step and nowhere else.")),
         count=0,
     )  # fmt: skip
 

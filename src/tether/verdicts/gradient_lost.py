@@ -10,7 +10,7 @@ from tether.analysis.first_order import FirstOrder, first_order
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
-from tether.facts import Operand, SiteId
+from tether.facts import Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
 from tether.verdicts.base import Example, Expected, Verdict
@@ -208,6 +208,7 @@ def _undone(history: History) -> Iterator[Claim]:
     """Find calls that take a value from itself: both ways lead to the same leaves, alike.
 
     Of a line of backward passes, in each that was followed: the first may begin with equal values.
+    A call that was given one tensor does so by its own formula: a correlation with itself is 1.
     """
     graph = history.get(Graph)
     passes: dict[SiteId, list[dict[SiteId, tuple[int, int]]]] = defaultdict(list)
@@ -215,17 +216,22 @@ def _undone(history: History) -> Iterator[Claim]:
         loss = history.position(fact.event)
         if loss >= 0 and not history.events[loss].raised:
             calls = [graph.call_of(fact.thread, node) for node in fact.undone]
-            lines = {history.events[at].site: (at, loss) for at in calls if at >= 0}
+            calls = [at for at in calls if at >= 0 and len(_in_graph(history.events[at])) > 1]
+            lines = {history.events[at].site: (at, loss) for at in calls}
             passes[history.events[loss].site].append(lines)
     for found in passes.values():
         for line in sorted(set(found[0]).intersection(*found[1:])):
             yield _from_itself(history, *found[0][line])
 
 
+def _in_graph(event: Event) -> tuple[int, ...]:
+    """Return the tensors of a call that require grad, each once."""
+    return tuple(dict.fromkeys(int(one.tensor) for one in event.reads if one.requires_grad))
+
+
 def _from_itself(history: History, at: int, backward: int) -> Claim:
     event, loss = history.events[at], history.events[backward].site
-    operands = [one for one in event.reads if one.requires_grad]
-    tensors = tuple(dict.fromkeys(int(one.tensor) for one in operands))
+    tensors = _in_graph(event)
     makers = [history.made_at(one) for one in tensors]
     return Claim(
         tensors=tensors,

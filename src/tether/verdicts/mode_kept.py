@@ -8,8 +8,9 @@ from tether.analysis.history import History
 from tether.analysis.left_in_evaluation import LeftInEvaluation, left_in_evaluation
 from tether.analysis.modes_undone import ModeUndone, modes_undone
 from tether.analysis.no_longer import OutOfUse
+from tether.analysis.statistics_moved import StatisticsMoved, statistics_moved
 from tether.analysis.wording import listed
-from tether.finding import At, Claim, Repair, Step, say
+from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -20,7 +21,8 @@ The model was put into evaluation mode and evaluated, and the steps that follow 
 mode: nothing called `train()` again. Before, steps had trained it in training mode. Or a part of
 the model was put into evaluation mode by itself, and a `train()` of the whole model took it out of
 it: the statistics of a batch normalization that was to be held still move, or a part that nothing
-trains drops values out.
+trains drops values out. Or a batch normalization was frozen (`requires_grad_(False)`), and its
+statistics move all the same while something else is trained, since it is in training mode.
 
 ## Why it matters
 Dropout drops nothing and batch normalization uses the running statistics and no longer updates
@@ -34,7 +36,9 @@ the mode makes a difference to, of one that was in evaluation mode from its firs
 `eval()` after which nothing is evaluated. Of a part it is a warning where nothing had used the part
 in evaluation mode before `train()` came, or nothing trains it; else it may be what is meant, and is
 a note. Nothing is said of a part that is trained and holds no statistics of its own, or of one in
-which no statistics moved and no values were dropped.
+which no statistics moved and no values were dropped. Of a norm that was frozen it is a warning
+where a model that the last quarter of those passes did not train computes with the moved
+statistics; else they may be meant to follow the data, and it is a note.
 
 ## Example
 ```python
@@ -64,8 +68,13 @@ def check(history: History) -> Iterator[Claim]:
     for found in left_in_evaluation(history):
         if found.switch.site not in told:
             yield _claim(history, found)
+    held = set[int]()
     for undone in modes_undone(history):
+        held.update(undone.tensors)
         yield _undone(history, undone)
+    for moved in statistics_moved(history):
+        if held.isdisjoint(moved.tensors):
+            yield _moved(history, moved)
 
 
 def _undone(history: History, found: ModeUndone) -> Claim:
@@ -94,6 +103,43 @@ def _undone(history: History, found: ModeUndone) -> Claim:
         ),
         repair=Repair(say("Call eval() on the part after each train() of the module around it, or"
                           " let the module's own train() do so.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _moved(history: History, found: StatisticsMoved) -> Claim:
+    events = history.events
+    frozen, used = events[found.frozen].site, events[found.used].site
+    mode = found.mode if found.mode >= 0 else used
+    parts = {"w": Tensor(found.weight), "frozen": At(frozen), "n": found.passes, "mode": At(mode)}
+    since = " since {mode}" if found.mode >= 0 else ""
+    message = (
+        "{subject} changed in {n} training passes though {frozen} froze {w}: the norm is in"
+        f" training mode{since}, where its forward writes the statistics, whatever requires grad."
+    )
+    read: tuple[Step, ...] = ()
+    if found.read >= 0:
+        line = events[found.read].site
+        message += (
+            " A model that the last of these passes did not train computes with them at {read}."
+        )
+        parts["read"] = At(line)
+        read = (Step("read", line, say("a model that they were not moved for reads them")),)
+    return Claim(
+        tensors=found.tensors,
+        cause=("moved", frozen, mode),
+        site=mode,
+        operation="train",
+        severity="warning" if read else "note",
+        message=say(message, **parts),
+        story=(
+            Step("frozen", frozen, say("{w} is frozen here", **parts)),
+            *([Step("mode", mode, say("training mode begins here"))] if since else []),
+            Step("written", used, say("the forward in training mode writes the statistics")),
+            *read,
+        ),
+        repair=Repair(say("Call eval() on what is frozen, after each train() of a module around"
+                          " it.")),
         count=0,
     )  # fmt: skip
 

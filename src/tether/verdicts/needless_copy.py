@@ -48,8 +48,8 @@ It says nothing, on purpose, of a layout that a later call may rely on (`.contig
 `.view()` or a matrix product); of copies by which a much larger memory goes; of gradients that
 would be added up in another order; of a checkpointed block or a compiled region; of memory whose
 address was asked for. Of a choice by an index it speaks only where every run of the line was looked
-at; what NumPy copies for itself it does not hear. The report's table of copies gives the reason for
-each.
+at; of many arrays that became tensors it says how many it looked at; what NumPy copies for itself
+it does not hear. The report's table of copies gives the reason for each.
 
 ## Example
 ```python
@@ -101,7 +101,8 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     times = "" if need.count == 1 else f" (all {need.count:,} copies)"
     both = "neither is" if first.taken is None else "neither it nor the array is"
     while_ = "the other lives" if first.taken is None else "both live"
-    end = "." if unread else f": {both} written while {while_}."
+    seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""
+    end = "." if unread else f": {both} written while {while_}{seen}."
     return Claim(
         tensors=tuple(dict.fromkeys(one.copy.tensor for one in need.executions)),
         cause=key,
@@ -124,6 +125,8 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
 def _assumes(event: Event, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
     read = "reads it" if unread else "writes either of them"
     yield say(f"no line of the program that did not run {read}")
+    if need.looked and not unread:
+        yield say("the other runs go as those that were looked at")
     if need.relaid and copied.copy.requires_grad:
         yield say("sums over gradients round the same in the source's layout")
     if computes(event):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History, shortened
+from tether.analysis.made_anew import MadeAnew, made_anew
 from tether.analysis.misplaced import Misplaced, Replaced, Unheld
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import in_how_many
@@ -12,6 +13,9 @@ from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Step, Tensor, say
 from tether.source.reading import containers_called
 from tether.verdicts.base import Example, Expected, Verdict
+
+MOST_LINES = 3
+"""Lines of one constructor that are named."""
 
 PAGE = """
 # parameter-stale
@@ -28,7 +32,9 @@ Everything runs without an error, and the part concerned never trains.
 
 ## Known problems
 A parameter that was left out of the optimizer on purpose, though it existed when the optimizer was
-made and `parameters()` lists it, is not reported.
+made and `parameters()` lists it, is not reported. Of parameters made anew it is a note where they
+change nothing that was computed with what trains, and the model also runs without them or the
+program gives them values itself: a random change of the data is made so.
 
 ## Example
 ```python
@@ -51,8 +57,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _replaced(history, found, one)
     for other in found.unheld:
         yield _unheld(history, found, other)
-    for site, passes in found.made_anew().items():
-        yield _anew(history, site, passes)
+    for anew in made_anew(history):
+        yield _anew(history, anew)
 
 
 def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:
@@ -138,27 +144,40 @@ def _container(history: History, one: Unheld, name: str) -> Step | None:
     return None
 
 
-def _anew(history: History, site: int, passes: int) -> Claim:
+def _anew(history: History, found: MadeAnew) -> Claim:
+    meant, make = "", "Make it once"
+    if found.deliberate:
+        make = "If it is to train, make it once"
+        meant = (
+            " What they change was not computed with what trains, and {also}: they may well be"
+            " meant, as a random change of the data."
+        )
+    also = say("{line} gives them values of its own", line=At(found.drawn))
+    if found.without >= 0:
+        also = say("{line} also ran without them", line=At(found.without))
     return Claim(
         tensors=(),
-        cause=("anew", site),
-        site=site,
+        cause=("anew", found.site),
+        site=found.site,
         operation="Parameter",
-        subject=shortened(history.site(site).expression),
+        subject=shortened(history.site(found.site).expression),
+        severity="note" if found.deliberate else None,
         message=say(
             "{made} makes new parameters before each of {passes} backward passes. They get"
-            " gradients, no optimizer holds them, and the next call starts from new ones.",
-            made=Code(site), passes=passes,
+            f" gradients, no optimizer holds them, and the next call starts from new ones.{meant}",
+            made=Code(found.site), passes=found.passes, also=also,
         ),
         story=(
-            Step("made", site, say("made anew each time")),
+            Step("made", found.site, say("made anew each time")),
+            *(Step("made", one, say("its parameters are made here"))
+              for one in found.lines[:MOST_LINES]),
             Step("held", history.steps[0].site, say("the optimizer steps without them")),
         ),
         repair=Repair(
-            say("Make it once, before the optimizer: move it from {here} to __init__, as"
-                " self.name = ...", here=At(site))
+            say(f"{make}, before the optimizer: move it from {{here}} to __init__, as"
+                " self.name = ...", here=At(found.site))
         ),
-        count=passes,
+        count=found.passes,
     )  # fmt: skip
 
 

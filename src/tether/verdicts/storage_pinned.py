@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from tether.analysis.already_there import nbytes as bytes_of
+from tether.analysis.cut_off import FACTOR, LARGE, CutOff, CutsOff, bytes_shown, view_of
 from tether.analysis.fillings import growth_of
 from tether.analysis.graph import graph_of
 from tether.analysis.history import History
@@ -13,10 +15,10 @@ from tether.analysis.holding import Holding
 from tether.analysis.idle import Idle, IdleMemory
 from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.surroundings import at_line
+from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
 from tether.facts import CACHE, UNKNOWN, Operand, Site
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
-from tether.regions import element_size, extent
 from tether.source.names import root_of
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -27,7 +29,8 @@ PAGE = """
 A small view is all that is left of a large storage, which stays in memory for it; or a small view
 was given to `torch.save`, which writes the whole storage behind it. A note tells of memory that a
 line makes run after run, that a container, a closure or an exception's traceback keeps, and that
-nothing uses again.
+nothing uses again; and of memory of which a line took a small view, run after run, that is kept
+while no call uses more of it.
 
 ## Why it matters
 Ten rows of a table hold the table; a file of a few hundred bytes becomes a file of megabytes.
@@ -51,9 +54,6 @@ torch.save(table[:10].clone(), "rows.pt")
 A clone has the same values and other memory: never applied by itself.
 """
 
-LEAST_BYTES = 64 << 10
-FACTOR = 8
-
 MOST_RUNS = 64
 """Runs of a line, the last ones, whose graphs are looked into for what they keep."""
 
@@ -65,8 +65,44 @@ def check(history: History) -> Iterator[Claim]:
         for claim in _saved(history, at):
             told.update(claim.tensors)
             yield claim
-    yield from _pinning(history, told)
-    yield from _unused(history, told)
+    for claim in (*_pinning(history, told), *_unused(history, told)):
+        told.update(claim.tensors)
+        yield claim
+    for kept in history.get(CutsOff).by_line.values():
+        if told.isdisjoint(one.tensor for cut in kept for one in cut.views):
+            yield _kept_of_each(history, kept)
+
+
+def _kept_of_each(history: History, kept: list[CutOff]) -> Claim:
+    """Say what the small views that a line took run after run keep alive: a note."""
+    last = kept[-1]
+    cut, made = history.events[last.cut], history.events[last.made]
+    views = [one for each in kept for one in each.views]
+    nbytes = sum(one.nbytes for one in kept)
+    return Claim(
+        tensors=tuple(one.tensor for one in views),
+        cause=("cut off", cut.site),
+        site=cut.site,
+        operation=cut.operation,
+        severity="note",
+        message=say(
+            "{code} ({line}) gives small views, of which {n} are kept at one time: they show"
+            " {shown}, and {size} are kept of which no call uses more.",
+            code=Code(cut.site), line=At(cut.site), n=len(views),
+            shown=Bytes(sum(map(bytes_of, views))), size=Bytes(nbytes),
+        ),
+        story=(
+            Step("made", made.site, say("the memory is made here, run after run")),
+            Step("kept", cut.site, say("a small view of it is kept")),
+        ),
+        repair=Repair(
+            say("Give it memory of its own at {line}: {code}.clone().", line=At(cut.site),
+                code=history.site_of(cut).expression or "the view"),
+            "clone",
+        ),
+        count=len(kept),
+        bytes=nbytes,
+    )  # fmt: skip
 
 
 class _LeftOver(NamedTuple):
@@ -161,6 +197,7 @@ def _saved_by_graphs(history: History) -> set[int]:
     """Return the memories that graphs which nothing uses have saved: those are told of by them."""
     runs = [at for idle in history.get(IdleMemory).all if idle.graph
             for at in idle.made[-MOST_RUNS:]]  # fmt: skip
+    runs += [at for total in history.get(UnusedTotals).all for at in total.terms]
     graphs = set(runs).union(*(graph_of(history, at) for at in runs))
     return {history.flow.memory(one) for at in graphs for one in history.events[at].reads}
 
@@ -187,15 +224,10 @@ def _keeping(history: History, name: str, tensors: list[int], made: Site) -> Ite
                 yield Step("kept", one.site, say("a function holds `{x}`", x=made.target))
 
 
-def _bytes(operand: Operand) -> int:
-    first, last = extent(operand)
-    return (last - first) * element_size(operand.dtype)
-
-
 def _large(history: History, operand: Operand, shown: int) -> int:
     """Return the bytes of the storage when it is large beside what is shown of it, else 0."""
     fact = history.trace.storages.get(operand.storage)
-    if fact is None or fact.nbytes < LEAST_BYTES or shown * FACTOR > fact.nbytes:
+    if fact is None or fact.nbytes < LARGE or shown * FACTOR > fact.nbytes:
         return 0
     return fact.nbytes
 
@@ -204,8 +236,8 @@ def _saved(history: History, at: int) -> Iterator[Claim]:
     """Find views that `torch.save` wrote with all that lies behind them."""
     saved = history.events[at].site
     for operands in _by_storage(history.events[at].reads).values():
-        nbytes = _large(history, operands[0], sum(map(_bytes, operands)))
-        cut = _view_of(history, operands[0].tensor)
+        nbytes = _large(history, operands[0], sum(map(bytes_shown, operands)))
+        cut = view_of(history, operands[0].tensor)
         if nbytes:
             yield _claim(
                 history, [(operands, nbytes)], at if cut == UNKNOWN else cut,
@@ -227,13 +259,15 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
     for operands in _by_storage(_alive(history)).values():
         named = [one for one in operands if history.names_of(one.tensor)]
         if named and told.isdisjoint(one.tensor for one in operands):
-            nbytes = _large(history, operands[0], sum(map(_bytes, _holders(history, operands))))
-            cut = _view_of(history, named[0].tensor)
+            nbytes = _large(
+                history, operands[0], sum(map(bytes_shown, _holders(history, operands)))
+            )
+            cut = view_of(history, named[0].tensor)
             if nbytes and cut != UNKNOWN and _is_left_alone(history, named[0]):
                 groups[history.events[cut].site].append((named, nbytes))
     for found in groups.values():
         left = "nothing else is left of it" if len(found) == 1 else "nothing else is left of them"
-        yield _claim(history, found, _view_of(history, found[0][0][0].tensor), say(left))
+        yield _claim(history, found, view_of(history, found[0][0][0].tensor), say(left))
 
 
 def _is_left_alone(history: History, named: Operand) -> bool:
@@ -268,17 +302,6 @@ def _holders(history: History, operands: list[Operand]) -> list[Operand]:
     return [one for one in operands if one.tensor not in bases]
 
 
-def _view_of(history: History, tensor: int) -> int:
-    """Position of the call that narrowed the tensor to what it shows, or -1."""
-    for link in history.get(Sharing).chain(tensor):
-        event = history.events[link.at]
-        before = next(one for one in event.reads if one.tensor == link.source)
-        after = event.results[0]
-        if _bytes(before) > _bytes(after):
-            return link.at
-    return UNKNOWN
-
-
 def _claim(
     history: History,
     found: Sequence[tuple[list[Operand], int]],
@@ -296,7 +319,7 @@ def _claim(
         if len(found) == 1
         else "`{name}` shows {shown} bytes of {storages} storages of {bytes} together",
         name=subject,
-        shown=sum(map(_bytes, operands)),
+        shown=sum(map(bytes_shown, operands)),
         storages=len(found),
         bytes=nbytes,
     )

@@ -27,9 +27,10 @@ A call saved a value for its backward pass; the value was then written in a way 
 version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it.
 Nothing raised. Or a custom Function kept the value as an attribute of its ctx, which PyTorch does
 not check, and any write changed it before the Function's backward read it. Or a Function keeps the
-value outside of its ctx, where a later call's forward replaced it. "The gradient is wrong"
-is said where the node that saved the value was seen to give another gradient after the write;
-otherwise that it was computed with the overwritten values.
+value outside of its ctx, where a later call's forward replaced it; where nothing shows that the
+gradient depends on it, that is a note. "The gradient is wrong" is said where the node that saved
+the value was seen to give another gradient after the write; otherwise that it was computed with
+the overwritten values.
 
 ## Why it matters
 PyTorch refuses a backward whose saved values were written, by comparing version counters. It
@@ -313,17 +314,20 @@ def _of_another(history: History, found: OfAnotherCall) -> Claim:
 
 def _set_anew(history: History, found: SetAnew) -> Claim:
     kept, later = (history.events[at].site for at in (found.kept, found.later))
+    verb = "goes by" if found.decides else "reads"
+    unknown = "" if found.decides else " Nothing shows that the gradient depends on it."
     return Claim(
         tensors=(),
         subject=f"{found.name}.{found.attribute}",
         cause=("anew", found.name, found.attribute),
         site=later,
         operation="apply",
-        severity="warning",
+        severity="warning" if found.decides else "note",
         message=say(
-            f"The backward of the call of `{found.name}` at {{kept}} goes by the"
+            f"The backward of the call of `{found.name}` at {{kept}} {verb} the"
             f" `{found.attribute}` of a later call, {found.other} and not {found.value}: its"
-            " forward sets it where it is one for all calls, and that at {later} came last.",
+            " forward sets it where it is one for all calls, and that at {later} came last."
+            f"{unknown}",
             kept=At(kept), later=At(later),
         ),
         story=(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain, rebound_in_vain
 from tether.analysis.history import History
+from tether.analysis.never_put_back import NeverPutBack, never_put_back
 from tether.analysis.rates_lost import RateLost, rates_lost
 from tether.analysis.states_left import LeftBehind, left_behind
 from tether.analysis.surroundings import at_line
@@ -16,6 +17,9 @@ from tether.finding import At, CallOf, Claim, Code, Repair, Segment, Step, Tenso
 from tether.operations.table import operation
 from tether.source.rebound import BoundAgain
 from tether.verdicts.base import Example, Expected, Verdict
+
+SEVERAL = 3
+"""Evaluations after which it is no accident that what was copied was not put back."""
 
 PAGE = """
 # values-lost
@@ -34,7 +38,10 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
 - A module was called with tensors for its parameters (`functional_call`), and has none of the names
   that they were given by: it computes with its own.
 - A training goes on from saved parameters, and the state of the optimizer, or the scheduler, that
-  was handed out with them is not loaded: momentum, averages and counts begin anew.
+  was handed out with them is not loaded: momentum, averages and counts begin anew. Or a file got
+  the parameters without any state of the optimizer (a note).
+- Parameters are copied, given other values for an evaluation, such as an average, and trained on
+  from those: nothing ever reads the copies.
 - An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
   before any step used it (a note).
 
@@ -51,6 +58,8 @@ spoken of if no run of the line made values that anything read or kept; it is a 
 were computed from what requires grad. Of a module that has some of the names it was given a note
 speaks. Of a state that was not loaded it is a warning where the training goes on with the same
 data, once; an optimizer that is made with other settings, or steps on other values, is a new one.
+Of copies that are not put back it is a warning where it came about three times, of all that an
+optimizer holds: a program may put them back only if the others do worse.
 
 ## Example
 ```python
@@ -90,6 +99,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _written(history, written)
     for left in left_behind(history):
         yield _left(history, left)
+    for kept in never_put_back(history):
+        yield _kept(history, kept)
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -314,6 +325,12 @@ def _left(history: History, found: LeftBehind) -> Claim:
     fact = found.fact
     scheduler = fact.kind != history.trace.optimizers[fact.optimizer].kind
     parts = {"kind": fact.kind, "line": At(fact.site), "saved": At(fact.saved), "n": fact.steps}
+    missing = "the state which {saved} handed out with them, after {n} steps, was not loaded"
+    saved, repair = "the state of {kind} after {n} steps is handed out", "Load it"
+    if fact.filed:
+        missing = "{saved} saved them after {n} steps, without what {kind} had kept for them"
+        saved = "the parameters are saved after {n} steps, without the state of {kind}"
+        repair = "Save the state_dict() of the optimizer too, and load it"
     given = () if found.given < 0 else (
         Step("written", found.given, say("the parameters get the values that they had then")),
     )  # fmt: skip
@@ -323,23 +340,51 @@ def _left(history: History, found: LeftBehind) -> Claim:
         cause=("left", fact.site, fact.kind),
         site=fact.site,
         operation="load_state_dict",
-        severity="warning" if found.goes_on else "note",
+        severity="warning" if found.goes_on and not fact.filed else "note",
         message=say(
             "{kind}, made at {line}, begins anew for parameters that have the values of a saved"
-            " training: the state which {saved} handed out with them, after {n} steps, was not"
-            " loaded.",
+            f" training: {missing}.",
             **parts,
         ),
         story=(
-            Step("saved", fact.saved, say("the state of {kind} after {n} steps is handed out",
-                 **parts)),
+            Step("saved", fact.saved, say(saved, **parts)),
             *given,
             Step("made", fact.site, say("{kind} is made, as the other was, and given no state",
                  **parts)),
         ),
-        repair=Repair(say("Load it: {what}.load_state_dict(...), once the {what} is made.",
+        repair=Repair(say(f"{repair}: {{what}}.load_state_dict(...), once the {{what}} is made.",
                           what="scheduler" if scheduler else "optimizer")),
         count=0,
+    )  # fmt: skip
+
+
+def _kept(history: History, found: NeverPutBack) -> Claim:
+    copied, written, evaluated = (
+        history.events[at].site for at in (found.copied, found.written, found.evaluated)
+    )
+    parts = {"copied": At(copied), "written": At(written), "step": At(found.step)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("kept", copied, written),
+        site=written,
+        operation=history.events[found.written].operation,
+        severity="warning" if found.whole and found.times >= SEVERAL else "note",
+        message=say(
+            "The trained values of {subject}, which {copied} copies, are lost: {written} writes"
+            " others over them to compute without gradients, nothing ever reads a copy, and the"
+            " step at {step} goes on from the others.",
+            **parts,
+        ),
+        story=(
+            Step("saved", copied, say("the trained values are copied")),
+            Step("written", written, say("other values are written over them")),
+            Step("used", evaluated, say("a call without gradients computes with the others")),
+            Step("step", found.step, say("the training goes on from the others")),
+        ),
+        repair=Repair(say("Write the copies back into the parameters after the evaluation, before"
+                          " {step}.", **parts)),
+        assumes=(say("no line of the program that did not run puts them back"),),
+        count=found.times,
     )  # fmt: skip
 
 

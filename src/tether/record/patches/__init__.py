@@ -56,7 +56,7 @@ class Patches:
 
     def install(self) -> None:
         """Put every replacement in place."""
-        tensors.install(self._replacements, self._recorder.arrays, self._recorder.read_back)
+        tensors.install(self._replacements, self._recorder)
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder)

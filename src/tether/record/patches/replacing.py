@@ -125,7 +125,7 @@ class Replacements:
             @functools.wraps(original)
             def replaced(*args: Any, **kwargs: Any) -> Any:
                 try:
-                    result = original(*args, **kwargs)
+                    result = self.tape.places.called_from(here(2))(original, args, kwargs)
                 except Exception as error:
                     self.refused(original, error, args)
                     raise

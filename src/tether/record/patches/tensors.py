@@ -11,10 +11,12 @@ import torch.utils.dlpack
 
 from tether.facts import UNKNOWN
 from tether.record.array_watch import ArrayWatch
+from tether.record.constructed import ConstructedLog
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.read_back import ReadBackLog
+from tether.record.recorder import Recorder
 from tether.record.sites import here
 
 __tracebackhide__ = True
@@ -22,9 +24,10 @@ __tracebackhide__ = True
 Place = tuple[int, int]
 
 
-def install(replacements: Replacements, arrays: ArrayWatch, read_back: ReadBackLog) -> None:
+def install(replacements: Replacements, recorder: Recorder) -> None:
     """Put the replacements in place."""
     replace, telling = replacements.replace, replacements.telling
+    arrays, read_back = recorder.arrays, recorder.read_back
     for name in ("from_numpy", "frombuffer"):
         replace(torch, name, telling(_made(name, arrays)))
     dlpack = telling(_made("from_dlpack", arrays))(torch.utils.dlpack.from_dlpack)
@@ -32,8 +35,9 @@ def install(replacements: Replacements, arrays: ArrayWatch, read_back: ReadBackL
         replace(module, "from_dlpack", lambda _: dlpack)
     replace(torch.Tensor, "set_", functools.partial(_set_, replacements))
     replace(torch.utils, "swap_tensors", functools.partial(_swap_tensors, replacements))
-    replace(torch.nn.Parameter, "__new__", functools.partial(_new_parameter, replacements))
-    replace(torch, "save", functools.partial(_save, replacements, read_back))
+    new_parameter = functools.partial(_new_parameter, replacements, recorder.constructed)
+    replace(torch.nn.Parameter, "__new__", new_parameter)
+    replace(torch, "save", functools.partial(_save, replacements, recorder))
     replace(torch, "load", functools.partial(_load, replacements, read_back))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
         replace(owner, "synchronize", telling(_synchronized))
@@ -67,7 +71,7 @@ def _storage_written(arrays: ArrayWatch) -> Tell:
     return tell
 
 
-def _save(replacements: Replacements, read_back: ReadBackLog, original: Original) -> Original:
+def _save(replacements: Replacements, recorder: Recorder, original: Original) -> Original:
     @functools.wraps(original)
     def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
         listener = replacements.listener()
@@ -75,9 +79,11 @@ def _save(replacements: Replacements, read_back: ReadBackLog, original: Original
             return original(obj, *args, **kwargs)
         with muted(listener):
             place = replacements.tape.places.user_place(here(2))
-            event = listener.note("save", place, listener.tensors_in(obj))
+            tensors = listener.tensors_in(obj)
+            event = listener.note("save", place, tensors)
+            recorder.resumptions.filed(tensors, place[0])
         result = original(obj, *args, **kwargs)
-        read_back.saved(args[0] if args else kwargs.get("f"), event)
+        recorder.read_back.saved(args[0] if args else kwargs.get("f"), event)
         return result
 
     return save
@@ -149,7 +155,7 @@ def _swap_tensors(replacements: Replacements, original: Original) -> Original:
     return swap_tensors
 
 
-def _new_parameter(replacements: Replacements, original: Any) -> Any:
+def _new_parameter(replacements: Replacements, constructed: ConstructedLog, original: Any) -> Any:
     plain: Callable[..., Any] = original.__func__
 
     @functools.wraps(plain)
@@ -166,7 +172,8 @@ def _new_parameter(replacements: Replacements, original: Any) -> Any:
             with muted(listener):
                 place = replacements.tape.places.user_place(here(2))
                 sources = [data] if isinstance(data, torch.Tensor) else []
-                listener.note("Parameter", place, sources, [result])
+                event = listener.note("Parameter", place, sources, [result])
+                constructed.made(event, place[0], here(2))
         return result
 
     return staticmethod(__new__)

@@ -39,12 +39,13 @@ as the learning rate of groups that are to have different ones; a vector whose p
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
 be a view; one array in many places that NumPy code goes on to fill; an item that a data set changes
 each time it is asked for; one model that is averaged with itself. Where the facts leave open
-whether it was meant the finding is a note:
-a parameter was put on another's memory once and is read after each of its writes, what is written
-by one name is read through the other alone, an array that a tensor shows is written, one module
-stands in several places, an optimizer steps one memory as two parameters, a file is written over
-whenever a line opens it as an array, a constant that a function computes once is changed by who was
-given it, several optimizers step the same parameters in turn.
+whether it was meant the finding is a note: a module's tensor was put on another's memory once and
+is read in turn with its writes, what is written by one name is read through the other alone, an
+array that a tensor shows is written, one module stands in several places, an optimizer steps one
+memory as two parameters, a file is written over whenever a line opens it as an array, a constant
+that a function computes once is changed by who was given it, several optimizers step the same
+parameters in turn, of the places of an expanded tensor that are one element the program writes no
+second one.
 
 Nothing is said of:
 
@@ -440,27 +441,43 @@ def _did_nothing(history: History, tensor: int, since: int) -> int:
 
 def _overlapping(history: History, found: Sharing) -> Iterator[Claim]:
     """Find writes into `expand` and its kin, where one element stands for many."""
-    told: set[tuple[int, int]] = set()
-    for touches in found.writes.values():
-        for at, operand in touches:
-            write, made = history.events[at], history.made_at(operand.tensor)
-            if made == UNKNOWN or write.operation == "step" or not overlaps_itself(operand):
-                continue
-            maker = history.events[made]
-            if history.site_of(maker).user and (maker.site, write.site) not in told:
-                told.add((maker.site, write.site))
-                yield _overlaps(history, operand.tensor, made, at)
+    apart = {int(one.tensor) for one in history.trace.addressed_apart}
+    groups: dict[tuple[int, int], list[_Overlapped]] = defaultdict(list)
+    for at, operand in (touch for touches in found.writes.values() for touch in touches):
+        write, made = history.events[at], history.made_at(operand.tensor)
+        if made == UNKNOWN or write.operation == "step" or not overlaps_itself(operand):
+            continue
+        maker = history.events[made]
+        one_place = write.operation == "__setitem__" and operand.tensor not in apart
+        if history.site_of(maker).user:
+            groups[maker.site, write.site].append(_Overlapped(one_place, made, at, operand.tensor))
+    for group in groups.values():
+        yield _overlaps(history, min(group, key=lambda one: one.one_place))
 
 
-def _overlaps(history: History, tensor: int, made: int, at: int) -> Claim:
-    maker, write, x = history.events[made], history.events[at], Tensor(tensor)
+class _Overlapped(NamedTuple):
+    """A write to a tensor of which several places are one element."""
+
+    one_place: bool  # no other of those places was seen to be written: it may stand for all
+    made: int
+    at: int
+    tensor: int
+
+
+_MEANT = {False: "G", True: "If the write is to change one place alone, g"}
+
+
+def _overlaps(history: History, found: _Overlapped) -> Claim:
+    at, x = found.at, Tensor(found.tensor)
+    maker, write = history.events[found.made], history.events[at]
     source = maker.reads[:1]
     base = say(", the memory of {y}", y=Tensor(source[0].tensor)) if source else ""
     return Claim(
-        tensors=(tensor,),
+        tensors=(found.tensor,),
         cause=("overlapping", maker.site, write.site),
         site=maker.site,
         operation=maker.operation,
+        severity="note" if found.one_place else None,
         message=say(
             "{x} has several places on one element since {call} ({line}){base}: the write at"
             " {written} shows in all of them.",
@@ -471,8 +488,9 @@ def _overlaps(history: History, tensor: int, made: int, at: int) -> Claim:
             written(history, at),
         ),
         repair=Repair(
-            say("Give each place its own element at {line}: repeat(...), or {call}(...).clone().",
-                line=At(maker.site), call=maker.operation)
+            say("{when}ive each place its own element at {line}: repeat(...), or"
+                " {call}(...).clone().", when=_MEANT[found.one_place], line=At(maker.site),
+                call=maker.operation)
         ),
         count=history.times(at),
     )  # fmt: skip

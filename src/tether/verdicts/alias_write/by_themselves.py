@@ -240,24 +240,33 @@ def _one_for_two(
 
 def _same_object(history: History, one: WithItself) -> Claim:
     read = history.events[one.call]
+    since = read.site if one.filled is None else one.filled.site
+    keeps = (
+        "`{kept}` is the object itself, which goes on changing"
+        if one.filled is None
+        else "{line} keeps the object, which goes on changing"
+    )
     return Claim(
         tensors=(one.tensor,),
-        cause=("with itself", one.filled.site),
-        site=one.filled.site,
+        cause=("with itself", since),
+        site=since,
         operation=read.operation,
         subject=one.kept,
         message=say(
             "`{kept}` and `{other}` are one tensor at {read}, each of {n} times, though it was"
-            " written in between: {line} keeps the object, which goes on changing, and {call} can"
-            " find no difference.",
+            f" written in between: {keeps}, and {{call}} can find no difference.",
             kept=one.kept, other=one.other, read=At(read.site), n=one.times,
-            line=At(one.filled.site), call=CallOf(one.call),
+            line=At(since), call=CallOf(one.call),
         ),
         story=(
-            Step("shared", one.filled.site, say("the object itself is kept here, and no copy")),
+            *([] if one.filled is None else
+              [Step("shared", since, say("the object itself is kept here, and no copy"))]),
             Step("read", read.site, say("it is compared with itself")),
         ),
-        repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(one.filled.site))),
+        repair=Repair(say("Keep a copy: .clone() at {line}.", line=At(since))
+                      if one.filled is not None else
+                      say("Keep copies where `{kept}` is filled: .detach().clone().",
+                          kept=one.kept)),
         count=one.times,
     )  # fmt: skip
 

@@ -203,7 +203,8 @@ def _filled(history: History, twins: _Twins) -> list[Fill]:
         for fill in fillings.of(one.file, one.function, twins.one)
         if fill.how == "assigned" and _ends_alike(fill.target, twins.one)
     }
-    return sorted(found)
+    by_name = [one for one in found if _ends_alike(one.site.expression, twins.other)]
+    return sorted(by_name or found)
 
 
 def _ends_alike(target: str, name: str) -> bool:
@@ -213,7 +214,8 @@ def _ends_alike(target: str, name: str) -> bool:
 def _copies_nothing(history: History, twins: _Twins) -> int:
     """Return a call whose line copies all the parameters that it copies onto themselves, or -1.
 
-    It names the two apart, and does so after they were trained.
+    It names the two apart, and does so after they were trained. Before that, when the name still
+    led to a model of its own, it may have copied them into that.
     """
     stepped = _stepped(history, twins)
     copies: dict[SiteId, list[int]] = defaultdict(list)
@@ -222,7 +224,7 @@ def _copies_nothing(history: History, twins: _Twins) -> int:
     for calls in copies.values() if len(steps_in(twins.one)) > 1 else ():
         theirs = any(one.tensor in twins.tensors for one in history.events[calls[-1]].writes)
         after = theirs and stepped < calls[-1]
-        nothing = after and all(onto_itself(history, at) for at in calls)
+        nothing = after and all(onto_itself(history, at) for at in calls if at > stepped)
         if nothing and _names_two(history, calls[-1]):
             return calls[-1]
     return UNKNOWN

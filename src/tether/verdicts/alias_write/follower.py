@@ -3,32 +3,64 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import pairwise
 
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
+from tether.facts import UNKNOWN
 
-LEAST_WRITES = 3
-"""Fewer may be read in between by chance."""
+LEAST_TURNS = 3
+"""Writes, and a read after them. Fewer may come about by chance."""
 
 
 def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
-    """Whether a parameter came to a memory once, and is read between all writes to it.
+    """Whether a module's tensor came to a memory once, and is read in turn with the writes to it.
 
-    An actor that always acts with the newest weights does so. Who meant a copy of a moment makes it
-    again when that moment is over, and the second time the memory is the same already.
+    An actor that always acts with the newest weights does so; and what another memory is brought up
+    to date by, whatever tensor it is. Who meant a copy of a moment makes it again when that moment
+    is over, and the second time the memory is the same already.
     """
     event, operand = history.events[shared], history.operand_of(reader)
-    if event.operation not in ("Parameter", "data.__set__") or operand is None:
+    if operand is None:
         return False
     memory = history.flow.memory(operand)
+    reads = [one.at for one in found.reads.get(memory, ()) if one.operand.tensor == reader]
+    if event.operation not in ("Parameter", "data.__set__") and not _beside(history, found, reader):
+        reads = [at for at in reads if _writes_another(history, at, memory)]
     calls = (history.events[at] for at in history.on_storage(operand))
     if sum((one.operation, one.site) == (event.operation, event.site) for one in calls) > 1:
         return False
     writes = sorted({one.at for one in found.writes.get(memory, ()) if one.at > shared})
-    reads = sorted(one.at for one in found.reads.get(memory, ()) if one.operand.tensor == reader)
-    between = (bisect_left(reads, a) < bisect_left(reads, b) for a, b in pairwise(writes))
-    return len(writes) >= LEAST_WRITES and all(between)
+    return len({bisect_left(writes, one) for one in reads} - {0}) >= LEAST_TURNS
+
+
+def _writes_another(history: History, at: int, memory: int) -> bool:
+    """Whether a call writes other memory by what it reads: an average that is brought up to date.
+
+    One of values that stand still would have nothing to follow.
+    """
+    event = history.events[at]
+    written = {history.flow.memory(one) for one in event.writes}
+    return bool(written) and memory not in written and event.operation != "step"
+
+
+def _beside(history: History, found: Sharing, record: int) -> bool:
+    """Whether a module was given a record as its buffer by the line that tied its parameters.
+
+    A parameter made of a state lies on the memory of the state's own; a buffer is the state's own.
+    """
+    given = history.trace.reassigned
+    lines = {one.site for one in given if one.new == record}
+    return any(
+        one.site in lines and found.record_of(_source(found, one.new)) != UNKNOWN
+        for one in given
+        if one.new != record
+    )
+
+
+def _source(found: Sharing, tensor: int) -> int:
+    """Return what a parameter was made of."""
+    link = found.links.get(tensor)
+    return UNKNOWN if link is None else link.source
 
 
 def written_for(history: History, found: Sharing, record: int, shared: int) -> bool:

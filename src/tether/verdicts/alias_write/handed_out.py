@@ -3,6 +3,8 @@
 ``dataset[i]`` asks for an item and means to change none. Where `__getitem__`, or a function that it
 calls, writes into the tensor that the data set keeps and hands that out, the next one who asks for
 the item gets it changed twice: a normalization, noise or new labels add up from epoch to epoch.
+
+Nothing is said of a count: it began blank, and nothing was ever put into it but by asking.
 """
 
 from __future__ import annotations
@@ -35,8 +37,19 @@ class _HandedItem(NamedTuple):
 
 def handed_out(history: History) -> Iterator[Claim]:
     """Yield one claim for each line that writes an item again, from what it made of it before."""
-    lines: dict[SiteId, dict[_HandedItem, list[int]]] = defaultdict(lambda: defaultdict(list))
     asked: dict[SiteId, str] = {}
+    for site, items in _written_items(history, asked).items():
+        counts = {one: _counts(history, one) for one in {item.memory for item in items}}
+        again = [one for item, one in items.items() if len(one) > 1 and not counts[item.memory]]
+        if again and _read_by_others(history, again[0][0]):
+            yield _claim(history, asked[site], again)
+
+
+def _written_items(
+    history: History, asked: dict[SiteId, str]
+) -> dict[SiteId, dict[_HandedItem, list[int]]]:
+    """Return the writes to kept items, by line; `asked` is given the method that asks for them."""
+    lines: dict[SiteId, dict[_HandedItem, list[int]]] = defaultdict(lambda: defaultdict(list))
     for at, event in history.events.having("writes"):
         if event.site not in asked:
             asked[event.site] = _asked_by(history, history.site_of(event))
@@ -44,10 +57,7 @@ def handed_out(history: History) -> Iterator[Claim]:
             one = event.writes[0]
             item = _HandedItem(history.flow.memory(one), one.offset, one.shape)
             lines[event.site][item].append(at)
-    for site, items in lines.items():
-        again = [times for times in items.values() if len(times) > 1]
-        if again and _read_by_others(history, again[0][0]):
-            yield _claim(history, asked[site], again)
+    return lines
 
 
 def _asked_by(history: History, site: Site) -> str:
@@ -75,6 +85,23 @@ def _owner(history: History, operand: Operand) -> int:
     for link in history.get(Sharing).chain(owner):
         owner = link.source
     return owner
+
+
+def _counts(history: History, memory: int) -> bool:
+    """Whether a memory counts how often it was asked for: it was made blank, and is no data.
+
+    Every write to it comes from where an item is asked for, and reads nothing else.
+    """
+    events = [history.events[at] for at in history.on_memory(memory)]
+    made = next((one for one in events if one.results), None)
+    if made is None or not operation(made.operation).blank:
+        return False
+    return all(
+        len({one.tensor for one in event.reads}) == 1
+        and _asked_by(history, history.site_of(event)) != ""
+        for event in events
+        if event.writes
+    )
 
 
 def _read_by_others(history: History, write: int) -> bool:

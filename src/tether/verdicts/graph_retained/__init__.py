@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from tether.analysis.fillings import growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
+from tether.analysis.idle import IdleMemory
 from tether.analysis.kept_by import kept_by
 from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained.on_ctx import on_ctx
-from tether.verdicts.graph_retained.summed import summed
+from tether.verdicts.graph_retained.summed import summed, summed_in_vain
 from tether.verdicts.graph_retained.telling import handed_on_at, instead
 from tether.verdicts.graph_retained.unused import unused
 
@@ -23,14 +24,15 @@ PAGE = """
 # graph-retained
 
 ## What it says
-This container, attribute or variable holds tensors whose graphs were built in several steps, so
-all the values saved for those graphs stay in memory. The finding names the line where it grows,
-how many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
+This container, attribute or variable holds tensors whose graphs were built in several steps, so all
+the values saved for those graphs stay in memory. The finding names the line where it grows, how
+many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
 carried on. So does the result of a custom Function that is an attribute of its own ctx: the three
-hold one another until Python's garbage collector runs. A note tells of losses of many runs that are
-summed up before one backward pass, where the runs have only parameters in common: a pass for each
-gives the same gradients and keeps one graph at a time.
+hold one another until Python's garbage collector runs. So does a sum of losses that no backward
+pass goes through, such as that of a validation. A note tells of losses of many runs that are summed
+up before one backward pass, where the runs have only parameters in common: a pass for each gives
+the same gradients and keeps one graph at a time.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -75,6 +77,14 @@ def check(history: History) -> Iterator[Claim]:
     yield from on_ctx(history)
     yield from unused(history, told)
     yield from summed(history)
+    yield from summed_in_vain(history, _spoken_of(history, told))
+
+
+def _spoken_of(history: History, told: set[int]) -> set[int]:
+    """Return the calls of graphs that were told of."""
+    spoken = {at for one in history.get(IdleMemory).all if one.graph for at in one.made}
+    makers = {at for at in map(history.made_at, told) if at >= 0}
+    return spoken.union(makers, *(graph_of(history, one) for one in makers))
 
 
 def _named(history: History) -> list[int]:

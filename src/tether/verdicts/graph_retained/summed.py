@@ -6,16 +6,12 @@ parameters, a pass for each run gives the same, and keeps the graph of one run i
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.graph import Graph, graph_of
-from tether.analysis.history import History, losses_of
-from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
+from tether.analysis.graph import graph_of
+from tether.analysis.history import History
+from tether.analysis.totals import UnusedTotals, total_of
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
-
-MOST_TERMS = 512
-"""Runs of one pass that are looked at."""
 
 
 def summed(history: History) -> Iterator[Claim]:
@@ -26,65 +22,41 @@ def summed(history: History) -> Iterator[Claim]:
         if event.site in told or event.operation != "backward" or event.create_graph:
             continue
         told.add(event.site)
-        terms = _terms(history, backward)
-        if len(terms) >= LEAST_RUNS and _apart(history, terms):
-            sizes = [_bytes(history, one, backward) for one in terms]
-            if sum(sizes) - max(sizes) >= LEAST_BYTES:
-                yield _claim(history, backward, terms, sizes)
+        total = total_of(history, backward)
+        if total is not None:
+            yield _claim(history, backward, total.terms, total.sizes)
 
 
-def _terms(history: History, backward: int) -> list[int]:
-    """Return the runs of the one line whose results add up to most of a loss."""
-    graph, event = history.get(Graph), history.events[backward]
-    waiting = [at for one in losses_of(event) for at in graph.makers_of(one, backward)]
-    lines: dict[int, set[int]] = defaultdict(set)
-    seen: set[int] = set()
-    while waiting and len(seen) < 4 * MOST_TERMS:
-        at = waiting.pop()
-        if at in seen:
+def summed_in_vain(history: History, told: set[int]) -> Iterator[Claim]:
+    """Yield one claim for each line that adds up numbers with graphs that no pass goes through."""
+    lines: set[int] = set()
+    for total in history.get(UnusedTotals).all:
+        event, last = history.events[total.adds], history.events[total.terms[-1]]
+        graphs = {*total.terms}.union(*(graph_of(history, one) for one in total.terms))
+        if event.site in lines or not told.isdisjoint(graphs):
             continue
-        seen.add(at)
-        if _adds(history, at):
-            waiting += graph.parents(at)
-        else:
-            lines[history.events[at].site].add(at)
-    most = max(lines, key=lambda site: len(lines[site]), default=-1)
-    return sorted(lines[most])[:MOST_TERMS]
-
-
-def _adds(history: History, at: int) -> bool:
-    """Whether a call makes numbers of numbers, or a row of them, and needs none for its gradient.
-
-    So does a sum, a mean, a difference and a part of a number.
-    """
-    event, graph = history.events[at], history.get(Graph)
-    kind = graph.kind(at)
-    numbers = all(len(one.shape) < 2 for one in (*event.reads, *event.results))
-    return numbers and kind is not None and kind.known and not kind.saved and kind.made == 1
-
-
-def _apart(history: History, terms: list[int]) -> bool:
-    """Whether the graphs of some calls have no call in common."""
-    seen: set[int] = set()
-    for at in terms:
-        graph = {at, *graph_of(history, at)}
-        if not seen.isdisjoint(graph):
-            return False
-        seen |= graph
-    return True
-
-
-def _bytes(history: History, term: int, backward: int) -> int:
-    """Return the bytes that the graph of a run made, and that live until the pass."""
-    storages = {
-        one.storage for at in (term, *graph_of(history, term)) for one in history.events[at].results
-    }
-    facts = (history.trace.storages.get(one) for one in storages)
-    return sum(
-        fact.nbytes
-        for fact in facts
-        if fact is not None and (fact.freed < 0 or history.position(fact.freed) >= backward)
-    )
+        lines.add(event.site)
+        yield Claim(
+            tensors=tuple(one.tensor for one in event.results[:1]),
+            cause=("total", event.site),
+            site=event.site,
+            operation=event.operation,
+            message=say(
+                "{code} at {line} adds up {n} results of {term} with their graphs, and no backward"
+                " pass goes through them: {size} are kept as long as the sum, where one run takes"
+                " {one}.",
+                code=Code(event.site), line=At(event.site), n=len(total.terms),
+                term=At(last.site), size=Bytes(sum(total.sizes)), one=Bytes(max(total.sizes)),
+            ),
+            story=(
+                Step("made", last.site, say("each run makes a graph of its own")),
+                Step("grows", event.site, say("the sum keeps the graph of each run")),
+            ),
+            repair=Repair(say("Add numbers without a graph: .item() or .detach(); or run it under"
+                              " torch.no_grad().")),
+            count=len(total.terms),
+            bytes=sum(total.sizes) - max(total.sizes),
+        )  # fmt: skip
 
 
 def _claim(history: History, backward: int, terms: list[int], sizes: list[int]) -> Claim:

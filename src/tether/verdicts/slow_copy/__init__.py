@@ -23,6 +23,7 @@ from tether.verdicts.slow_copy.by_numbers import by_numbers
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
 from tether.verdicts.slow_copy.in_vain import vain
+from tether.verdicts.slow_copy.lent import lent
 from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.never_read import never_read
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
@@ -31,6 +32,7 @@ from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
 from tether.verdicts.slow_copy.said_again import said_again
 from tether.verdicts.slow_copy.through_streams import through_streams
+from tether.verdicts.slow_copy.windows import windows
 from tether.verdicts.slow_copy.worked_again import worked_again
 
 PAGE = """
@@ -56,6 +58,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
 | a copy that is given other values before anything reads it | memory without values |
+| weights put aside while others are read in their place | `torch.func.functional_call` |
 | the parts of a tensor assigned one by one within a graph | a list of them, stacked |
 | sequences of one length packed | the batch as it is |
 | a result that nothing reads, such as the weights of attention | a call that leaves it out |
@@ -72,6 +75,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the rows of a tensor assigned one by one | one assignment of a slice |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
+| a window that moves on by `cat` at each step | a slice of a memory of twice the size |
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
 | channels-last laid out anew for a call that lays it back | the tensor as it lies |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
@@ -117,7 +121,8 @@ NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
-    filled_in_graph, no_padding, through_streams, said_again, overwritten,
+    filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
+    windows,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 

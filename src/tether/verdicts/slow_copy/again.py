@@ -176,14 +176,21 @@ def told(
 
 
 def _from_data(again: Repeats, places: Sequence[int]) -> Slow | None:
-    """Find data of Python that became the same tensor as the time before."""
+    """Find data of Python that became the same tensor as the time before.
+
+    A line may convert several in turn: what is made of each could be kept where each comes often.
+    """
     position, entered = again.history.position, again.entered
-    repeats = [
-        at
-        for before, at in pairwise(places)
-        if at in entered and position(entered[at].since) == before
-    ]
-    return told(again, places, repeats, "data that has not changed,")
+    groups: dict[int, list[int]] = {}  # by the last run of each
+    for at in places:
+        before = position(entered[at].since) if at in entered else UNKNOWN
+        groups[at] = [*groups.pop(before, ()), at]
+    repeats = sorted(at for some in groups.values() for at in some[1:])
+    once = [some[0] for some in groups.values() if len(some) > 1]
+    if len(once) > 1 and len(repeats) < PART * len(once):
+        return None
+    what = "data that has not changed,"
+    return told(again, places, repeats, what, groups=groups.values())
 
 
 def _of_parts(again: Repeats, places: Sequence[int]) -> Slow | None:

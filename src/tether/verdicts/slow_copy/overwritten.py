@@ -23,16 +23,16 @@ def overwritten(lines: Lines) -> Iterator[Slow]:
     if read_unseen(history):
         return
     for (_, inner, name), need in needs(history).items():
-        if inner != UNKNOWN or need.bytes < LARGE or _runs(name, need) < STEPS:
+        if inner != UNKNOWN or need.bytes < LARGE or runs_of(name, need) < STEPS:
             continue
         ends = [(one, _replaced_at(history, one)) for one in need.executions]
         lost = [(one, at) for one, at in ends if at != UNKNOWN]
         total = sum(nbytes(one.copy) for one, _ in lost)
         if total >= max(LARGE, need.bytes / 2):
-            yield _slow(lost[0], name, total, _runs(name, need))
+            yield _slow(lost[0], name, total, runs_of(name, need))
 
 
-def _runs(name: str, need: Need) -> int:
+def runs_of(name: str, need: Need) -> int:
     """Return how often a line ran: a copy of a model is one of each of its tensors."""
     if name != "__deepcopy__":
         return need.count

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Moment, Name, Operand
-from tether.finding import At, Claim, Repair, Step, say
+from tether.finding import At, Claim, Repair, Severity, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.tie_lost.converted import converted_apart
@@ -40,7 +40,7 @@ parameters than it should, and a checkpoint of it does not load as it was.
 Names are looked for at the first steps, at the end, and when a line first replaces a parameter or
 a module: a tie that came and went between is not seen, but for what is assigned to a place of a
 module, of which each line's first four times are known. Unties that the program means are reported
-as well.
+as well: as a note where one of the two was frozen since, and the other alone goes on being trained.
 
 ## Example
 ```python
@@ -87,7 +87,8 @@ def check(history: History) -> Iterator[Claim]:
             names = one.names[root], other.names[root]
             back = _was_put_back(history, one) or _was_put_back(history, other)
             if not back and not _of_one_module(history, one, names):
-                yield _claim(history, other, names, new)
+                meant = _was_frozen(one) != _was_frozen(other)
+                yield _claim(history, other, names, new, "note" if meant else None)
     yield from copied_apart(history)
     yield from left_behind(history)
     yield from converted_apart(history)
@@ -158,6 +159,11 @@ def _was_put_back(history: History, one: _Shows) -> bool:
     return put_back(history, one.key, one.shown.tensor, one.last.tensor)
 
 
+def _was_frozen(one: _Shows) -> bool:
+    """Whether a tensor that was to be trained was frozen later: the other alone moves."""
+    return one.shown.requires_grad and not one.last.requires_grad
+
+
 def _of_one_module(history: History, one: _Shows, names: tuple[str, str]) -> bool:
     """Whether both are buffers of one module: a state that begins with the values of another."""
     kind = history.trace.tensors[one.shown.tensor].kind
@@ -171,7 +177,9 @@ def _lives_on(history: History, operand: Operand) -> bool:
     return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
-def _claim(history: History, other: _Shows, pair: tuple[str, str], new: int) -> Claim:
+def _claim(
+    history: History, other: _Shows, pair: tuple[str, str], new: int, severity: Severity | None
+) -> Claim:
     made = history.made_at(new)
     event, tied = history.events[made], history.made_at(other.shown.tensor)
     since, names = At(event.site), {"one": pair[0], "other": pair[1]}
@@ -186,6 +194,7 @@ def _claim(history: History, other: _Shows, pair: tuple[str, str], new: int) -> 
         cause=made,
         site=event.site,
         operation=event.operation,
+        severity=severity,
         subject=pair[1],
         also=(pair[0],),
         message=say(

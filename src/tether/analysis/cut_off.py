@@ -1,0 +1,135 @@
+"""Large memory of which a small view is kept, run after run: no call uses more of it again.
+
+A line makes memory and takes a small view of it, and does so again while the view of each run
+before is there. What is made first and cut later may be held for other uses: it does not count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tether.analysis.already_there import nbytes as bytes_of
+from tether.analysis.history import History
+from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
+from tether.analysis.shared_memory import Sharing
+from tether.facts import UNKNOWN, Operand, SiteId
+from tether.operations.table import operation
+from tether.regions import element_size, extent
+
+LARGE = 64 << 10
+"""Bytes of a storage that is worth a copy of what is used of it."""
+
+FACTOR = 8
+"""Times that a storage is larger than what is shown of it."""
+
+
+_HELD = ("array", "capsule", "address", "process")
+"""What values leave for that may keep the memory."""
+
+
+class CutOff(NamedTuple):
+    """A storage, and the small views of it that live as long as it does."""
+
+    views: tuple[Operand, ...]
+    nbytes: int
+    made: int  # position
+    cut: int  # position of the call that took the view
+    large: int  # position of the last call that used more of it
+    freed: int
+
+
+class CutsOff:
+    """Those of lines whose runs each left one, by line. Empty for what did not finish."""
+
+    def __init__(self, history: History) -> None:
+        self.by_line: dict[SiteId, list[CutOff]] = {}
+        if not history.whole:
+            return
+        lines: dict[SiteId, list[CutOff]] = defaultdict(list)
+        for storage, operands in _lasting(history).items():
+            found = _cut_off(history, storage, operands)
+            if found is not None:
+                lines[history.events[found.cut].site].append(found)
+        for site, some in lines.items():
+            kept = _left(sorted(some, key=lambda one: one.made))
+            if len(kept) >= LEAST_RUNS and sum(one.nbytes for one in kept) >= LEAST_BYTES:
+                self.by_line[site] = kept
+
+
+def bytes_shown(operand: Operand) -> int:
+    """Return the bytes from the first element of an operand to its last."""
+    first, last = extent(operand)
+    return (last - first) * element_size(operand.dtype)
+
+
+def view_of(history: History, tensor: int) -> int:
+    """Position of the call that narrowed the tensor to what it shows, or -1."""
+    for link in history.get(Sharing).chain(tensor):
+        event = history.events[link.at]
+        before = next(one for one in event.reads if one.tensor == link.source)
+        if bytes_shown(before) > bytes_shown(event.results[0]):
+            return link.at
+    return UNKNOWN
+
+
+def _lasting(history: History) -> dict[int, list[Operand]]:
+    """Return large storage -> the tensors on it that live as long as it does."""
+    large = {one: fact for one, fact in history.trace.storages.items() if fact.nbytes >= LARGE}
+    found: dict[int, list[Operand]] = defaultdict(list)
+    for tensor, life in history.trace.tensors.items() if large else ():
+        operand = history.operand_of(tensor)
+        fact = None if operand is None else large.get(operand.storage)
+        if operand is not None and fact is not None and _end(life.died) >= _end(fact.freed):
+            found[operand.storage].append(operand)
+    return found
+
+
+def _end(moment: int) -> float:
+    return float("inf") if moment == UNKNOWN else moment
+
+
+def _cut_off(history: History, storage: int, operands: list[Operand]) -> CutOff | None:
+    """Return a storage of which only small views last, beside what those are views of."""
+    chain = history.get(Sharing).chain
+    bases = {link.source for one in operands for link in chain(one.tensor)}
+    views = tuple(one for one in operands if one.tensor not in bases)
+    fact = history.trace.storages[storage]
+    cut = view_of(history, views[0].tensor) if views else UNKNOWN
+    if cut == UNKNOWN or not _small(views, fact.nbytes):
+        return None
+    positions = history.on_storage(views[0])
+    if any(_holds(history, at) for at in positions):
+        return None
+    large = max((at for at in positions if _uses_more(history, at, storage)), default=UNKNOWN)
+    freed = len(history.events) + 1 if fact.freed < 0 else history.position(fact.freed)
+    return CutOff(views, fact.nbytes, positions[0], cut, large, freed)
+
+
+def _holds(history: History, at: int) -> bool:
+    """Whether a call may have let something else keep the memory: a graph, an array."""
+    event = history.events[at]
+    return event.kind >= 0 or operation(event.operation).leaves in _HELD
+
+
+def _uses_more(history: History, at: int, storage: int) -> bool:
+    """Whether a call was given, or gave, more than a small part of a storage."""
+    event, nbytes = history.events[at], history.trace.storages[storage].nbytes
+    operands = (*event.reads, *event.results, *event.writes)
+    return any(one.storage == storage and not _small((one,), nbytes) for one in operands)
+
+
+def _small(operands: Iterable[Operand], nbytes: int) -> bool:
+    """Whether some views show little of a storage: of a column, what lies in it."""
+    return sum(bytes_of(one) for one in operands) * FACTOR <= nbytes
+
+
+def _left(group: list[CutOff]) -> list[CutOff]:
+    """Return those that were there, with nothing large to come, as the last one was made."""
+    last = group[-1].made
+    return [
+        one for one, following in itertools.pairwise(group)
+        if one.freed > last and max(one.large, one.cut) < following.made
+    ]  # fmt: skip

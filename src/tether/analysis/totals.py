@@ -1,0 +1,125 @@
+"""Numbers of many runs that are added up with their graphs: all these graphs are kept meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from tether.analysis.graph import Graph, graph_of
+from tether.analysis.history import History, losses_of
+from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
+
+MOST_TERMS = 512
+"""Runs of one sum that are looked at."""
+
+
+class Total(NamedTuple):
+    """A sum of what the runs of one line made; the graphs have no call in common."""
+
+    adds: int  # position of the call that adds, the last of its line
+    terms: list[int]  # positions
+    sizes: list[int]  # bytes of the graph of each that live until then
+
+
+def total_of(history: History, at: int) -> Total | None:
+    """Return what a backward pass goes through, or a call adds up, if it is that and weighs."""
+    adding, terms = _terms(history, at)
+    if len(terms) < LEAST_RUNS or not _apart(history, terms):
+        return None
+    sizes = [_bytes(history, one, at) for one in terms]
+    if sum(sizes) - max(sizes) < LEAST_BYTES:
+        return None
+    return Total(_that_adds(history, adding), terms, sizes)
+
+
+def _that_adds(history: History, adding: list[int]) -> int:
+    """Return the last call of the line that adds most often, or most at once."""
+    parents, events = history.get(Graph).parents, history.events
+    times = Counter(events[at].site for at in adding)
+    return max(adding, key=lambda at: (times[events[at].site], len(list(parents(at))), at))
+
+
+class UnusedTotals:
+    """Sums through whose graphs no backward pass goes. Empty for a program that did not finish."""
+
+    def __init__(self, history: History) -> None:
+        self.all: list[Total] = []
+        if not history.whole:
+            return
+        used: set[int] | None = None
+        for at in _sums(history):
+            found = total_of(history, at)
+            if found is None:
+                continue
+            if used is None:
+                used = set().union(*(graph_of(history, one) for one in history.backwards))
+            if used.isdisjoint(found.terms):
+                self.all.append(found)
+
+
+def _sums(history: History) -> list[int]:
+    """Return the calls that add up numbers, and whose result is added to nothing further."""
+    events, graph = history.events, history.get(Graph)
+    with_graph = np.flatnonzero(events.column("kind") >= 0).tolist()
+    adding = {at for at in with_graph if _adds(history, at)}
+    further = {one for at in adding for one in graph.parents(at)}
+    return sorted(adding - further)
+
+
+def _terms(history: History, at: int) -> tuple[list[int], list[int]]:
+    """Return the calls that add up to a loss, or a sum, and the runs of the line that made most."""
+    graph, event = history.get(Graph), history.events[at]
+    waiting = [at]
+    if event.is_backward:
+        waiting = [made for one in losses_of(event) for made in graph.makers_of(one, at)]
+    lines: dict[int, set[int]] = defaultdict(set)
+    seen, adding = set[int](), list[int]()
+    while waiting and len(seen) < 4 * MOST_TERMS:
+        at = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        if _adds(history, at):
+            adding.append(at)
+            waiting += graph.parents(at)
+        else:
+            lines[history.events[at].site].add(at)
+    most = max(lines, key=lambda site: len(lines[site]), default=-1)
+    return adding, sorted(lines[most])[:MOST_TERMS]
+
+
+def _adds(history: History, at: int) -> bool:
+    """Whether a call makes numbers of numbers, or a row of them, and needs none for its gradient.
+
+    So does a sum, a mean, a difference and a part of a number.
+    """
+    event, graph = history.events[at], history.get(Graph)
+    kind = graph.kind(at)
+    numbers = all(len(one.shape) < 2 for one in (*event.reads, *event.results))
+    return numbers and kind is not None and kind.known and not kind.saved and kind.made == 1
+
+
+def _apart(history: History, terms: list[int]) -> bool:
+    """Whether the graphs of some calls have no call in common."""
+    seen: set[int] = set()
+    for at in terms:
+        graph = {at, *graph_of(history, at)}
+        if not seen.isdisjoint(graph):
+            return False
+        seen |= graph
+    return True
+
+
+def _bytes(history: History, term: int, moment: int) -> int:
+    """Return the bytes that the graph of a run made, and that live until a moment."""
+    storages = {
+        one.storage for at in (term, *graph_of(history, term)) for one in history.events[at].results
+    }
+    facts = (history.trace.storages.get(one) for one in storages)
+    return sum(
+        fact.nbytes
+        for fact in facts
+        if fact is not None and (fact.freed < 0 or history.position(fact.freed) >= moment)
+    )
