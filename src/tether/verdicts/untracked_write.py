@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from bisect import bisect_right
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -71,33 +72,54 @@ class _Write(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """A value that a call saved."""
+    """A value that a call saved, and the passes through that call up to the one that freed it."""
 
     at: int
     operand: Operand
+    used: list[int]
+
+    def after(self, position: int) -> int:
+        """Return the first backward after a position that used the value, or UNKNOWN."""
+        following = bisect_right(self.used, position)
+        return self.used[following] if following < len(self.used) else UNKNOWN
 
 
 def check(history: History) -> Iterator[Claim]:
     """Give each unseen write to a saved value that a backward pass used afterwards."""
-    writes = [*_through_aliases(history), *_unheard(history)] if history.backwards else []
-    saved = _saved(history, {one.memory for one in writes})
-    for write in writes:
-        for value in saved[write.memory]:
-            # What was found changed just before a call was written before that call saved it.
-            if value.at > min(write.after, write.before):
-                continue
-            if not _reaches(history, value.operand, write):
-                continue
-            differs = _differs(history, value.at, write)
-            backward = _used(history, value.at, write) if differs is not False else UNKNOWN
-            if backward != UNKNOWN:
-                yield _claim(history, value, write, backward, wrong=bool(differs))
+    for value, write in _changed(history):
+        backward = value.after(write.before)
+        if history.events[backward].raised or not _reaches(history, value.operand, write):
+            continue
+        differs = _differs(history, value.at, write)
+        if differs is not False:
+            yield _claim(history, value, write, backward, wrong=bool(differs))
     for one in overwritten_on_ctx(history):
         yield _on_ctx(history, one)
     for other in of_another_call(history):
         yield _of_another(history, other)
     for anew in set_anew(history):
         yield _set_anew(history, anew)
+
+
+def _changed(history: History) -> Iterator[tuple[_Saved, _Write]]:
+    """Yield each saved value with the writes to its memory between its call and a backward.
+
+    Writes are taken in their order beside the values that a later backward still uses, so that a
+    long run costs what it has of both, and not their product.
+    """
+    writes: dict[int, list[_Write]] = defaultdict(list)
+    for one in [*_through_aliases(history), *_unheard(history)] if history.backwards else ():
+        writes[one.memory].append(one)
+    saved = _saved(history, set(writes))
+    for memory, touches in writes.items():
+        ahead, alive = deque(saved[memory]), list[_Saved]()
+        for write in sorted(touches, key=lambda one: one.before):
+            while ahead and ahead[0].at <= write.before:
+                alive.append(ahead.popleft())
+            alive = [one for one in alive if one.used[-1] > write.before]
+            # What was found changed just before a call was written before that call saved it.
+            until = min(write.after, write.before)
+            yield from ((value, write) for value in alive if value.at <= until)
 
 
 def _through_aliases(history: History) -> Iterator[_Write]:
@@ -147,16 +169,33 @@ def _unheard(history: History) -> Iterator[_Write]:
 
 
 def _saved(history: History, memories: set[int]) -> dict[int, list[_Saved]]:
-    """Return the values that calls saved on some memories, custom Functions' own among them."""
+    """Return the values that calls saved on some memories, custom Functions' own among them.
+
+    Only those that a backward pass went through.
+    """
     graph, memory = history.get(Graph), history.flow.memory
-    found: dict[int, list[_Saved]] = defaultdict(list)
+    kept: list[tuple[int, Operand]] = []
     for at, event in enumerate(history.events if memories else ()):
-        if event.kind < 0:
-            continue
-        for operand in graph.saved(at, unchecked=True):
-            number = memory(operand)
-            if number in memories:
-                found[number].append(_Saved(at, operand))
+        if event.kind >= 0:
+            saved = graph.saved(at, unchecked=True)
+            kept += [(at, operand) for operand in saved if memory(operand) in memories]
+    used = _users(history, {at for at, _ in kept})
+    found: dict[int, list[_Saved]] = defaultdict(list)
+    for at, operand in kept:
+        if at in used:
+            found[memory(operand)].append(_Saved(at, operand, used[at]))
+    return found
+
+
+def _users(history: History, calls: set[int]) -> dict[int, list[int]]:
+    """Return the backward passes through each of some calls, up to the one that freed its graph."""
+    graph, found, freed = history.get(Graph), defaultdict[int, list[int]](list), set[int]()
+    for backward in history.backwards if calls else ():
+        through = [at for at in graph.behind(backward) & calls if at < backward and at not in freed]
+        for at in through:
+            found[at].append(backward)
+        if not history.events[backward].flags & (RETAIN_GRAPH | CREATE_GRAPH):
+            freed.update(through)
     return found
 
 
@@ -204,20 +243,6 @@ class _Asked:
             if at >= 0 and saver >= 0:
                 lines = history.events[at].site, history.events[saver].site
                 self.answers[lines].append(fact.differs)
-
-
-def _used(history: History, at: int, write: _Write) -> int:
-    """Return the first backward after a write that went through the call at `at`, or -1."""
-    graph = history.get(Graph)
-    for backward in history.backwards:
-        if backward <= at or at not in graph.behind(backward):
-            continue
-        event = history.events[backward]
-        if backward > write.before:
-            return UNKNOWN if event.raised else backward
-        if not event.flags & (RETAIN_GRAPH | CREATE_GRAPH):
-            return UNKNOWN  # it freed what the call had saved
-    return UNKNOWN
 
 
 def _claim(history: History, value: _Saved, write: _Write, backward: int, *, wrong: bool) -> Claim:
