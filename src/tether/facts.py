@@ -740,7 +740,8 @@ PRETENDED: Final = "(pretended)"
 """After a device's name: tensors say that they are there (FakeTensorMode), and have no bytes."""
 
 STRICT = "TETHER_STRICT"
-"""The variable of the environment under which what fails inside tether raises, as in our tests."""
+"""The variable of the environment under which what fails inside tether raises, and looking may take
+what time it takes: set in our tests."""
 
 LOADER = "data loader's worker"
 """Detail of a ``child`` gap: a process that only loads data."""

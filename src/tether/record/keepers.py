@@ -13,13 +13,13 @@ import collections
 import functools
 import gc
 import sys
-import time
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from tether.record.budget import Budget
 from tether.record.identity import is_leaf
 from tether.record.naming import GENERATORS, Naming, frame_of, locals_of
 from tether.record.sites import is_user_file
@@ -125,11 +125,12 @@ def _outermost(asked: list[Any]) -> list[tuple[str, Any]]:
 
     Frames of a function that was met before are in a ring: what it keeps leads to its callers.
     """
-    began, frontier, climb = time.perf_counter(), asked, _Climb(asked)
+    frontier, climb, budget = asked, _Climb(asked), Budget(0.0, allowed=SECONDS)
     for _ in range(STEPS):
-        if not frontier or time.perf_counter() - began > SECONDS:
+        if not frontier or budget.late():
             break
-        frontier = climb.step(frontier)
+        with budget:
+            frontier = climb.step(frontier)
     return list(climb.roots())
 
 
