@@ -665,6 +665,20 @@ class ArrayFact(NamedTuple):
     released: Moment = Moment(UNKNOWN)  # UNKNOWN: alive at the end
 
 
+class ArrayKept(NamedTuple):
+    """Arrays that show a small part of a tensor's memory are all that is left of it.
+
+    Looked for whenever names are, and as arrays on large memory grow in number.
+    """
+
+    event: EventId  # the export
+    since: Moment  # of the first look that found it so
+    until: Moment  # of the last one
+    name: str  # of a place that has such an array: "history[2]"
+    shown: int  # bytes
+    nbytes: int  # of the memory
+
+
 class Unseen(NamedTuple):
     """A write that bumped no version, found by comparing contents."""
 
@@ -834,6 +848,7 @@ class Trace:
     drawn: list[Drawn] = field(default_factory=list)
     rewritten: list[Rewritten] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
+    arrays_kept: list[ArrayKept] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     mapped_files: list[MappedFile] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)

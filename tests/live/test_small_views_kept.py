@@ -102,3 +102,104 @@ def test_what_small_views_keep(name, tmp_path):
     found = [one for one in recording.findings if one.slug == "storage-pinned"]
     assert [one.site.line for one in found] == lines
     assert all(one.severity == "note" for one in found)
+
+
+ARRAYS = {
+    "a row of what a network gives": """\
+kept = []
+    for rows in batches():
+        kept.append(net(rows).numpy()[0, :4])  #!
+    print(sum(one.sum() for one in kept))""",
+    "a column, by another function and an attribute": """\
+class Log:
+        def __init__(self):
+            self.columns = {}
+
+        def add(self, number, rows):
+            array = rows.detach().cpu().numpy()  #!
+            self.columns[number] = array[:, 0, 0]
+    log = Log()
+    for number, rows in enumerate(batches()):
+        log.add(number, rows)
+    print(sum(one.sum() for one in log.columns.values()))""",
+    "views of a view, of an array that NumPy asked for": """\
+kept = []
+    for rows in batches():
+        first = np.asarray(rows)[:2]  #!
+        kept.append((first[0, 0], first[1, 0].reshape(8, 8)))
+    print(sum(one.sum() for one, _ in kept))""",
+    "a part of a tensor that is given out": """\
+kept = []
+    for rows in batches():
+        kept.append(rows[3, :2].numpy())  #!
+    print(sum(one.sum() for one in kept))""",
+    "what lies deep in a record": """\
+kept = []
+    for rows in batches():
+        row = rows.numpy()[0, 0]  #!
+        kept.append({"of": {"row": [row]}})
+    print(sum(one["of"]["row"][0].sum() for one in kept))""",
+    "copies of the rows": """\
+kept = []
+    for rows in batches():
+        kept.append(net(rows).numpy()[0].copy())
+    print(sum(one.sum() for one in kept))""",
+    "rows of tensors that are there": """\
+held = list(batches())
+    kept = [rows.numpy()[0, :4] for rows in held]
+    print(sum(one.sum() for one in kept), sum(rows.sum() for rows in held))""",
+    "rows of arrays that are there": """\
+held = [rows.numpy() for rows in batches()]
+    kept = [rows[0] for rows in held]
+    print(sum(one.sum() for one in kept), sum(rows.sum() for rows in held))""",
+    "all rows, one by one": """\
+kept = []
+    for rows in batches():
+        kept.append(list(rows.numpy()))
+    print(sum(one[0].sum() for one in kept))""",
+    "the last few of many rows": """\
+kept = []
+    for rows in batches():
+        kept = [*kept[-3:], rows.numpy()[0]]
+    print(sum(one.sum() for one in kept))""",
+    "rows of small tensors": """\
+kept = []
+    for rows in batches():
+        kept.append(rows[:, :4, :4].clone().numpy()[0])
+    print(sum(one.sum() for one in kept))""",
+    "rows of a memory that a graph has saved": """\
+kept = []
+    for rows in batches():
+        with torch.enable_grad():
+            out = net(rows)
+            kept.append((out.sum(), out.detach().numpy()[0]))
+    print(len(kept))""",
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_arrays_keep(name, tmp_path):
+    text = HEAD.replace("PROGRAM", ARRAYS[name]).replace("import torch\n", IMPORTS, 1)
+    recording = record_program(text, tmp_path)
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if "#!" in line]
+    found = [one for one in recording.findings if one.slug == "storage-pinned"]
+    assert [one.site.line for one in found if one.severity == "warning"] == lines
+
+
+IMPORTS = "import numpy as np\nimport torch\n"
+
+
+def test_an_array_that_is_left_at_the_end(tmp_path):
+    text = """\
+    import torch
+
+    def first(size):
+        return torch.randn(size, 64).numpy()[:3]
+
+    kept, small = first(8192), first(512)
+    other = torch.ones(3).add(1).numpy()
+    print(kept.sum(), other)
+    """
+    found = record_program(text, tmp_path).findings
+    said = {one.subject: (one.slug, one.severity) for one in found}
+    assert said == {"kept": ("storage-pinned", "warning")}

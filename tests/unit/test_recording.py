@@ -95,6 +95,7 @@ def example() -> Trace:
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
         rewritten=[facts.Rewritten(8, 7, 3)],
         arrays=[facts.ArrayFact(7, 9)],
+        arrays_kept=[facts.ArrayKept(7, 8, 9, "rows[2]", 64, 1 << 20)],
         mapped_files=[facts.MappedFile(8, 0, "rows.npy", (0, 3), False, 9)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],
         raised=[facts.Raised(9, "ValueError", "bad\nvalue", 0, True)],

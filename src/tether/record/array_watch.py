@@ -15,7 +15,7 @@ import contextlib
 import sys
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from tether.record.budget import Budget
 from tether.record.contents import memory_at
 from tether.record.rewritten import Place, RewrittenLog
 from tether.record.sameness import SameLog
+from tether.record.small_arrays import SmallArrays
 from tether.record.tape import Snapshot, Tape
 
 LIMIT = 16 << 20  # bytes of a storage that is compared; larger ones are a gap
@@ -67,6 +68,8 @@ class ArrayWatch:
         self.watched: dict[int, _Watch] = {}  # storage serial -> watch
         self.facts: list[Unseen] = []
         self.rewritten = RewrittenLog()
+        self.small = SmallArrays(tape)
+        self.on_many: Callable[[], None] = lambda: None
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
         self._buffers: dict[int, list[int]] = {}  # id of a buffer -> its number, storages on it
@@ -89,6 +92,8 @@ class ArrayWatch:
         if storage is not None:
             tape.exports[storage.serial] = event
             self._follow(storage.serial, event, result)
+            if self.small.gave(event, storage.serial, storage.nbytes, result):
+                self.on_many()
         if storage is None or tensors[0].device.type != "cpu":
             return
         if storage.nbytes > LIMIT:

@@ -37,6 +37,7 @@ from tether.record.budget import Budget
 from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
 from tether.record.sites import is_user_file
+from tether.record.small_arrays import SmallArrays
 from tether.record.tape import Tape
 
 VISITS = 50_000  # objects that one search looks at
@@ -83,8 +84,9 @@ class Reached(NamedTuple):
 class Naming:
     """The names found so far, and the search for more."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, arrays: SmallArrays) -> None:
         self._tape = tape
+        self._arrays = arrays
         self.facts: dict[tuple[int, str], Name] = {}
         self.suspended: dict[str, Suspended] = {}
         self.flags: dict[tuple[int, str], PlainFlag] = {}  # by module, or by tensor below zero
@@ -124,6 +126,7 @@ class Naming:
         """
         with self._budget:
             self._search(roots)
+            self._arrays.searched()
 
     def _search(self, roots: Iterable[tuple[str, Any]]) -> None:
         seen: dict[int, int] = {}
@@ -157,6 +160,8 @@ class Naming:
     def _inside_again(self, place: Reached, kind: type, seen: dict[int, int]) -> Iterator[Reached]:
         """Return the things inside one; nothing where it was come to often enough."""
         times = seen[id(place.value)] = seen.get(id(place.value), 0) + 1
+        if issubclass(kind, np.ndarray):
+            self._arrays.met(place.path, place.value)
         if times > (_PATHS if issubclass(kind, torch.nn.Module) else 1):
             return iter(())
         return self._inside(place, kind, again=times > 1)

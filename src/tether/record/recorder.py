@@ -92,11 +92,12 @@ class Recorder:
         self.movement = MovementLog(self.tape)
         self.followed: list[Followed] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
-        self.naming = Naming(self.tape)
+        self.naming = Naming(self.tape, self.arrays.small)
         self.reassigned = ReassignedLog(self.tape, self.naming)
         self.hooks = HookLog(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
+        self.arrays.on_many = lambda: self.naming.search_now(sys._getframe(1))
         self.tape.log.on_forget = self._forget
         self.tape.log.worth_keeping = self._living
 
@@ -193,6 +194,7 @@ class Recorder:
             "drawn": list(self.same.drawn.facts()),
             "rewritten": list(self.arrays.rewritten.facts()),
             "arrays": list(self.arrays.array_facts()),
+            "arrays_kept": list(self.arrays.small.facts.values()),
             "unseen": list(self.arrays.facts),
             "mapped_files": list(self.mapped_files.facts()),
             "raised": list(tape.raised),

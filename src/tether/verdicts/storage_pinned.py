@@ -12,12 +12,12 @@ from tether.analysis.fillings import growth_of
 from tether.analysis.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.idle import Idle, IdleMemory
+from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS, Idle, IdleMemory
 from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.surroundings import at_line
 from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
-from tether.facts import CACHE, UNKNOWN, Operand, Site
+from tether.facts import CACHE, UNKNOWN, ArrayKept, Operand, Site
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.source.names import root_of
 from tether.verdicts.base import Example, Expected, Verdict
@@ -27,7 +27,8 @@ PAGE = """
 
 ## What it says
 A small view is all that is left of a large storage, which stays in memory for it; or a small view
-was given to `torch.save`, which writes the whole storage behind it. A note tells of memory that a
+was given to `torch.save`, which writes the whole storage behind it. So it is with NumPy arrays that
+show a part of what `numpy()` gave. A note tells of memory that a
 line makes run after run, that a container, a closure or an exception's traceback keeps, and that
 nothing uses again; and of memory of which a line took a small view, run after run, that is kept
 while no call uses more of it.
@@ -38,7 +39,9 @@ Ten rows of a table hold the table; a file of a few hundred bytes becomes a file
 ## Known problems
 Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported; of what
 is kept unused, at least eight runs and 1 MiB of a program that finished. Which
-other holders a storage has outside Python is not known.
+other holders a storage has outside Python is not known. Of arrays only those are told of that hold
+all references to the memory, at the end or while as many again were made; less than 1 MiB in all is
+a note.
 
 ## Example
 ```python
@@ -65,12 +68,66 @@ def check(history: History) -> Iterator[Claim]:
         for claim in _saved(history, at):
             told.update(claim.tensors)
             yield claim
+    yield from _by_arrays(history)
     for claim in (*_pinning(history, told), *_unused(history, told)):
         told.update(claim.tensors)
         yield claim
     for kept in history.get(CutsOff).by_line.values():
         if told.isdisjoint(one.tensor for cut in kept for one in cut.views):
             yield _kept_of_each(history, kept)
+
+
+# -- by arrays -----------------------------------------------------------------------------------
+
+
+def _by_arrays(history: History) -> Iterator[Claim]:
+    """Find memory of which NumPy arrays that show little of it are all that is left."""
+    lines: dict[int, list[ArrayKept]] = defaultdict(list)
+    for fact in history.trace.arrays_kept:
+        at = history.position(fact.event)
+        if at >= 0 and (fact.until > fact.since or _at_the_end(history, fact)):
+            lines[history.events[at].site].append(fact)
+    for found in lines.values():
+        if len(found) >= LEAST_RUNS or any(_at_the_end(history, one) for one in found):
+            yield _arrays(history, found)
+
+
+def _at_the_end(history: History, fact: ArrayKept) -> bool:
+    """Whether an array was there at the end, after further calls."""
+    ended = history.trace.ended
+    return history.whole and fact.until == ended > fact.event + 1
+
+
+def _arrays(history: History, found: list[ArrayKept]) -> Claim:
+    """Say what the arrays of one line keep, and which line puts them into their container."""
+    exports = [history.events[history.position(one.event)] for one in found]
+    event, names = exports[0], [one.name for one in found]
+    tensors = tuple(int(one.reads[0].tensor) for one in exports if one.reads)
+    name = (container(names) if len(names) > 1 else "") or names[0]
+    nbytes, many = sum(one.nbytes for one in found), len(found) > 1
+    grows = growth_of(history, name, tensors) if many else None
+    made = say("the array made here has the whole memory of the tensor")
+    into = [] if grows is None else [Step("grows", grows, say("`{name}` takes it here", name=name))]
+    return Claim(
+        tensors=tensors,
+        cause=("arrays", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity=None if nbytes >= LEAST_BYTES else "note",
+        subject=name,
+        message=say(
+            "`{name}` {shows} {shown} of {memory}, {size}, that {code} ({line}) gave out, and"
+            " nothing else is left of {them}.",
+            name=name, shows="has arrays that show" if many else "is an array that shows",
+            shown=Bytes(sum(one.shown for one in found)), size=Bytes(nbytes), code=Code(event.site),
+            memory=f"the memory of {len(found)} tensors" if many else "the memory of a tensor",
+            line=At(event.site), them="them" if many else "it",
+        ),
+        story=(Step("made", event.site, made), *into),
+        repair=Repair(say("Keep a copy of the part that is used: .copy() of it.")),
+        count=len(found),
+        bytes=nbytes,
+    )  # fmt: skip
 
 
 def _kept_of_each(history: History, kept: list[CutOff]) -> Claim:
