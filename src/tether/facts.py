@@ -324,6 +324,7 @@ class Reassigned(NamedTuple):
     name: str  # of the place: "weight"; "layer.weight", from the module around the replaced one
     old: TensorId
     new: TensorId
+    named: int = 0  # names that had been found by then: they come first in `Trace.names`
 
 
 class Suspended(NamedTuple):

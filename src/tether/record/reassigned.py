@@ -50,9 +50,8 @@ class ReassignedLog:
         self._times[place] += 1
         if self._times[place] <= TIMES:
             ends = TensorId(who.serial(old)), TensorId(who.serial(new))
-            self.facts.append(
-                Reassigned(Moment(self._tape.now()), SiteId(site), holder, name, *ends)
-            )
+            now, named = Moment(self._tape.now()), len(self._naming.facts)
+            self.facts.append(Reassigned(now, SiteId(site), holder, name, *ends, named))
 
 
 def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

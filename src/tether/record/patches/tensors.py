@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 import torch.utils.dlpack
+from torch.nn.modules import module as modules
 
 from tether.facts import UNKNOWN
 from tether.record.array_watch import ArrayWatch
-from tether.record.constructed import ConstructedLog
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements, Tell
@@ -35,7 +35,7 @@ def install(replacements: Replacements, recorder: Recorder) -> None:
         replace(module, "from_dlpack", lambda _: dlpack)
     replace(torch.Tensor, "set_", functools.partial(_set_, replacements))
     replace(torch.utils, "swap_tensors", functools.partial(_swap_tensors, replacements))
-    new_parameter = functools.partial(_new_parameter, replacements, recorder.constructed)
+    new_parameter = functools.partial(_new_parameter, replacements, recorder)
     replace(torch.nn.Parameter, "__new__", new_parameter)
     replace(torch, "save", functools.partial(_save, replacements, recorder))
     replace(torch, "load", functools.partial(_load, replacements, read_back))
@@ -155,8 +155,9 @@ def _swap_tensors(replacements: Replacements, original: Original) -> Original:
     return swap_tensors
 
 
-def _new_parameter(replacements: Replacements, constructed: ConstructedLog, original: Any) -> Any:
+def _new_parameter(replacements: Replacements, recorder: Recorder, original: Any) -> Any:
     plain: Callable[..., Any] = original.__func__
+    seen: set[int] = set()  # sites
 
     @functools.wraps(plain)
     def __new__(  # noqa: N807 -- what it replaces is called so
@@ -173,7 +174,12 @@ def _new_parameter(replacements: Replacements, constructed: ConstructedLog, orig
                 place = replacements.tape.places.user_place(here(2))
                 sources = [data] if isinstance(data, torch.Tensor) else []
                 event = listener.note("Parameter", place, sources, [result])
-                constructed.made(event, place[0], here(2))
+                caller = here(2)
+                recorder.constructed.made(event, place[0], caller)
+                by_module = caller and caller.f_code.co_filename == modules.__file__
+                if by_module and place[0] not in seen:
+                    seen.add(place[0])  # it takes a place that may be tied to another until now
+                    recorder.naming.search_now(caller)
         return result
 
     return staticmethod(__new__)

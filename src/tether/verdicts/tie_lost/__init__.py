@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Moment, Name, Operand
+from tether.facts import UNKNOWN, Moment, Name, Operand, TensorId
 from tether.finding import At, Claim, Repair, Severity, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
@@ -58,18 +58,30 @@ What is trained changes: never applied by itself.
 """
 
 
+_When = tuple[Moment, float]
+"""A moment, and how many names had been found: they tell what came first at one moment."""
+
+
 class _Shows(NamedTuple):
     """A place of a module while it showed one tensor."""
 
     names: dict[str, str]  # by the variable that each begins with, the best first
     key: Place
     shown: Operand
-    since: Moment
-    until: Moment  # when it was first seen with another one; `_NEVER`: it was not
+    since: _When
+    until: _When  # when it was first seen with another one; `_NEVER`: it was not
     last: Operand  # what it shows at last
 
 
-_NEVER = Moment(1 << 62)
+class _Came(NamedTuple):
+    """A tensor that a place was found with, or given."""
+
+    by: _When
+    not_before: _When  # when the tensor before it may have gone
+    tensor: TensorId
+
+
+_NEVER = Moment(1 << 62), 0.0
 
 
 def check(history: History) -> Iterator[Claim]:
@@ -88,7 +100,7 @@ def check(history: History) -> Iterator[Claim]:
             back = _was_put_back(history, one) or _was_put_back(history, other)
             if not back and not _of_one_module(history, one, names):
                 meant = _was_frozen(one) != _was_frozen(other)
-                yield _claim(history, other, names, new, "note" if meant else None)
+                yield _claim(history, (one, other), names, new, "note" if meant else None)
     yield from copied_apart(history)
     yield from left_behind(history)
     yield from converted_apart(history)
@@ -102,23 +114,56 @@ def _places(history: History) -> Iterator[_Shows]:
 
     A place is an attribute of one object: ``self.weight`` is another one in each object's method.
     """
-    places: dict[Place, dict[int, Name]] = defaultdict(dict)
-    named: dict[Place, list[Name]] = defaultdict(list)
-    for fact in sorted(history.trace.names, key=lambda one: one.at):
+    places, named = _given(history), defaultdict[Place, list[tuple[int, Name]]](list)
+    for number, fact in sorted(enumerate(history.trace.names), key=lambda one: one[1].at):
         if fact.module:
             whose = fact.module if fact.holder == UNKNOWN else int(fact.holder)
             place = whose, steps_in(fact.name)[-1].removeprefix(".")
-            places[place].setdefault(fact.tensor, fact)
-            named[place].append(fact)
-    best = {tuple(_by_root(history, facts).items()): place for place, facts in named.items()}
+            places[place].append(_Came((fact.at, number), (fact.at, UNKNOWN), fact.tensor))
+            named[place].append((number, fact))
+    best = {
+        tuple(_by_root(history, kept).items()): place
+        for place, facts in named.items()
+        if (kept := _left_to(history, facts, places[place]))
+    }
     for names, place in best.items():
-        facts = list(places[place].values())
-        last = history.operand_of(facts[-1].tensor)
-        for fact, then in zip_longest(facts, facts[1:]):
-            shown = _first_seen(history, fact.tensor)
+        came = _each_once(places[place])
+        last = history.operand_of(came[-1].tensor)
+        for one, then in zip_longest(came, came[1:]):
+            shown = _first_seen(history, one.tensor)
             if shown is not None and last is not None and shown.storage != UNKNOWN:
-                until = _NEVER if then is None else then.at
-                yield _Shows(dict(names), place, shown, fact.at, until, last)
+                until = _NEVER if then is None else then.not_before
+                yield _Shows(dict(names), place, shown, one.by, until, last)
+
+
+def _left_to(history: History, names: list[tuple[int, Name]], came: list[_Came]) -> list[Name]:
+    """Return the names of a place but for those that its module lost to the one replacing it."""
+    shown = {one.tensor for one in came}
+    lost = [one for one in history.trace.reassigned if "." in one.name and one.old in shown]
+    return [
+        fact
+        for number, fact in names
+        if not any(number < one.named and fact.name.endswith(f".{one.name}") for one in lost)
+    ]
+
+
+def _given(history: History) -> dict[Place, list[_Came]]:
+    """Return which parameters places of modules were given in place of others, and when."""
+    places: dict[Place, list[_Came]] = defaultdict(list)
+    for fact in history.trace.reassigned:
+        when = fact.at, fact.named - 0.5
+        if all(history.trace.tensors[one].kind == "Parameter" for one in (fact.old, fact.new)):
+            came = (_Came(when, when, one) for one in (fact.old, fact.new))
+            places[fact.holder, fact.name].extend(came)
+    return places
+
+
+def _each_once(came: list[_Came]) -> list[_Came]:
+    """Return the tensors of a place in the order in which they came, each as it came first."""
+    first: dict[TensorId, _Came] = {}
+    for one in sorted(came, key=lambda each: each.by):
+        first.setdefault(one.tensor, one)
+    return list(first.values())
 
 
 def _by_root(history: History, facts: list[Name]) -> dict[str, str]:
@@ -151,7 +196,7 @@ def _parted(history: History, *pair: _Shows) -> int:
     since = history.made_at(new)
     used = (_lives_on(history, one) and read_after(history, one, since) for one in (a, b))
     # Names are looked for as the new one takes its place, which is after the call that made it.
-    return new if since + 1 >= history.position(tied) >= 0 and all(used) else UNKNOWN
+    return new if since + 1 >= history.position(tied[0]) >= 0 and all(used) else UNKNOWN
 
 
 def _was_put_back(history: History, one: _Shows) -> bool:
@@ -177,18 +222,29 @@ def _lives_on(history: History, operand: Operand) -> bool:
     return died == UNKNOWN or history.position(died) >= len(history.events)
 
 
+def _tied_at(history: History, places: tuple[_Shows, ...]) -> Iterator[Step]:
+    """Yield the line that gave a place the tensor of another; else the one that made it."""
+    shown = places[0].shown.tensor
+    for fact in history.trace.reassigned:
+        if fact.new == shown and (fact.holder, fact.name) in [one.key for one in places]:
+            yield Step("shared", fact.site, say("tied here"))
+            return
+    made = history.made_at(shown)
+    if made != UNKNOWN:
+        yield Step("shared", history.events[made].site, say("the one memory of both is made here"))
+
+
 def _claim(
-    history: History, other: _Shows, pair: tuple[str, str], new: int, severity: Severity | None
-) -> Claim:
+    history: History, places: tuple[_Shows, ...], pair: tuple[str, str], new: int,
+    severity: Severity | None,
+) -> Claim:  # fmt: skip
     made = history.made_at(new)
-    event, tied = history.events[made], history.made_at(other.shown.tensor)
+    event = history.events[made]
     since, names = At(event.site), {"one": pair[0], "other": pair[1]}
     story = [
-        Step("parted", event.site, say("{call} makes a tensor of its own", call=event.operation))
+        *_tied_at(history, places),
+        Step("parted", event.site, say("{call} makes a tensor of its own", call=event.operation)),
     ]
-    if tied != UNKNOWN:
-        text = say("`{one}` and `{other}` were one memory, from here", **names)
-        story.insert(0, Step("shared", history.events[tied].site, text))
     return Claim(
         tensors=(new,),
         cause=made,
