@@ -327,6 +327,19 @@ class Reassigned(NamedTuple):
     named: int = 0  # names that had been found by then: they come first in `Trace.names`
 
 
+class CacheKept(NamedTuple):
+    """A function's cache keeps tensors by keys that nothing else has: no call can find them again.
+
+    A key is a tensor, a module or another object that is equal to itself alone.
+    """
+
+    name: str  # of the function
+    site: SiteId  # of its definition
+    entries: int  # such keys
+    tensors: tuple[TensorId, ...]  # the keys, or what they alone have
+    nbytes: int
+
+
 class Suspended(NamedTuple):
     """A generator or coroutine that waits for its next turn, and keeps its variables until then."""
 
@@ -822,6 +835,7 @@ class Trace:
     names: list[Name] = field(default_factory=list)
     plain_flags: list[PlainFlag] = field(default_factory=list)
     reassigned: list[Reassigned] = field(default_factory=list)
+    cache_kept: list[CacheKept] = field(default_factory=list)
     suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     hooks: list[Hooked] = field(default_factory=list)

@@ -64,6 +64,7 @@ def example() -> Trace:
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
         reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
         plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
+        cache_kept=[facts.CacheKept("Net.table", 0, 3, (1,), 4096)],
         suspended=[facts.Suspended("tracks[0].gi_frame", 1)],
         holders=[facts.Holder(8, 0, "kept[0]", "slot", "train", 0, 1)],
         hooks=[facts.Hooked(1, "Linear", -1, (2, 7), "scale")],

@@ -15,6 +15,7 @@ from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
+from tether.record.cached_keys import kept_by_caches
 from tether.record.carried import CarriedLog
 from tether.record.collisions import CollisionLog
 from tether.record.constructed import ConstructedLog
@@ -91,6 +92,7 @@ class Recorder:
         self.holders = HolderLog(self.tape)
         self.movement = MovementLog(self.tape)
         self.followed: list[Followed] = []
+        self.cached: list[object] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
         self.naming = Naming(self.tape, self.arrays.small)
         self.reassigned = ReassignedLog(self.tape, self.naming)
@@ -146,6 +148,7 @@ class Recorder:
         kept = roots_of_the_nameless(self.tape, self.naming)
         if kept:
             self.naming.search(kept)
+        self.cached += kept_by_caches(self.tape)
         self.gradients.at_end()
         self.movement.at_end(self.gradients.leaves())
 
@@ -167,6 +170,7 @@ class Recorder:
             "names": list(self.naming.facts.values()),
             "plain_flags": list(self.naming.flags.values()),
             "reassigned": list(self.reassigned.facts),
+            "cache_kept": self.cached,
             "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),

@@ -14,7 +14,7 @@ from tether.analysis.history import History
 from tether.analysis.holding import Holding
 from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS, Idle, IdleMemory
 from tether.analysis.shared_memory import Sharing, container
-from tether.analysis.surroundings import at_line
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
 from tether.facts import CACHE, UNKNOWN, ArrayKept, Operand, Site
@@ -28,7 +28,8 @@ PAGE = """
 ## What it says
 A small view is all that is left of a large storage, which stays in memory for it; or a small view
 was given to `torch.save`, which writes the whole storage behind it. So it is with NumPy arrays that
-show a part of what `numpy()` gave. A note tells of memory that a
+show a part of what `numpy()` gave, and with objects that only the cache of a function
+(`functools.lru_cache`) still has, as keys. A note tells of memory that a
 line makes run after run, that a container, a closure or an exception's traceback keeps, and that
 nothing uses again; and of memory of which a line took a small view, run after run, that is kept
 while no call uses more of it.
@@ -57,6 +58,9 @@ torch.save(table[:10].clone(), "rows.pt")
 A clone has the same values and other memory: never applied by itself.
 """
 
+LEAST_ENTRIES = 3
+"""Objects that a cache keeps alone: fewer are what the last calls have left."""
+
 MOST_RUNS = 64
 """Runs of a line, the last ones, whose graphs are looked into for what they keep."""
 
@@ -69,6 +73,9 @@ def check(history: History) -> Iterator[Claim]:
             told.update(claim.tensors)
             yield claim
     yield from _by_arrays(history)
+    for claim in _by_caches(history):
+        told.update(claim.tensors)
+        yield claim
     for claim in (*_pinning(history, told), *_unused(history, told)):
         told.update(claim.tensors)
         yield claim
@@ -104,10 +111,7 @@ def _arrays(history: History, found: list[ArrayKept]) -> Claim:
     event, names = exports[0], [one.name for one in found]
     tensors = tuple(int(one.reads[0].tensor) for one in exports if one.reads)
     name = (container(names) if len(names) > 1 else "") or names[0]
-    nbytes, many = sum(one.nbytes for one in found), len(found) > 1
-    grows = growth_of(history, name, tensors) if many else None
-    made = say("the array made here has the whole memory of the tensor")
-    into = [] if grows is None else [Step("grows", grows, say("`{name}` takes it here", name=name))]
+    nbytes = sum(one.nbytes for one in found)
     return Claim(
         tensors=tensors,
         cause=("arrays", event.site),
@@ -116,18 +120,72 @@ def _arrays(history: History, found: list[ArrayKept]) -> Claim:
         severity=None if nbytes >= LEAST_BYTES else "note",
         subject=name,
         message=say(
-            "`{name}` {shows} {shown} of {memory}, {size}, that {code} ({line}) gave out, and"
-            " nothing else is left of {them}.",
-            name=name, shows="has arrays that show" if many else "is an array that shows",
-            shown=Bytes(sum(one.shown for one in found)), size=Bytes(nbytes), code=Code(event.site),
-            memory=f"the memory of {len(found)} tensors" if many else "the memory of a tensor",
-            line=At(event.site), them="them" if many else "it",
+            _ARRAYS if len(found) > 1 else _ARRAY,
+            name=name, shown=Bytes(sum(one.shown for one in found)), size=Bytes(nbytes),
+            code=Code(event.site), n=len(found), line=At(event.site),
         ),
-        story=(Step("made", event.site, made), *into),
+        story=(
+            Step("made", event.site, say("the array made here has the whole memory of the tensor")),
+            *_taking(history, name, tensors),
+        ),
         repair=Repair(say("Keep a copy of the part that is used: .copy() of it.")),
         count=len(found),
         bytes=nbytes,
     )  # fmt: skip
+
+
+_ARRAY = (
+    "`{name}` is an array that shows {shown} of the memory of a tensor, {size}, that {code}"
+    " ({line}) gave out, and nothing else is left of it."
+)
+_ARRAYS = (
+    "`{name}` has arrays that show {shown} of the memory of {n} tensors, {size}, that {code}"
+    " ({line}) gave out, and nothing else is left of them."
+)
+
+
+def _taking(history: History, name: str, tensors: Iterable[int]) -> Iterator[Step]:
+    """Yield the line that puts an array into its container."""
+    grows = growth_of(history, name, tensors) if "[" not in name else None
+    if grows is not None:
+        yield Step("grows", grows, say("`{name}` takes it here", name=name))
+
+
+def _by_caches(history: History) -> Iterator[Claim]:
+    """Find what the cache of a function keeps though no call can find it again."""
+    for fact in history.trace.cache_kept:
+        if fact.entries < LEAST_ENTRIES or fact.nbytes < LARGE:
+            continue
+        site = history.site(fact.site)
+        inside = next((one for one in history.trace.sites if _of_function(one, site)), site)
+        yield Claim(
+            tensors=fact.tensors,
+            cause=("cache", fact.site),
+            site=fact.site,
+            operation="",
+            severity=None if fact.nbytes >= LEAST_BYTES else "note",
+            subject=fact.name,
+            message=say(
+                "The cache of `{name}` ({line}) keeps {n} objects that it was called with, and"
+                " {size} of tensors with them: nothing else has them, so no call can find what was"
+                " cached for them.",
+                name=fact.name, line=At(fact.site), n=fact.entries, size=Bytes(fact.nbytes),
+            ),
+            story=(
+                Step("kept", fact.site, say("the cache of this function keeps what it is given")),
+                *history.get(Surroundings).calls(inside),
+            ),
+            repair=Repair(say("Keep the value on the object itself (functools.cached_property), or"
+                              " let the cache be asked by plain values; {name}.cache_clear() lets"
+                              " all go.", name=fact.name)),
+            count=fact.entries,
+            bytes=fact.nbytes,
+        )  # fmt: skip
+
+
+def _of_function(one: Site, definition: Site) -> bool:
+    own = (one.file, one.function, one.first_line)
+    return own == (definition.file, definition.function, definition.first_line)
 
 
 def _kept_of_each(history: History, kept: list[CutOff]) -> Claim:
@@ -179,7 +237,7 @@ def _unused(history: History, told: set[int]) -> Iterator[Claim]:
         named = [one for one in tensors if history.names_of(one) and one not in told]
         names = _holders_of(history, named, tensors)
         apart = names or saved.isdisjoint(_memories(history, kept))
-        if tensors and apart and not idle.graph:
+        if tensors and apart and not idle.graph and told.isdisjoint(tensors):
             left = _LeftOver(idle, named or tensors[-1:])
             if names:
                 holders[names].append(left)

@@ -16,7 +16,7 @@ from tether.analysis.shared_memory import fills_anew
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
-from tether.source.filling import mentions
+from tether.source.filling import Fill, mentions
 from tether.source.names import container_of, steps_in
 from tether.verdicts.alias_write.telling import second_name, written
 
@@ -246,9 +246,8 @@ def _shared_by_places(
     event = history.events[act.write]
     made = history.made_at(act.tensor)
     site = history.events[made].site if made >= 0 else event.site
-    filled = [one for one in history.get(Holding).filled(holder) if one.target == container]
     story = [Step("shared", one.site, say("{name} is filled here", name=f"`{container}`"))
-             for one in filled[-1:]]  # fmt: skip
+             for one in _filled_with(history, holder, container)]  # fmt: skip
     return Claim(
         tensors=(act.tensor,),
         cause=("module", container),
@@ -266,6 +265,13 @@ def _shared_by_places(
         story=(*story, Step("written", event.site, say("trained as one"))),
         repair=Repair(say("If each place is to have its own weights, make a module for each.")),
     )  # fmt: skip
+
+
+def _filled_with(history: History, holder: Holder, container: str) -> list[Fill]:
+    """Return the last line that fills a container; of an attribute, the one line that fills it."""
+    filled = history.get(Holding).filled(holder._replace(name=container))
+    own = [one for one in filled if one.target == container]
+    return own[-1:] or (filled if len(filled) == 1 and "." in container else [])
 
 
 def _cached(history: History) -> Iterator[Claim]:
