@@ -159,3 +159,48 @@ def test_what_a_function_keeps_is_not_laid_to_the_variable_of_the_last_run(tmp_p
     assert recording.findings
     assert all("`total`" not in one.message for one in recording.findings)
     assert any("`later`" in one.message for one in recording.findings)
+
+
+GROWING = {
+    "a list made anew": """
+kept = []
+for _ in range(5):
+    kept = kept + [step(net(torch.ones(2, 16)).sum())]  #! kept
+""",
+    "a tuple made anew, of an attribute": """
+class Log:
+    kept = ()
+    def add(self, loss):
+        self.kept = (*self.kept, loss)  #! log.kept
+log = Log()
+for _ in range(5):
+    log.add(step(net(torch.ones(2, 16)).sum()))
+""",
+    "a list in a dictionary, beside one that is made in each turn": """
+kept = {"loss": [], "count": []}
+for count in range(5):
+    turn = {"loss": step(net(torch.ones(2, 16)).sum()), "count": count}
+    for name, value in turn.items():
+        kept[name].append(value)  #! kept
+""",
+    "values beside one that is made in each turn": """
+kept = []
+for count in range(5):
+    turn = {"loss": step(net(torch.ones(2, 16)).sum())}
+    kept = [*kept, turn["loss"].item()]
+""",
+    "the last one alone": """
+kept = []
+for count in range(5):
+    kept = kept[:0] + [step(net(torch.ones(2, 16)).sum())]
+""",
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_the_line_by_which_a_container_grows(name, tmp_path):
+    text = HEAD + GROWING[name]
+    found = [one for one in record_program(text, tmp_path).findings if one.slug == "graph-retained"]
+    marked = [(n, line.partition("#! ")[2]) for n, line in enumerate(text.splitlines(), 1)
+              if "#!" in line]  # fmt: skip
+    assert [(one.site.line, one.subject) for one in found] == marked

@@ -191,9 +191,23 @@ def _put(node: ast.AST) -> tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, 
         for target in node.targets:
             if isinstance(target, ast.Subscript):
                 return node, target.value, (node.value,)
+            added = _added(ast.unparse(target), node.value)
+            if added:
+                return node, target, added
     elif isinstance(node, ast.AugAssign):
         return node, node.target, (node.value,)
     return None
+
+
+def _added(name: str, value: ast.expr) -> tuple[ast.expr, ...]:
+    """Return what is put beside the parts of a container: x of ``[*kept, x]``, ``kept + [x]``."""
+    parts: list[ast.expr] = []
+    if isinstance(value, ast.BinOp) and isinstance(value.right, (ast.List, ast.Tuple)):
+        parts = [value.left, *value.right.elts]
+    elif isinstance(value, (ast.List, ast.Tuple)):
+        parts = [one.value if isinstance(one, ast.Starred) else one for one in value.elts]
+    before = [one for one in parts if ast.unparse(one) == name]
+    return tuple(one for one in parts if one not in before) if before else ()
 
 
 def _called(node: ast.expr) -> str:

@@ -143,10 +143,15 @@ def _death(history: History, tensor: int) -> int:
 
 
 def _containers(history: History, kept: set[int]) -> dict[str, list[int]]:
-    """Group the kept tensors by their container: that of ``agent.memory[0][1]`` is the first."""
+    """Group the kept tensors by their container: that of ``agent.memory[0][1]`` is the first.
+
+    A place holds one tensor at a time, the latest that was found there; of a set no place is known.
+    """
     groups: dict[str, dict[int, None]] = defaultdict(dict)
+    latest = {fact.name: fact.tensor for fact in sorted(history.trace.names, key=lambda n: n.at)}
     for fact in history.trace.names:
-        if fact.tensor in kept and "[" in fact.name:
+        there = latest[fact.name] == fact.tensor or "[...]" in fact.name
+        if fact.tensor in kept and there and "[" in fact.name:
             groups[fact.name.partition("[")[0]].setdefault(fact.tensor)
     return {name: list(tensors) for name, tensors in groups.items()}
 
