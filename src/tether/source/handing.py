@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from tether.facts import Site
-from tether.source.syntax import Source, site_of_node
+from tether.source.syntax import Source, called, site_of_node
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -29,6 +29,37 @@ def returns(source: Source, site: Site, name: str) -> bool:
             if first <= site.line <= last or any(_is_named(one, name) for one in values):
                 return True
     return False
+
+
+def given_back(
+    sources: Mapping[str, Source], site: Site, attributes: Collection[str]
+) -> Iterator[Site]:
+    """Yield the lines that return some attributes, in the functions that a site calls.
+
+    Only where one function of the whole text has the name.
+    """
+    node = sources[site.file].node_at(site) if site.file in sources else None
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)] if node else []
+    for name in dict.fromkeys(called(one.func) for one in calls):
+        defined = [(file, one) for file in sources for one in _defined(sources[file], name)]
+        for file, function in defined if len(defined) == 1 else ():
+            for one in filter(lambda node: _gives(node, attributes), ast.walk(function)):
+                yield site_of_node(file, one, sources[file].lines)  # type: ignore[arg-type]
+
+
+def _gives(node: ast.AST, attributes: Collection[str]) -> bool:
+    return isinstance(node, ast.Return) and _attribute(node.value) in attributes
+
+
+def _defined(source: Source, name: str) -> list[ast.AST]:
+    return [one for one in source.nodes if isinstance(one, _FUNCTIONS) and one.name == name]
+
+
+def _attribute(value: ast.expr | None) -> str:
+    """Return the attribute that an expression is, or a part of which it takes by an index."""
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    return value.attr if isinstance(value, ast.Attribute) else ""
 
 
 def _within(source: Source, site: Site) -> Iterator[ast.AST]:

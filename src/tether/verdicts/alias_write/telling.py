@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, root_of
 from tether.analysis.shared_memory import container
-from tether.finding import At, CallOf, Code, Repair, Step, say
+from tether.facts import Site
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
+from tether.source.handing import given_back
+from tether.source.names import steps_in
+from tether.source.syntax import source_of
 
 
 def written(history: History, write: int) -> Step:
@@ -22,6 +28,37 @@ def second_name(history: History, act: HeldAct) -> tuple[Step, ...]:
              code=Code(fill.site), name=name))
         for fill in history.get(Holding).bound(act)
     )  # fmt: skip
+
+
+def with_what_returned(history: History, claim: Claim) -> Claim:
+    """Add the lines that returned the shared tensor from an attribute, where a call's line shares.
+
+    The attribute is one by which the memory was reached.
+    """
+    attributes = _attributes(history, claim.tensors)
+    text = history.trace.sources if attributes else {}
+    sources = {file: source_of(file, text[file]) for file in text}
+    found: dict[Site, None] = {}
+    for step in claim.story if attributes else ():
+        if step.role == "shared":
+            line = history.site(step.site) if isinstance(step.site, int) else step.site
+            found.update(dict.fromkeys(given_back(sources, line, attributes)))
+    said = say("the tensor itself is returned here")
+    steps = [Step("shared", one, said) for one in found]
+    return replace(claim, story=(*claim.story, *steps)) if steps else claim
+
+
+def _attributes(history: History, tensors: tuple[int, ...]) -> set[str]:
+    """Return the attributes by which some tensors were reached."""
+    names = [name for one in tensors for name in history.names_of(one)]
+    names += [one.name for one in history.trace.holders if one.tensor in tensors]
+    return {_attribute(name) for name in names} - {""}
+
+
+def _attribute(name: str) -> str:
+    """Return the attribute that a name ends with, whatever part of it is taken."""
+    steps = [one for one in steps_in(name) if not one.startswith("[")]
+    return steps[-1].removeprefix(".") if steps and steps[-1].startswith(".") else ""
 
 
 def called(history: History, tensors: list[int]) -> str:
