@@ -10,6 +10,9 @@ import threading
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""There is a process of tests for each core: more threads would wait for one another, spinning."""
+
 UNCAPTURED = pytest.StashKey[int]()
 """The stream of errors as it is outside of the tests."""
 

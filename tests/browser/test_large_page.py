@@ -7,7 +7,7 @@ import time
 
 import pytest
 from large_report import large
-from test_page_in_browser import css, driver, page, pytestmark, shown  # noqa: F401
+from test_page_in_browser import css, page, pytestmark, shown  # noqa: F401
 
 from tether.report import page as page_of
 from tether.report.recording import Recording
@@ -20,7 +20,7 @@ def test_a_typical_program_is_a_small_page():
 
 
 @pytest.fixture(scope="module")
-def big(driver, tmp_path_factory):  # noqa: F811
+def big(driver, tmp_path_factory):
     """A page of 20,000 lines and 2,000 findings, open in the browser."""
     about = large(20, 999, 2_000)
     text = page_of.render(about)
@@ -124,7 +124,7 @@ def test_the_parts_are_landmarks_and_headings_skip_no_level(small):
     assert small.execute_script(headless) == 0
 
 
-def test_inside_a_notebook_the_page_works_in_its_frame(driver, tmp_path):  # noqa: F811
+def test_inside_a_notebook_the_page_works_in_its_frame(driver, tmp_path):
     """The frame is sandboxed: its script runs, its links lead to its own lines."""
     recording = Recording(large(1, 180, 3, parameters=9).trace, prepared=True)
     recording.findings = list(large(1, 180, 3, parameters=9).findings)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from test_page_in_browser import css, driver, pytestmark  # noqa: F401
+from test_page_in_browser import css, pytestmark  # noqa: F401
+
+from warm import tether
 
 PROGRAM = """\
 import torch
@@ -35,8 +34,8 @@ for step in range(300):
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("load")
     (folder / "train.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "tether", "run", "-q", "--html", "report.html", "train.py"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = tether("run", "-q", "--html", "report.html", "train.py", folder=folder)
+    assert done.returncode == 0, done.stderr
     return folder / "report.html"
 
 
@@ -44,7 +43,7 @@ def test_it_is_small(page):
     assert page.stat().st_size < 300_000
 
 
-def test_the_first_finding_is_the_first_thing_on_it(page, driver):  # noqa: F811
+def test_the_first_finding_is_the_first_thing_on_it(page, driver):
     driver.get(page.as_uri())
     first = css(driver, "details.v")
     assert "layers.0" in first.text or "layers.[0" in first.text

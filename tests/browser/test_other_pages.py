@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
-from test_page_in_browser import css, driver, pytestmark, requests, shown, type_into  # noqa: F401
+from test_page_in_browser import css, pytestmark, requests, shown, type_into  # noqa: F401
 
+import warm
 from tether.measure.cost import Bench, Cost
 from tether.operations import RULES
 from tether.report import bench, rulebook
@@ -40,8 +39,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
 
     def tether(*arguments, inside=folder):
-        command = [sys.executable, "-m", "tether", *arguments]
-        done = subprocess.run(command, cwd=inside, capture_output=True, text=True, check=False)
+        done = warm.tether(*arguments, folder=inside)
         assert done.returncode in (0, 1), done.stderr
         return done.returncode
 
@@ -58,7 +56,7 @@ def pages(tmp_path_factory):
 
 
 @pytest.fixture(params=WORDS)
-def page(request, pages, driver):  # noqa: F811
+def page(request, pages, driver):
     """One of the pages, open; afterwards no error was logged and nothing was asked of a net."""
     driver.get_log("performance")
     driver.get("about:blank")
@@ -135,7 +133,7 @@ def test_it_scrolls_in_one_direction_only(page, width):
     assert wide <= room <= width
 
 
-def test_a_rule_has_an_address(pages, driver):  # noqa: F811
+def test_a_rule_has_an_address(pages, driver):
     driver.get((pages / "rulebook.html").as_uri() + "#detach")
     assert "x.detach()" in css(driver, "tr:target").text
     top = driver.execute_script(
@@ -145,7 +143,7 @@ def test_a_rule_has_an_address(pages, driver):  # noqa: F811
     driver.get_log("browser")
 
 
-def test_a_gained_finding_is_told_as_in_the_report(pages, driver):  # noqa: F811
+def test_a_gained_finding_is_told_as_in_the_report(pages, driver):
     driver.get((pages / "diff.html").as_uri())
     assert "1 finding gained" in css(driver, "header").text
     finding = css(driver, "details.v")
@@ -156,8 +154,7 @@ def test_a_gained_finding_is_told_as_in_the_report(pages, driver):  # noqa: F811
 
 
 def test_the_peak_is_one_number_in_text_page_and_json(pages):
-    command = [sys.executable, "-m", "tether", "memory", "--json", "-", "after/train.py"]
-    done = subprocess.run(command, cwd=pages, capture_output=True, text=True, check=True)
+    done = warm.tether("memory", "--json", "-", "after/train.py", folder=pages)
     peak = json.loads(done.stdout)["memory"]["peak_bytes"]
     assert f"Peak {peak} B at train.py" in done.stderr
     page = (pages / "memory.html").read_text()

@@ -7,18 +7,17 @@ Skipped where no Chromium or no Selenium is installed (`apt-get install chromium
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="Selenium is not installed")
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+from warm import tether
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
+pytest.importorskip("selenium.webdriver", reason="Selenium is not installed")
+from one_browser import CHROMIUM, DRIVER
+from selenium.webdriver import ActionChains
+from selenium.webdriver.support.ui import WebDriverWait
+
 pytestmark = pytest.mark.skipif(
     not CHROMIUM or not DRIVER, reason="Chromium and its driver are not installed"
 )
@@ -29,23 +28,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "detached_before_third_layer.
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> str:
     file = tmp_path_factory.mktemp("page") / "report.html"
-    command = [sys.executable, "-m", "tether", "run", "-q", "--html", str(file), str(EXAMPLE)]
-    subprocess.run(command, check=True, capture_output=True)
+    done = tether("run", "-q", "--html", str(file), str(EXAMPLE), folder=file.parent)
+    assert done.returncode == 0, done.stderr
     assert file.stat().st_size < 300_000
     return file.as_uri()
-
-
-@pytest.fixture(scope="module")
-def driver():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for one in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(one)
-    options.add_argument("--window-size=1280,1500")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield made
-    made.quit()
 
 
 @pytest.fixture
@@ -135,7 +121,7 @@ def test_the_theme_switches_and_is_kept(browser):
 def test_a_name_lights_up_the_lines_on_its_memory(browser):
     name = css(browser, "#s0-20 i[data-g]")
     assert name.text.startswith("out2")
-    webdriver.ActionChains(browser).move_to_element(name).perform()
+    ActionChains(browser).move_to_element(name).perform()
     lit = [one.get_attribute("id") for one in browser.find_elements("css selector", ".l.lit")]
     assert lit == ["s0-19", "s0-20"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from test_page_in_browser import css, driver, pytestmark, requests, shown  # noqa: F401
+from test_page_in_browser import css, pytestmark, requests, shown  # noqa: F401
+
+from warm import tether
 
 PROGRAM = """\
 import torch
@@ -46,13 +45,13 @@ net.load_state_dict(best)
 def tied(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("tied")
     (folder / "train.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "tether", "run", "-q", "--html", "r.html", "train.py"]
-    subprocess.run(command, check=True, capture_output=True, cwd=folder)
+    done = tether("run", "-q", "--html", "r.html", "train.py", folder=folder)
+    assert done.returncode == 0, done.stderr
     return (folder / "r.html").as_uri()
 
 
 @pytest.fixture
-def open_page(driver, tied):  # noqa: F811
+def open_page(driver, tied):
     """Opens the page at a width, dark or light; at the end nothing was logged or fetched."""
 
     def opened(width: int = 1400, scheme: str = "light"):

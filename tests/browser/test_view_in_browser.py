@@ -8,14 +8,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from urllib.parse import urlsplit
 
 import pytest
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.support.ui import WebDriverWait
-from test_page_in_browser import css, driver, pytestmark, requests  # noqa: F401
+from test_page_in_browser import css, pytestmark, requests  # noqa: F401
+
+import warm
 
 PROGRAM = """\
 import pathlib, sys, time
@@ -46,17 +47,16 @@ class Served:
     """The command in a process group of its own, as a shell starts it."""
 
     def __init__(self, folder, *arguments):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tether", "view", "--web", *arguments],
-            cwd=folder,
+        self.process = warm.Child(
+            *("-m", "tether", "view", "--web", *arguments),
+            folder=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+            alone=True,
         )
-        line = self.process.stderr.readline()
+        line = self.process.stderr.readline().decode()
         found = re.fullmatch(r"tether: the report is at (http://127\.0\.0\.1:\d+/\S+/) .*\n", line)
-        assert found, line + self.process.stderr.read()
+        assert found, line + self.process.stderr.read().decode()
         self.address = found[1]
 
     def interrupt(self):
@@ -65,7 +65,7 @@ class Served:
     def ended(self):
         """Return the exit code, and what was written to both streams."""
         out, err = self.process.communicate(timeout=60)
-        return self.process.returncode, out, err.splitlines()
+        return self.process.returncode, out.decode(), err.decode().splitlines()
 
     def get(self, path=""):
         parts = urlsplit(self.address)
@@ -96,24 +96,15 @@ def serve(folder):
 
     yield start
     for one in made:
-        if one.process.poll() is None:
+        if one.process.returncode is None:
             os.killpg(one.process.pid, signal.SIGKILL)
-        one.process.communicate()
+            one.process.communicate()
 
 
 def record(folder):
     (folder / "done").touch()
-    command = [
-        sys.executable,
-        "-m",
-        "tether",
-        "run",
-        "-qo",
-        "run.tether",
-        "-c",
-        "import torch\nfor _ in range(9): x = torch.ones(3) + 1\n",
-    ]
-    subprocess.run(command, cwd=folder, check=True)
+    code = "import torch\nfor _ in range(9): x = torch.ones(3) + 1\n"
+    assert warm.tether("run", "-qo", "run.tether", "-c", code, folder=folder).returncode == 0
 
 
 def test_a_recording_is_served_to_this_machine_until_ctrl_c(folder, serve):
@@ -136,18 +127,12 @@ def test_a_port_that_is_taken_is_one_line(folder, serve):
     record(folder)
     served = serve("run.tether")
     port = str(urlsplit(served.address).port)
-    done = subprocess.run(
-        [sys.executable, "-m", "tether", "view", "--web", "--port", port, "run.tether"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.tether("view", "--web", "--port", port, "run.tether", folder=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"tether: cannot serve on port {port}: Address already in use\n"
 
 
-def test_findings_appear_while_the_program_runs(folder, serve, driver):  # noqa: F811
+def test_findings_appear_while_the_program_runs(folder, serve, driver):
     driver.get_log("performance")
     served = serve("-o", "kept.tether", "--", "train.py", "never", "done")
     driver.get(served.address)
@@ -203,8 +188,8 @@ def test_ctrl_c_stops_the_program_first_and_then_the_page(folder, serve):
 
 def test_a_recording_that_grows_is_followed(folder, serve):
     (folder / "done").touch()
-    command = [sys.executable, "-m", "tether", "run", "-qo", "run.tether", "train.py", "never"]
-    running = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    command = ("-m", "tether", "run", "-qo", "run.tether", "train.py", "never")
+    running = warm.Child(*command, folder=folder, stdout=subprocess.DEVNULL)
     try:
         for _ in range(600):
             if (folder / "run.tether").exists():

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import warm
 from test_cli import CUT, tether
 
 
@@ -79,16 +80,15 @@ def test_a_slow_analysis_is_told_on_the_terminal_only(recorded):
     )
     own, other = pty.openpty()
     with os.fdopen(own, "rb", buffering=0) as terminal:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=recorded,
-            stdout=subprocess.PIPE,
+        done = warm.python(
+            *("-c", code),
+            folder=recorded,
             stderr=other,
-            timeout=120,
-            check=True,
             env={**os.environ, "TERM": "xterm"},
+            text=False,
         )
         os.close(other)
+        assert done.returncode == 0
         told = b""
         with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
             while piece := terminal.read(4096):

@@ -16,6 +16,7 @@ import pytest
 
 from programs import check_program, record_program
 from tether.verdicts import VERDICTS
+from warm import fresh, python
 
 WRITES = {
     "a value is thresholded element by element in its copy": """
@@ -819,16 +820,9 @@ with torch.no_grad():
 
 def _run(folder, text: str, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(text.lstrip())
-    command = [sys.executable, "-m", "tether", "run", *options, "program.py"]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, **settings},
-    )
+    command = ("-m", "tether", "run", *options, "program.py")
+    env = {**os.environ, **settings}  # which an interpreter reads as it starts
+    return (fresh if settings else python)(*command, folder=folder, env=env, timeout=300)
 
 
 def test_what_living_memory_hangs_on_is_kept_whatever_its_age(tmp_path) -> None:

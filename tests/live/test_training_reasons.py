@@ -1,13 +1,12 @@
 """What is said of parameters that did not train is true as it is worded."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tether
 from programs import record_program
+from warm import python
 
 HEAD = """
 import torch
@@ -92,8 +91,8 @@ def test_the_way_to_a_line_ends_with_the_programs_own_file(tmp_path):
     command = tmp_path / "command.py"
     command.write_text("from tether.cli.main import main\n\nmain()\n")
     out = tmp_path / "out.tether"
-    argv = [sys.executable, str(command), "run", "-o", str(out), "program.py"]
-    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    done = python(str(command), "run", "-o", str(out), "program.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     trace = tether.load(out).trace
     files = {Path(trace.sites[at].file).name for one in trace.callers for at in one.above}
     assert files == {"program.py"}

@@ -78,6 +78,7 @@ class Child:
         stdin: Any = subprocess.DEVNULL,
         stdout: Any = None,
         stderr: Any = None,
+        alone: bool = False,  # in a session of its own
     ) -> None:
         self.args = [sys.executable, *arguments]
         self.returncode: int | None = None
@@ -105,6 +106,7 @@ class Child:
                 "arguments": arguments,
                 "folder": str(folder),
                 "env": dict(os.environ if env is None else env),
+                "alone": alone,
             }
             self.pid, self._status = _started(job, opened)
 
@@ -121,9 +123,10 @@ class Child:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the program."""
+        """Send a signal to the program, if it has not ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End the program at once."""
@@ -262,7 +265,9 @@ def _become(job: dict[str, Any], streams: list[int], others: list[socket.socket]
     import numpy as np
 
     from tether.measure import proving
+    from tether.record.sites import launched_by
 
+    launched_by(__file__)  # its frames lie below the program's
     proving.subprocess = _Subprocess  # the runs that prove are forks as well
     for number, stream in enumerate(streams[:3]):
         os.dup2(stream, number)
@@ -272,6 +277,8 @@ def _become(job: dict[str, Any], streams: list[int], others: list[socket.socket]
         other.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    if job["alone"]:
+        os.setsid()
     os.environ.clear()
     os.environ.update(job["env"])
     os.chdir(job["folder"])

@@ -3,9 +3,9 @@
 import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
+
+from warm import tether
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,15 +55,8 @@ def test_the_readmes_output_is_what_tether_prints():
     (block,) = re.findall(
         r"```console\n\$ tether run (\S+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "tether", "run", block[0]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-        env={**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT / "src")},
-    )
+    done = tether("run", block[0], folder=ROOT, env={**os.environ, "COLUMNS": "80"})
+    assert done.returncode == 0, done.stderr
     printed = (done.stdout + done.stderr).splitlines()
     assert in_order(block[1].splitlines(), printed), done.stdout + done.stderr
 

@@ -214,7 +214,7 @@ class Memory:
             found[fact.storage][fact.tensor] = None
         return found
 
-    @property
+    @cached_property
     def devices(self) -> list[str]:
         """Devices with memory, the one with the most bytes allocated first."""
         total: Counter[str] = Counter()
@@ -243,7 +243,7 @@ class Memory:
                 line.append((at, held))
         return line
 
-    @property
+    @cached_property
     def peak(self) -> int:
         """The most bytes held at once."""
         return max((held for _, held in self.timeline), default=0)
@@ -257,7 +257,7 @@ class Memory:
         history = self._history
         return bool(history.trace.attached) or not (history.backwards or history.steps)
 
-    @property
+    @cached_property
     def peak_at(self) -> int:
         """When that was first so; -1 when no memory was seen."""
         peak = self.peak

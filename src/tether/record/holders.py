@@ -36,7 +36,7 @@ from tether.record.naming import (
     modules_of,
     parts_of,
 )
-from tether.record.sites import is_user_file
+from tether.record.sites import is_user_file, user_frames
 from tether.record.tape import Tape
 
 SHARE = 0.01
@@ -389,17 +389,13 @@ def _of_optimizer(path: str, value: torch.optim.Optimizer) -> Iterator[tuple[str
 
 def _variables(tape: Tape, frame: types.FrameType | None) -> Iterator[_Item]:
     """Yield the variables of the user's running functions, those of the innermost one first."""
-    depth = 0
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            known = tape.places.of_code(frame.f_code)
-            site = tape.places.add(known, frame.f_lasti).number
-            root = _Root(frame.f_code.co_qualname, site, depth)
-            for name, value in locals_of(frame):
-                if name[:1] != ".":  # what a comprehension runs over has a name elsewhere
-                    yield _Item(name, value, "variable", root, 0, name)
-            depth += 1
-        frame = frame.f_back
+    for depth, one in enumerate(user_frames(frame)):
+        known = tape.places.of_code(one.f_code)
+        site = tape.places.add(known, one.f_lasti).number
+        root = _Root(one.f_code.co_qualname, site, depth)
+        for name, value in locals_of(one):
+            if name[:1] != ".":  # what a comprehension runs over has a name elsewhere
+                yield _Item(name, value, "variable", root, 0, name)
 
 
 _WAYS: tuple[tuple[Any, Callable[[str, Any], _Places]], ...] = (

@@ -36,7 +36,7 @@ from tether.record.array_memory import is_array, objects_in
 from tether.record.budget import Budget
 from tether.record.notebook_cells import of_the_user
 from tether.record.plain import items_of
-from tether.record.sites import is_user_file
+from tether.record.sites import is_user_file, user_frames
 from tether.record.small_arrays import SmallArrays
 from tether.record.tape import Tape
 
@@ -268,11 +268,7 @@ def variables_of_frames(
     frame: types.FrameType | None, *, from_outside: bool = False
 ) -> list[tuple[str, Any]]:
     """Return the variables of all user frames from `frame` outwards, the outermost first."""
-    frames = []
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            frames.append(frame)
-        frame = frame.f_back
+    frames = list(user_frames(frame))
     found: list[tuple[str, Any]] = []
     if from_outside and frames and frames[0].f_code.co_name != "<module>":
         frames = frames[1:] or frames

@@ -228,6 +228,19 @@ class Places:
         return sites
 
 
+def user_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """Yield the user's running functions from `frame` outwards, the program's own file the last.
+
+    What lies below that started the program: what it holds is no variable of the program.
+    """
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            yield frame
+            if _is_program(frame):
+                return
+        frame = frame.f_back
+
+
 def _is_program(frame: types.FrameType) -> bool:
     """Whether a frame is that of the program's own file, or of a notebook's cell."""
     return frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -114,12 +115,14 @@ def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients]
         return None
     found: list[tuple[int, Gradients]] = []
     since = 0
-    filled = _filling(history, tensor)
+    filled, given = _filling(history, tensor), _given(history, tensor)
     for step in steps:
         at = history.position(step.at)
         # What was not looked into says nothing; before the first pass there is nothing to clear.
         if step.status[tensor] != "unchecked" and history.backwards[0] < at:
-            found.append((_clearing(history, tensor, filled, (since, at)), step))
+            there = bisect_left(given, since) < bisect_right(given, at)
+            cleared = _clearing(history, tensor, filled, (since, at)) if there else UNKNOWN
+            found.append((cleared, step))
         since = at
     return found[0] if found and all(one != UNKNOWN for one, _ in found) else None
 
@@ -138,8 +141,6 @@ def _clearing(
     `filled` are the lines whose passes were seen to give something.
     """
     since, until = stretch
-    if not _was_there(history, tensor, since, until):
-        return UNKNOWN
     gradients: set[int] = set()
     found, after_backward, nothing = UNKNOWN, False, True
     for position in range(max(0, since), min(until, len(history.events))):
@@ -160,11 +161,11 @@ def _filling(history: History, tensor: TensorId) -> set[SiteId]:
     return {one.site for one in history.after_backward if one.status.get(tensor) == "some"}
 
 
-def _was_there(history: History, tensor: TensorId, since: int, until: int) -> bool:
-    """Whether a tensor had a gradient after some pass in a stretch."""
-    return any(
-        since <= history.position(fact.at) <= until and fact.status.get(tensor, "none") != "none"
-        for fact in history.after_backward
+def _given(history: History, tensor: TensorId) -> list[int]:
+    """Return when, in order, a tensor had a gradient after a pass."""
+    facts = history.after_backward
+    return sorted(
+        history.position(one.at) for one in facts if one.status.get(tensor, "none") != "none"
     )
 
 
