@@ -16,7 +16,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 UNCAPTURED = pytest.StashKey[int]()
 """The stream of errors as it is outside of the tests."""
 
-LENGTHY = ("test_broken", "test_processes", "test_invisible_operators", "test_autosave")
+LENGTHY = (
+    "test_broken",
+    "test_processes",
+    "test_invisible_operators",
+    "test_autosave",
+    "test_notebook",
+)
 """Files whose tests take longest."""
 
 

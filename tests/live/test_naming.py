@@ -1,8 +1,11 @@
 """Tensors are called what their user would write in the running program."""
 
+import sys
+
 import pytest
 
 from programs import record_program
+from tether.record.sites import user_frames
 
 PROGRAMS = {
     "a module's parameter": (
@@ -131,3 +134,15 @@ def test_a_property_is_not_run_to_find_a_name(tmp_path):
     )
     assert recording.error is None
     assert recording.trace.outcome == "finished"
+
+
+def test_what_started_the_program_has_none_of_its_variables():
+    """Else a search would go through all of pytest's objects, and its time would be over."""
+    seen = []
+
+    def look():
+        seen.extend(one.f_code.co_name for one in user_frames(sys._getframe(1)))
+
+    program = compile("def f():\n    look()\nf()\n", "<program>", "exec")
+    exec(program, {"__name__": "__main__", "look": look})
+    assert seen == ["f", "<module>"]

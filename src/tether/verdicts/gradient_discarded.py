@@ -115,14 +115,12 @@ def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients]
         return None
     found: list[tuple[int, Gradients]] = []
     since = 0
-    filled, given = _filling(history, tensor), _given(history, tensor)
+    passes = _filling(history, tensor), _given(history, tensor)
     for step in steps:
         at = history.position(step.at)
         # What was not looked into says nothing; before the first pass there is nothing to clear.
         if step.status[tensor] != "unchecked" and history.backwards[0] < at:
-            there = bisect_left(given, since) < bisect_right(given, at)
-            cleared = _clearing(history, tensor, filled, (since, at)) if there else UNKNOWN
-            found.append((cleared, step))
+            found.append((_clearing(history, tensor, passes, (since, at)), step))
         since = at
     return found[0] if found and all(one != UNKNOWN for one, _ in found) else None
 
@@ -134,13 +132,18 @@ def _given_zeros(history: History, tensor: TensorId, used: set[str]) -> bool:
 
 
 def _clearing(
-    history: History, tensor: TensorId, filled: set[SiteId], stretch: tuple[int, int]
+    history: History,
+    tensor: TensorId,
+    passes: tuple[set[SiteId], list[int]],
+    stretch: tuple[int, int],
 ) -> int:
     """Return the last call in a stretch that took away a gradient which a backward had given.
 
-    `filled` are the lines whose passes were seen to give something.
+    `passes` are the lines whose passes were seen to give something, and when a gradient was there.
     """
-    since, until = stretch
+    (filled, given), (since, until) = passes, stretch
+    if bisect_left(given, since) >= bisect_right(given, until):
+        return UNKNOWN
     gradients: set[int] = set()
     found, after_backward, nothing = UNKNOWN, False, True
     for position in range(max(0, since), min(until, len(history.events))):
