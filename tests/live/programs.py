@@ -15,13 +15,8 @@ import textwrap
 from pathlib import Path
 
 from tether.finding import Finding
-from tether.record.budget import Budget
 from tether.record.session import Session
 from tether.report.recording import Recording
-
-PATIENCE = 20
-"""By how much longer may be looked than at a user's program: what is found here is the law's doing,
-not that of a machine that works for others, nor of the collector that ran at that moment."""
 
 _MARK = re.compile(r"#!\s*([\w-]+)\s+(\S+)(?:\s+\((note)\))?\s*$")
 
@@ -38,18 +33,11 @@ def record_program(text: str, folder: Path, name: str = "program.py") -> Recordi
         endings.append(ending)
         return ending.exit_code
 
-    unlimited = Budget.__init__
-
-    def patient(self, share, allowed):
-        unlimited(self, share, allowed * PATIENCE)
-
     saved = sys.argv, sys.path[:], sys.modules["__main__"], set(sys.modules)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            Budget.__init__ = patient
             run(Program("script", str(path)), Session(), finish)
     finally:
-        Budget.__init__ = unlimited
         sys.argv, sys.path[:], sys.modules["__main__"] = saved[:3]
         for module in set(sys.modules) - saved[3]:
             file = getattr(sys.modules[module], "__file__", None) or ""
