@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -202,6 +204,36 @@ def test_truncated_at_every_length(tmp_path):
         else:
             assert answer.outcome == "unfinished"
             assert answer.gaps[0].code == "killed"
+
+
+class _Growing(io.BytesIO):
+    """A file to which the rest is written as soon as a read has met its end."""
+
+    def __init__(self, there, rest):
+        super().__init__(there)
+        self.rest = rest
+
+    def read(self, size=-1):
+        found = super().read(size)
+        if len(found) < size and self.rest:
+            at = self.tell()
+            self.seek(0, os.SEEK_END)
+            self.write(self.rest)
+            self.seek(at)
+            self.rest = b""
+        return found
+
+
+def test_a_recording_that_grows_while_it_is_read(tmp_path):
+    whole = path_of(tmp_path, example()).read_bytes()
+    start = whole.index(b"\n") + 1
+    (first,) = struct.unpack_from("<I", whole, start)
+    for length in range(start + 8 + first, len(whole)):
+        growing = _Growing(whole[:length], whole[length:])
+        with contextlib.suppress(ValueError):  # where a batch lacks what it points at
+            (trace,) = frames.read(growing, "growing.tether")
+            assert trace.outcome == "unfinished"
+        assert not growing.rest
 
 
 @pytest.mark.parametrize(

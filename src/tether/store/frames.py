@@ -125,12 +125,15 @@ def _packed(block: Numbers, name: str, packer: Any) -> Iterator[bytes]:
 def read(stream: BinaryIO, path: str | os.PathLike[str], most: int = MAX_BYTES) -> list[Trace]:
     """Read the recordings of a file, one for each process; `most` bounds what they unpack to.
 
-    One follows the other: a file of several is their files put end to end.
+    One follows the other: a file of several is their files put end to end. What is written while
+    it is read is the rest of a batch, not the beginning of another recording.
 
     Raises `RecordingError` for one of another format or too large, `Damage`, `ValueError` or
     `zlib.error` for one that is damaged other than by being cut off.
     """
     traces: list[Trace] = []
+    end = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
     while True:
         _check_first_line(stream.readline(64), path)
         found = _Reader(path)
@@ -138,9 +141,8 @@ def read(stream: BinaryIO, path: str | os.PathLike[str], most: int = MAX_BYTES) 
             found.add(_Unpacker(payload, path, most - found.bytes))
         most -= found.bytes
         traces.append(found.trace())
-        if stream.read(1) == b"":
+        if stream.tell() >= end:
             return traces
-        stream.seek(-1, os.SEEK_CUR)
 
 
 def _check_first_line(line: bytes, path: str | os.PathLike[str]) -> None:
