@@ -60,6 +60,43 @@ def _attribute(value: ast.expr | None) -> str:
     while isinstance(value, ast.Subscript):
         value = value.value
     return value.attr if isinstance(value, ast.Attribute) else ""
+def handed_beside(source: Source, call: Site, name: str) -> int | None:
+    """Return how many arguments a call has beside a variable; None: it is not given it as it is.
+
+    Or nothing is done with what the call returns.
+    """
+    node = source.node_at(call)
+    if not isinstance(node, ast.Call) or isinstance(source.parent(node), ast.Expr):
+        return None
+    given = list(_given(node))
+    return len(given) - 1 if any(_is_named(one, name) for one in given) else None
+
+
+def reads_beside(source: Source, site: Site, call: Site, name: str) -> bool:
+    """Whether an expression reads a variable in another place than within a call."""
+    node, inside = source.node_at(site), source.node_at(call)
+    if node is None or node is inside:
+        return False
+    within = set(ast.walk(inside)) if inside is not None else set()
+    return any(
+        isinstance(one, ast.Name) and one.id == name and one not in within for one in ast.walk(node)
+    )
+
+
+def made_as(source: Source, call: Site, kind: str) -> Site | None:
+    """Return the first call of a class in the assignment of what a line calls: ``self.branch``."""
+    node = source.node_at(call)
+    if not isinstance(node, ast.Call):
+        return None
+    name = ast.unparse(node.func)
+    for one in source.nodes:
+        if isinstance(one, ast.Assign) and any(ast.unparse(to) == name for to in one.targets):
+            made = [part for part in ast.walk(one.value)
+                    if isinstance(part, ast.Call) and called(part.func) == kind]  # fmt: skip
+            first = min(made, key=lambda part: (part.lineno, part.col_offset), default=None)
+            if first is not None:
+                return site_of_node(call.file, first, source.lines)
+    return None
 
 
 def _within(source: Source, site: Site) -> Iterator[ast.AST]:

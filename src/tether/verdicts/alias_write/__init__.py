@@ -44,8 +44,8 @@ is read in turn with its writes, what is written by one name is read through the
 array that a tensor shows is written, one module stands in several places, an optimizer steps one
 memory as two parameters, a file is written over whenever a line opens it as an array, a constant
 that a function computes once is changed by who was given it, several optimizers step the same
-parameters in turn, of the places of an expanded tensor that are one element the program writes no
-second one.
+parameters in turn, a function or module writes what it is handed and its caller reads that again,
+of the places of an expanded tensor that are one element the program writes no second one.
 
 Nothing is said of:
 

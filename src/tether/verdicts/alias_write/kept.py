@@ -22,6 +22,7 @@ from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
+from tether.verdicts.alias_write.written_below import written_below
 
 SILENT = {
     "a buffer that a function is given to fill": "what is overwritten, or written as out=, is new",
@@ -38,7 +39,7 @@ SILENT = {
 _LAWS = (
     definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
-    taken_for_several,
+    taken_for_several, written_below,
 )  # fmt: skip
 
 

@@ -1,0 +1,213 @@
+"""What a function or module writes into the tensor that it is handed: part of `alias-write`.
+
+The one who calls for a result goes on to read what was handed in, by a name that still shows it: a
+skip connection around a branch that begins with `ReLU(inplace=True)`. It is a note, for it may be
+known. Nothing is said of a call whose result nobody takes, since it is made for what it writes; of
+a write by what is handed in beside the tensor, as a total is; and of what is handed in many times.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.analysis.shared_memory import fills_anew
+from tether.analysis.surroundings import Surroundings
+from tether.facts import UNKNOWN, EventId, Holder, Site, SiteId
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.operations.table import operation
+from tether.source.filling import mentions
+from tether.source.handing import handed_beside, made_as, reads_beside
+from tether.verdicts.alias_write.telling import written
+
+_ASIDE = ("step", "backward", "hook", "function", "closure")
+_MOST_CALLS = 64
+
+
+class _Below(NamedTuple):
+    """A write below a call that was handed the tensor, and the caller's next read of it."""
+
+    write: int
+    call: SiteId
+    given: str  # the variable that was handed in
+    tensor: int
+    read: int
+    name: str  # the variable that is read
+    module: str  # class of the library's module that wrote; "": a function of the program's own
+
+
+def written_below(history: History) -> Iterator[Claim]:
+    """Yield one claim for each call that wrote a tensor which its caller still reads."""
+    told = set[tuple[SiteId, str]]()
+    lines: dict[tuple[int, SiteId, SiteId], set[EventId]] = defaultdict(set)
+    frames: dict[tuple[EventId, int, int], list[Holder]] = defaultdict(list)
+    for one in history.trace.holders:
+        if one.kind == "variable" and one.tensor != UNKNOWN:
+            frames[one.event, one.tensor, one.depth].append(one)
+            lines[one.tensor, one.site, _line(history, one)].add(one.event)
+    owned = {(one.event, one.tensor) for one in history.trace.holders if one.kind != "variable"}
+    for (event, tensor, depth), holders in frames.items():
+        again = depth > 0 and len(lines[tensor, holders[0].site, _line(history, holders[0])]) > 1
+        found = None if again or (event, tensor) in owned else _found(history, holders)
+        if found is not None and (found.call, found.name) not in told:
+            told.add((found.call, found.name))
+            yield _claim(history, found)
+
+
+def _line(history: History, held: Holder) -> SiteId:
+    at = history.position(held.event)
+    return history.events[at].site if at >= 0 else SiteId(UNKNOWN)
+
+
+def _found(history: History, holders: list[Holder]) -> _Below | None:
+    """Return what a frame's call wrote of the variables of that frame, if one is read after it."""
+    first = holders[0]
+    at, call = history.position(first.event), history.site(first.site)
+    if at < 0 or not call.user:
+        return None
+    event, module = history.events[at], _module(history, at)
+    below = first.depth > 0 or module != ""
+    given = next((one.name for one in holders if mentions(call.expression, one.name)), "")
+    if not below or not given or not _changes(history, at, first.tensor):
+        return None
+    source = history.get(Surroundings).source(call.file)
+    beside = handed_beside(source, call, given)
+    if beside is None or history.site_of(event).function.endswith("_"):
+        return None
+    if not _of_itself(history, at, first.tensor, alone=not beside):
+        return None
+    names = [one.name for one in holders]
+    if not module and _is_result(history, first, call.target, names):
+        return None  # both names are read: that has a law of its own
+    read, name = _next_read(history, first, call, names)
+    return None if read < 0 else _Below(at, first.site, given, first.tensor, read, name, module)
+
+
+def _module(history: History, at: int) -> str:
+    """Return the class of the library's module whose forward made a call; "" for none."""
+    event = history.events[at]
+    inner = history.site(event.inner) if event.inner >= 0 else Site("", 0)
+    owner, _, method = inner.function.rpartition(".")
+    return owner if method == "forward" and not inner.user else ""
+
+
+def _changes(history: History, at: int, tensor: int) -> bool:
+    """Whether a write left other values in place of those of a tensor, made of these alone."""
+    event, made = history.events[at], history.made_at(tensor)
+    name = history.facts_of_name(tensor)
+    if fills_anew(event) or history.inside(event, *_ASIDE) >= 0 or tensor in history.held:
+        return False
+    if made >= 0:
+        maker = history.events[made].operation
+        if operation(maker).fresh and not operation(maker).random:
+            return False  # a total, or a buffer to be filled
+        if maker.rstrip("_") == event.operation.rstrip("_"):
+            return False  # once more is as good as once: relu of what relu has made
+    return name is None or not name.module
+
+
+def _of_itself(history: History, at: int, tensor: int, *, alone: bool) -> bool:
+    """Whether a write reads nothing that the function was handed beside the tensor.
+
+    What was there before the tensor is a constant, where the tensor was handed in alone.
+    """
+    function, since = history.site_of(history.events[at]).function, history.made_at(tensor)
+    waiting, seen = [at], set[int]()
+    while waiting and len(seen) < _MOST_CALLS:
+        call = waiting.pop()
+        for one in history.events[call].reads if call not in seen else ():
+            name, made = history.facts_of_name(one.tensor), history.made_at(one.tensor)
+            owned = name is not None and name.module
+            if one.tensor == tensor or owned or (alone and 0 <= made < since):
+                continue
+            if made < 0 or history.site_of(history.events[made]).function != function:
+                return False
+            waiting.append(made)
+        seen.add(call)
+    return not waiting
+
+
+def _is_result(history: History, held: Holder, target: str, names: list[str]) -> bool:
+    """Whether the call gave the tensor itself back, by what its target is read as."""
+    if not target or target in names:
+        return False
+    write = history.position(held.event)
+    sites = (history.site_of(history.events[at]) for at, _ in _reads(history, held.tensor, write))
+    return any(
+        one.function == held.function
+        and mentions(one.expression, target)
+        and not any(mentions(one.expression, name) for name in names)
+        for one in sites
+    )
+
+
+def _next_read(history: History, held: Holder, call: Site, names: list[str]) -> tuple[int, str]:
+    """Return the first read by the caller of a variable that still shows the tensor; or -1."""
+    fillings, source = history.get(Holding).fillings, history.get(Surroundings).source(call.file)
+    for at, _ in _reads(history, held.tensor, history.position(held.event)):
+        site = history.site_of(history.events[at])
+        if site.function != held.function or site.line < call.line or site.file != call.file:
+            continue
+        for name in names:
+            filled = fillings.of(call.file, held.function, name)
+            lines = (one.site.end_line for one in filled if one.target == name)
+            bound = any(call.line <= line < site.line for line in lines)
+            if not bound and reads_beside(source, site, call, name):
+                return at, name
+    return UNKNOWN, ""
+
+
+def _reads(history: History, tensor: int, write: int) -> list[tuple[int, int]]:
+    """Return the later reads of a tensor up to the first write to it by another line."""
+    found = sorted(one for one in history.get(Holding).reads_of(tensor) if one[0] > write)
+    operand = history.operand_of(tensor)
+    if operand is None:
+        return []
+    done = history.events[write].site
+    again = (at for at in history.writes_to(operand, write) if history.events[at].site != done)
+    until = next(again, len(history.events))
+    return [one for one in found if min(one) > write and one[0] <= until]
+
+
+def _claim(history: History, found: _Below) -> Claim:
+    event, reading = history.events[found.write], history.events[found.read]
+    call = history.site(found.call)
+    parts = {
+        "call": Code(found.call), "line": At(found.call), "given": found.given, "name": found.name,
+        "op": CallOf(found.write), "module": found.module, "write": At(event.site),
+        "read": At(reading.site),
+    }  # fmt: skip
+    who = "its {module} works in place" if found.module else "{op} at {write} changes it"
+    source = history.get(Surroundings).source(call.file)
+    made = made_as(source, call, found.module) if found.module else None
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("below", found.call),
+        site=found.call,
+        operation=event.operation,
+        severity="note",
+        subject=found.name,
+        message=say(
+            "{call} at {line} writes into `{given}`, which it is given: "
+            + who
+            + ", and {read} reads `{name}` with what was written.",
+            **parts,
+        ),
+        story=(
+            *([] if made is None else
+              [Step("made", made, say("a {module} of it is made here", **parts))]),
+            Step("shared", found.call, say("{call} is given `{given}` itself", **parts)),
+            written(history, found.write),
+            Step("read", reading.site, say("`{name}` is read, as it is now", **parts)),
+        ),
+        repair=Repair(
+            say("If `{name}` is to keep its values, let the first {module} make a new tensor"
+                " (inplace=False), or hand in `{given}`.clone().", **parts)
+            if found.module
+            else say("If `{name}` is to keep its values, use the call that makes a new tensor,"
+                     " or hand in `{given}`.clone().", **parts)
+        ),
+    )  # fmt: skip
