@@ -36,7 +36,71 @@ print(net(torch.randn(2, 4)))
 """,
 }
 
+VAIN |= {
+    "in a function that calls nothing else": """\
+def put(model, values):
+    for parameter, value in zip(model.parameters(), values):
+        parameter = value  #! values-lost parameter
+
+
+put(net, [one * 0.5 for one in net.parameters()])
+print(net(torch.randn(2, 4)))
+""",
+    "from a list that was made before": """\
+def put(model, values):
+    params = list(model.parameters())
+    for number, parameter in enumerate(params):
+        parameter = values[number]  #! values-lost parameter
+
+
+put(net, [one * 0.5 for one in net.parameters()])
+""",
+    "by a method, with buffers": """\
+class Averaged:
+    def __init__(self, model):
+        self.model, self.kept = model, {n: b.clone() for n, b in model.named_parameters()}
+
+    def restore(self):
+        for name, p in self.model.named_parameters():
+            p = self.kept[name]  #! values-lost p
+
+
+Averaged(net).restore()
+""",
+}
+
 RIGHT = {
+    "a function that is never called": """\
+def put(model, values):
+    for parameter, value in zip(model.parameters(), values):
+        parameter = value
+
+
+print(net(torch.randn(2, 4)))
+""",
+    "chosen, and put into a list": """\
+def chosen(model, values):
+    found = []
+    for parameter, value in zip(model.parameters(), values):
+        if value is not None:
+            parameter = value
+        found.append(parameter)
+    return found
+
+
+print(chosen(net, [one * 2 for one in net.parameters()]))
+""",
+    "names, and a list of values": """\
+def renamed(model, names, values):
+    params = list(model.parameters())
+    for name, value in zip(names, values):
+        name = value
+    for number, value in enumerate(values):
+        value = params[number]
+
+
+renamed(net, ["a", "b"], [one * 2 for one in net.parameters()])
+""",
     "written into": """\
 with torch.no_grad():
     for mine, its in zip(other.parameters(), net.parameters()):

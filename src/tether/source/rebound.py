@@ -33,13 +33,14 @@ def rebound(source: Source) -> Iterator[BoundAgain]:
     for node in source.nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_plain(node.value):
             target, loop = node.targets[0], _loop(source, node)
-            if isinstance(target, ast.Name) and loop and target.id in _given(loop):
-                scope = _scope(source, loop)
-                if not _read_after(scope, node, target.id):
-                    first, last = getattr(scope, "lineno", 1), getattr(scope, "end_lineno", None)
-                    yield BoundAgain(
-                        target.id, node.lineno, loop.lineno, first, last or len(source.lines)
-                    )
+            scope = _scope(source, node)
+            if not isinstance(target, ast.Name) or loop is None:
+                continue
+            if target.id in _given(loop, scope) and not _read_after(scope, node, target.id):
+                first, last = getattr(scope, "lineno", 1), getattr(scope, "end_lineno", None)
+                yield BoundAgain(
+                    target.id, node.lineno, loop.lineno, first, last or len(source.lines)
+                )
 
 
 def _is_plain(value: ast.expr) -> bool:
@@ -57,7 +58,7 @@ def _loop(source: Source, node: ast.AST) -> ast.For | None:
     return above if isinstance(above, ast.For) else None
 
 
-def _given(loop: ast.For) -> set[str]:
+def _given(loop: ast.For, scope: ast.AST) -> set[str]:
     """Return the variables of a loop that it gives the parameters or buffers of a module."""
     over, target = loop.iter, loop.target
     parts = [(target, over)]
@@ -67,9 +68,33 @@ def _given(loop: ast.For) -> set[str]:
     lasts = (
         part.elts[-1] if isinstance(part, ast.Tuple) and part.elts else part
         for part, given in parts
-        if any(isinstance(one, ast.Attribute) and one.attr in _GIVES for one in ast.walk(given))
+        if _asks(given) or _asks(_value(scope, given))
     )  # a number or a name comes before
     return {one.id for one in lasts if isinstance(one, ast.Name)}
+
+
+def _asks(node: ast.AST | None) -> bool:
+    """Whether an expression asks a module for what it holds."""
+    parts = ast.walk(node) if node is not None else ()
+    return any(isinstance(one, ast.Attribute) and one.attr in _GIVES for one in parts)
+
+
+def _value(scope: ast.AST, given: ast.expr) -> ast.expr | None:
+    """Return the list that a function gives the variable which a loop runs over, if it does once.
+
+    ``params = list(net.parameters())``.
+    """
+    if isinstance(given, ast.Call) and getattr(given.func, "id", "") == "enumerate":
+        given = given.args[0] if given.args else given
+    name = given.id if isinstance(given, ast.Name) else ""
+    found = [
+        one.value
+        for one in (ast.walk(scope) if name else ())
+        if isinstance(one, ast.Assign) and any(name == getattr(to, "id", "") for to in one.targets)
+    ]
+    listed = [one for one in found if isinstance(one, ast.Call)
+              and getattr(one.func, "id", "") in ("list", "tuple")]  # fmt: skip
+    return listed[0] if len(found) == len(listed) == 1 else None
 
 
 def _scope(source: Source, node: ast.AST) -> ast.AST:

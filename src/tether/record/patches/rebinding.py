@@ -1,11 +1,13 @@
 """Parameters, buffers and modules that give up their place in a module to others.
 
 What a place showed, and by which other names it was reached, has to be known before it goes: names
-are looked for at the first replacement that each line of the program makes.
+are looked for at the first replacement that each line of the program makes. Of a line that asks for
+what a module holds it is known that it ran: a loop over that may make no other call.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +15,11 @@ import torch
 from torch.nn.modules import module as modules
 
 from tether.record.mode_stack import muted
-from tether.record.patches.replacing import Replacements
+from tether.record.patches.replacing import Original, Replacements
 from tether.record.recorder import Recorder
 from tether.record.sites import here
+
+__tracebackhide__ = True
 
 
 def install(replacements: Replacements, recorder: Recorder) -> None:
@@ -28,6 +32,22 @@ def install(replacements: Replacements, recorder: Recorder) -> None:
             replacements.unknown(f"torch.nn.modules.module.{name}")
             continue
         _hear(replacements, recorder, register, f"_{kind}s", seen)
+    for name in ("parameters", "named_parameters", "buffers", "named_buffers"):
+        replacements.replace(torch.nn.Module, name, functools.partial(_asking, replacements))
+
+
+def _asking(replacements: Replacements, original: Original) -> Original:
+    places = replacements.tape.places
+
+    @functools.wraps(original)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        frame = here(2)
+        known = None if frame is None else places.of_code(frame.f_code)
+        if frame is not None and known is not None and known.user and replacements.listener():
+            places.add(known, frame.f_lasti, frame)
+        return original(*args, **kwargs)
+
+    return asked
 
 
 def _hear(
