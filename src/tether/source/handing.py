@@ -99,6 +99,16 @@ def made_as(source: Source, call: Site, kind: str) -> Site | None:
     return None
 
 
+def saved_at(source: Source, made: Site) -> Site | None:
+    """Return the call by which a function keeps for backward what a site in it is assigned to."""
+    for node in _within(source, made):
+        if isinstance(node, ast.Call) and called(node.func) == "save_for_backward":
+            name = made.target
+            if name and any(_is_named(one, name) for one in _given(node)):
+                return site_of_node(made.file, node, source.lines)._replace(user=made.user)
+    return None
+
+
 def _within(source: Source, site: Site) -> Iterator[ast.AST]:
     """Yield the nodes of the function that a site is in."""
     if site.function == "<module>":

@@ -10,9 +10,12 @@ from tether.analysis.first_order import FirstOrder, first_order
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
+from tether.analysis.second_order import TakenForConstant, taken_for_constant
+from tether.analysis.surroundings import Surroundings
 from tether.facts import Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
+from tether.source.handing import saved_at
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -24,17 +27,20 @@ it has no graph, though it was computed from parameters; or a value's every way 
 through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`; or of a
 line that runs several times for one loss the last run alone gets a gradient, since what each run
 gives to the next is cut off; or tensors are changed, inside a loss, by gradients that have no graph
-(`autograd.grad` without `create_graph=True`). Where a value is taken from itself, computed twice
-from the same values and with a graph both times, what comes back over one way undoes what comes
-back over the other.
+(`autograd.grad` without `create_graph=True`). A second derivative lacks a part, where it goes
+through the backward of an `autograd.Function` that uses what forward had computed from its inputs
+and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
+computed twice from the same values and with a graph both times, what comes back over one way undoes
+what comes back over the other.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
 
 ## Known problems
 A term is meant sometimes, to print a loss that is whole; and of many steps the gradient of the last
-may be all that is wanted. So it is a note. A value that is taken from itself is a warning: it is
-found in the first backward passes of a line, by what the two graphs have saved.
+may be all that is wanted. So it is a note. A second derivative that lacks a part is a warning, and
+so is a value that is taken from itself: it is found in the first backward passes of a line, by what
+the two graphs have saved.
 
 ## Example
 ```python
@@ -67,6 +73,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _cut_off(history, runs)
     for update in first_order(history):
         yield _constant(history, update)
+    for kept in taken_for_constant(history):
+        yield _second(history, kept)
 
 
 def _terms(history: History, backward: int) -> Iterator[Claim]:
@@ -310,6 +318,42 @@ def _constant(history: History, found: FirstOrder) -> Claim:
         repair=Repair(say("Where the change itself is to be differentiated: autograd.grad(...,"
                           " create_graph=True).")),
         count=history.times(found.gradient),
+    )  # fmt: skip
+
+
+def _second(history: History, found: TakenForConstant) -> Claim:
+    events = history.events
+    made, used, first, second = (
+        events[at].site for at in (found.made, found.used, found.first, found.second)
+    )
+    site = history.site(made)
+    saved = saved_at(history.get(Surroundings).source(site.file), site)
+    parts = {
+        "name": found.name, "made": At(made), "used": At(used), "first": At(first),
+        "second": At(second), "x": Tensor(found.tensor),
+    }  # fmt: skip
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("second", made),
+        site=saved or made,
+        operation="apply",
+        message=say(
+            "The derivative at {second} lacks a part: {used} in the backward of {name} uses"
+            " {subject}, which its forward computes from its input at {made}, as a constant.",
+            **parts,
+        ),
+        story=(
+            Step("made", made, say("{x} is computed from the input; forward makes no graph",
+                 **parts)),
+            *([] if saved is None else [Step("saved", saved, say("{x} is kept", **parts))]),
+            Step("used", used, say("backward uses it, in a pass that makes a graph", **parts)),
+            Step("asked", first, say("create_graph=True: this gradient has a graph")),
+            Step("loss", second, say("this pass differentiates it, and {x} has no graph", **parts)),
+        ),
+        repair=Repair(say("Keep the input of {name} in place of {x}, and compute {x} from it in"
+                          " backward; or mark backward with once_differentiable, so that a second"
+                          " derivative raises.", **parts)),
+        count=0,
     )  # fmt: skip
 
 

@@ -1,0 +1,141 @@
+"""Values that a Function computed in forward and that a second derivative takes for constants.
+
+Forward runs without a graph. What it computes from its inputs and keeps for backward is, in a
+backward pass that makes a graph (`create_graph=True`), a number like any other: the derivative of
+the gradient lacks what goes through it. Told where a later pass goes through that very call, to
+what the input was computed from. An input or a result that is kept comes back with its graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.graph import Graph
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Event, Operand, Span
+from tether.operations.table import operation
+
+MOST_PASSES = 8
+"""Passes after one that made a graph that are asked whether they go through it."""
+
+MOST_CALLS = 256
+"""Calls of one forward that a value is followed back through."""
+
+
+class TakenForConstant(NamedTuple):
+    """A value of a Function's forward, and the passes between which it lost its derivative."""
+
+    name: str  # of the Function
+    call: int
+    tensor: int
+    made: int  # in forward
+    used: int  # in backward
+    first: int  # the pass that made a graph
+    second: int  # the one that went through that
+
+
+class _Kept(NamedTuple):
+    call: int  # of the Function
+    made: int
+    span: Span  # of its forward
+
+
+def taken_for_constant(history: History) -> Iterator[TakenForConstant]:
+    """Yield for each line of a forward the first such value."""
+    spans = [one for one in history.trace.spans if one.kind == "backward" and one.event >= 0]
+    passes = [(one, history.position(one.event)) for one in spans]
+    passes = [(one, at) for one, at in passes if at >= 0 and history.events[at].create_graph]
+    kept = _made_in_forward(history) if passes else {}
+    told = set[int]()
+    for span, first in passes if kept else ():
+        for tensor, used in _used_as_factor(history, span, kept):
+            call, made, forward = kept[tensor]
+            if history.events[made].site in told or not _depends(history, call, forward, tensor):
+                continue
+            second = _goes_through(history, first, used, call)
+            if second != UNKNOWN:
+                told.add(history.events[made].site)
+                name = history.events[call].detail
+                yield TakenForConstant(name, call, tensor, made, used, first, second)
+
+
+def _made_in_forward(history: History) -> dict[int, _Kept]:
+    """Return the tensors that forwards made and neither were given nor handed out."""
+    found: dict[int, _Kept] = {}
+    for span in history.trace.spans:
+        call = history.position(span.event) if span.kind == "function" else UNKNOWN
+        if call < 0 or history.events[call].operation != "apply":
+            continue
+        event = history.events[call]
+        outside = {one.tensor for one in (*event.reads, *event.results)}
+        for at in range(max(history.position(span.first), 0), call):
+            for one in history.events[at].results:
+                if one.tensor not in outside and not one.whole and not one.requires_grad:
+                    found.setdefault(one.tensor, _Kept(call, at, span))
+    return found
+
+
+def _used_as_factor(
+    history: History, span: Span, kept: dict[int, _Kept]
+) -> Iterator[tuple[int, int]]:
+    """Yield what a pass read of such values on the way to a gradient with a graph, and where."""
+    of = {tensor: tensor for tensor in kept}  # what was computed of a value -> the value
+    for at in range(max(history.position(span.first), 0), history.position(span.event)):
+        event = history.events[at]
+        whose = [of[one.tensor] for one in event.reads if one.tensor in of]
+        if not whose or not _has_derivative(event):
+            continue
+        if any(one.requires_grad for one in event.results):
+            yield from ((one, at) for one in whose)
+        else:
+            of.update(dict.fromkeys((one.tensor for one in event.results), whose[0]))
+
+
+def _has_derivative(event: Event) -> bool:
+    """Whether what a call makes changes smoothly with what it reads."""
+    row = operation(event.operation)
+    stops = row.flat or row.selects or row.cuts or row.leaves or not row.carries
+    return not stops and not event.raised
+
+
+def _depends(history: History, call: int, span: Span, tensor: int) -> bool:
+    """Whether a value of a forward was computed smoothly from an input that requires grad."""
+    given = {one.tensor for one in history.events[call].reads if one.requires_grad}
+    makers: dict[int, list[int]] = defaultdict(list)
+    for at in range(max(history.position(span.first), 0), call):
+        event = history.events[at]
+        for one in {one.tensor for one in (*event.results, *event.writes)}:
+            makers[one].append(at)
+    waiting, seen = [tensor], set[int]()
+    while waiting and len(seen) < MOST_CALLS:
+        for at in makers[waiting.pop()]:
+            if at not in seen and _has_derivative(history.events[at]):
+                seen.add(at)
+                read = [one.tensor for one in _values(history.events[at])]
+                if not given.isdisjoint(read):
+                    return True
+                waiting += read
+    return False
+
+
+def _values(event: Event) -> list[Operand]:
+    """Return the operands of a call whose values it looks at."""
+    row, reads = operation(event.operation), event.reads
+    if row.template == (-1,):
+        return []
+    return [one for place, one in enumerate(reads) if place not in row.template and not one.whole]
+
+
+def _goes_through(history: History, first: int, used: int, call: int) -> int:
+    """Return a later pass through a call of a backward, to what the Function was given; or -1."""
+    graph = history.get(Graph)
+    behind = graph.leaves_behind(call)
+    given = behind | {one.tensor for one in history.events[call].reads}
+    later = [at for at in history.backwards if at > first][:MOST_PASSES]
+    for at in later:
+        wanted = graph.asked(at) or graph.leaves(at) or frozenset()
+        if used in graph.behind(at) and not history.events[at].raised and wanted & given:
+            return at
+    return UNKNOWN

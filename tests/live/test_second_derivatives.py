@@ -1,0 +1,202 @@
+"""Second derivatives through Functions that keep what forward computed, and look-alikes.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+PROGRAM = """\
+import torch
+from torch.autograd.function import once_differentiable
+
+
+class Own(torch.autograd.Function):
+{body}
+
+
+x = torch.randn(4, requires_grad=True)
+w = torch.randn(4, requires_grad=True)
+for _ in range(2):
+    y = Own.apply(x * w).pow(2).sum()
+    {first}
+    {second}
+print(x.grad, w.grad)
+"""
+
+FIRST = "(slope,) = torch.autograd.grad(y, x, create_graph=True)"
+SECOND = "slope.pow(2).sum().backward()"
+
+FOUND = {
+    "saved": """\
+    @staticmethod
+    def forward(ctx, x):
+        slope = torch.cos(x)
+        ctx.save_for_backward(slope)  #! gradient-lost slope
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (slope,) = ctx.saved_tensors
+        return g * slope
+""",
+    "on the ctx": """\
+    @staticmethod
+    def forward(ctx, x):
+        ctx.slope = torch.exp(x)  #! gradient-lost ctx.slope
+        return ctx.slope * 1.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.slope
+""",
+    "by several calls in backward": """\
+    @staticmethod
+    def forward(ctx, x):
+        t = torch.tanh(x)
+        ctx.save_for_backward(t)  #! gradient-lost t
+        return t * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (t,) = ctx.saved_tensors
+        square = t**2
+        return 2 * g * (1 - square)
+""",
+    "a part of two": """\
+    @staticmethod
+    def forward(ctx, x):
+        size = x.norm()
+        ctx.save_for_backward(x, size)  #! gradient-lost size
+        return x / size
+
+    @staticmethod
+    def backward(ctx, g):
+        x, size = ctx.saved_tensors
+        return g / size - x * (g * x).sum() / size**3
+""",
+    "written in place": """\
+    @staticmethod
+    def forward(ctx, x):
+        gate = torch.empty_like(x)
+        gate.copy_(x).sigmoid_()
+        ctx.save_for_backward(x, gate)  #! gradient-lost gate
+        return x * gate.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gate = ctx.saved_tensors
+        return g * (gate + x * gate * (1 - gate))
+""",
+}
+
+RIGHT = {
+    "the input": """\
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.cos(x)
+""",
+    "the result": """\
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y
+""",
+    "a mask": """\
+    @staticmethod
+    def forward(ctx, x):
+        mask = (x > 0).float()
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return g * mask
+""",
+    "a sign in backward": """\
+    @staticmethod
+    def forward(ctx, x):
+        apart = x - 1
+        ctx.save_for_backward(apart)
+        return apart.abs()
+
+    @staticmethod
+    def backward(ctx, g):
+        (apart,) = ctx.saved_tensors
+        return g * apart.sign()
+""",
+    "a rounded scale": """\
+    @staticmethod
+    def forward(ctx, x):
+        levels = torch.round(x * 4)
+        ctx.save_for_backward(levels)
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, g):
+        (levels,) = ctx.saved_tensors
+        return g * (levels + 1)
+""",
+    "a constant of its shape": """\
+    @staticmethod
+    def forward(ctx, x):
+        weight = torch.ones_like(x) / x.numel()
+        ctx.save_for_backward(weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, g):
+        (weight,) = ctx.saved_tensors
+        return g * weight
+""",
+    "detached on purpose": """\
+    @staticmethod
+    def forward(ctx, x):
+        scale = x.detach().abs().mean()
+        ctx.save_for_backward(scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        (scale,) = ctx.saved_tensors
+        return g * scale
+""",
+}
+
+
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
+def test_what_forward_computed_is_a_constant_in_the_second_derivative(body, tmp_path):
+    check_program(PROGRAM.format(body=body, first=FIRST, second=SECOND), tmp_path)
+
+
+@pytest.mark.parametrize("body", RIGHT.values(), ids=RIGHT)
+def test_what_has_its_derivative_or_none_is_not_told(body, tmp_path):
+    check_program(PROGRAM.format(body=body, first=FIRST, second=SECOND), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("y.backward()", "pass"),
+        (FIRST, "print(slope)"),
+        (FIRST, "(slope.detach() * w).sum().backward()"),
+    ],
+    ids=["first order", "never differentiated", "detached"],
+)
+def test_without_a_second_pass_nothing_is_missing(first, second, tmp_path):
+    body = FOUND["saved"].replace("  #! gradient-lost slope", "")
+    check_program(PROGRAM.format(body=body, first=first, second=second), tmp_path)
