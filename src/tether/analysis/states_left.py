@@ -4,6 +4,8 @@ Whether it is the same training is told by what it reads: tensors that are no pa
 recorded for gradients, before and after. To train from saved values on other data is another one,
 for which an optimizer begins anew. So is each of several that begin with one saved point. Where no
 state was handed out at all it may well be another, and is told only of the same.
+
+And states that an optimizer loaded in vain: before it steps, another is made of its parameters.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.facts import GRAD_ON, UNKNOWN, Event, SiteId, StateLeft
+from tether.analysis.rates_lost import LOADS
+from tether.facts import GRAD_ON, UNKNOWN, Event, OptimizerFact, Schedule, SiteId, StateLeft
 
 
 class LeftBehind(NamedTuple):
@@ -23,11 +26,66 @@ class LeftBehind(NamedTuple):
     goes_on: bool  # it is the same training, as far as is known
 
 
+class LoadedInVain(NamedTuple):
+    """A state that an optimizer loaded, and the optimizer that stepped in its place."""
+
+    loaded: Schedule
+    made: OptimizerFact
+    number: int  # of the other
+    alike: bool  # it steps with the rates that were loaded
+
+
+def loaded_in_vain(history: History) -> Iterator[LoadedInVain]:
+    """Yield the loads after which another optimizer, given no state, steps the same parameters."""
+    trace = history.trace
+    loads = [one for one in trace.schedules if one.kind == LOADS and one.after]
+    stepped = [(one.optimizer, history.position(one.at)) for one in history.steps]
+    for fact in loads:
+        since = history.position(fact.at)
+        if since < 0 or any(one == fact.optimizer and at >= since for one, at in stepped):
+            continue
+        if not _brought(history, since) or _handed_on(history, since):
+            continue
+        before = trace.optimizers[fact.optimizer]
+        for number, one in enumerate(trace.optimizers):
+            same = (one.kind, set(one.tensors)) == (before.kind, set(before.tensors))
+            begins = any(by == number for by, _ in stepped)
+            given = any(load.optimizer == number for load in loads)
+            if same and begins and not given and history.position(one.at) >= since:
+                alike = _rates(history, number) == list(fact.after)
+                yield LoadedInVain(fact, one, number, alike)
+                break
+
+
+def _brought(history: History, since: int) -> bool:
+    """Whether a load gave an optimizer tensors, and not its settings alone."""
+    around = history.events[max(since - 1, 0) : since]
+    return any(one.operation == LOADS and one.results for one in around)
+
+
+def _handed_on(history: History, since: int) -> bool:
+    """Whether a state of an optimizer was handed out after a position and before the next step."""
+    for one in history.events[since:]:
+        if one.operation in ("state_dict", "step"):
+            return one.operation == "state_dict"
+    return False
+
+
+def _rates(history: History, optimizer: int) -> list[float]:
+    """Return the rates of an optimizer's groups as its first step used them."""
+    first: dict[int, float] = {}
+    for one in history.trace.rates:
+        if one.optimizer == optimizer:
+            first.setdefault(one.group, one.rate)
+    return [first[group] for group in sorted(first)]
+
+
 def left_behind(history: History) -> Iterator[LeftBehind]:
     """Yield them, each line that makes such an optimizer or scheduler once."""
     seen = set[tuple[SiteId, str]]()
+    replaced = {one.number for one in loaded_in_vain(history)}
     for fact in history.trace.states_left:
-        if (fact.site, fact.kind) not in seen:
+        if fact.optimizer not in replaced and (fact.site, fact.kind) not in seen:
             seen.add((fact.site, fact.kind))
             made = history.position(history.trace.optimizers[fact.optimizer].at)
             given = _given(history, fact, history.position(fact.at))

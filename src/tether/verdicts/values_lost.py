@@ -8,7 +8,7 @@ from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain, rebound_in
 from tether.analysis.history import History
 from tether.analysis.never_put_back import NeverPutBack, never_put_back
 from tether.analysis.rates_lost import RateLost, rates_lost
-from tether.analysis.states_left import LeftBehind, left_behind
+from tether.analysis.states_left import LeftBehind, LoadedInVain, left_behind, loaded_in_vain
 from tether.analysis.surroundings import at_line
 from tether.analysis.unmatched import HandedInVain, handed_in_vain
 from tether.analysis.written_in_vain import WrittenInVain, written_in_vain
@@ -40,6 +40,8 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
 - A training goes on from saved parameters, and the state of the optimizer, or the scheduler, that
   was handed out with them is not loaded: momentum, averages and counts begin anew. Or a file got
   the parameters without any state of the optimizer (a note).
+- An optimizer loads a state, and before it steps another one is made of the same parameters, which
+  has none: it is a note where the other has another learning rate.
 - Parameters are copied, given other values for an evaluation, such as an average, and trained on
   from those: nothing ever reads the copies.
 - An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
@@ -99,6 +101,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _written(history, written)
     for left in left_behind(history):
         yield _left(history, left)
+    for vain in loaded_in_vain(history):
+        yield _loaded(history, vain)
     for kept in never_put_back(history):
         yield _kept(history, kept)
 
@@ -354,6 +358,33 @@ def _left(history: History, found: LeftBehind) -> Claim:
         ),
         repair=Repair(say(f"{repair}: {{what}}.load_state_dict(...), once the {{what}} is made.",
                           what="scheduler" if scheduler else "optimizer")),
+        count=0,
+    )  # fmt: skip
+
+
+def _loaded(history: History, found: LoadedInVain) -> Claim:
+    fact, made = found.loaded, found.made
+    steps = [one for one in history.steps if one.optimizer == found.number]
+    parts = {"kind": made.kind, "loaded": At(fact.site), "made": At(made.site),
+             "step": At(steps[0].site)}  # fmt: skip
+    return Claim(
+        tensors=(),
+        subject=f"state of {made.kind}",
+        cause=("loaded", fact.site, made.site),
+        site=fact.site,
+        operation="load_state_dict",
+        severity="warning" if found.alike else "note",
+        message=say(
+            "The state that {loaded} loads into {kind} is lost: before a step used it, {made} makes"
+            " another {kind} of the same parameters, which steps at {step} and was given no state.",
+            **parts,
+        ),
+        story=(
+            Step("loaded", fact.site, say("the state is loaded")),
+            Step("made", made.site, say("another {kind} of these parameters is made", **parts)),
+            Step("step", steps[0].site, say("the other one steps, from no state")),
+        ),
+        repair=Repair(say("Load the state into the optimizer that steps: after {made}.", **parts)),
         count=0,
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ from tether.record.mode_stack import muted, off_the_stack
 from tether.record.movement import Sums
 from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements, Tell
-from tether.record.patches.schedules import Schedules, rate_of
+from tether.record.patches.schedules import Schedules, rate_of, rates_of
 from tether.record.patches.shared_rates import SharedRates
 from tether.record.recorder import Recorder
 from tether.record.saved_states import held_by
@@ -122,7 +122,7 @@ class Optimizers:
         _state_of("load_state_dict")(listener, place, args, kwargs, result)
         self._recorder.saved_states.loaded(args[0], place[0])
         self._recorder.resumptions.loaded(args[0])
-        self._schedules.set_by("load_state_dict", args[0], place[0])
+        self._schedules.set_by("load_state_dict", args[0], place[0], after=rates_of(args[0]))
 
     def _numbers(self) -> list[tuple[Optimizer, int]]:
         """Return the optimizers, with the number of the latest fact of each."""

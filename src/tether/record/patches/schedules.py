@@ -53,7 +53,7 @@ class Schedules:
             given = args[0] if args else kwargs.get("optimizer")
             if listener is not None and isinstance(given, Optimizer):
                 with muted(listener):
-                    before = _rates_of(given)
+                    before = rates_of(given)
             original(scheduler, *args, **kwargs)
             if listener is not None:
                 with muted(listener):
@@ -73,7 +73,7 @@ class Schedules:
         known = None if code is None else places.of_code(code)
         at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
         self._resumptions.made(scheduler, site)
-        after = _rates_of(optimizer)
+        after = rates_of(optimizer)
         self.set_by(type(scheduler).__name__, optimizer, site, at, before, after)
 
     def set_by(
@@ -98,7 +98,7 @@ def rate_of(group: dict[str, Any]) -> float | None:
     return float(rate) if isinstance(rate, (int, float)) and math.isfinite(rate) else None
 
 
-def _rates_of(optimizer: Optimizer) -> tuple[float, ...]:
+def rates_of(optimizer: Optimizer) -> tuple[float, ...]:
     """Return the learning rates of all groups; nothing where one cannot be read."""
     rates = [rate_of(group) for group in optimizer.param_groups]
     known = tuple(one for one in rates if one is not None)
