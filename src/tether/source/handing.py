@@ -109,6 +109,16 @@ def saved_at(source: Source, made: Site) -> Site | None:
     return None
 
 
+def registered_at(source: Source, file: str, name: str) -> Site | None:
+    """Return the first call that registers a buffer or parameter of a name."""
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and called(node.func).startswith("register_") and node.args:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and first.value == name:
+                return site_of_node(file, node, source.lines)
+    return None
+
+
 def _within(source: Source, site: Site) -> Iterator[ast.AST]:
     """Yield the nodes of the function that a site is in."""
     if site.function == "<module>":

@@ -38,7 +38,7 @@ one gradient assigned to several parameters, or taken twice; two optimizers on o
 as the learning rate of groups that are to have different ones; a vector whose pieces became the
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
 be a view; one array in many places that NumPy code goes on to fill; an item that a data set changes
-each time it is asked for; one model that is averaged with itself. Where the facts leave open
+each time it is asked for; a buffer that is another attribute of its module as well, and is loaded; one model that is averaged with itself. Where the facts leave open
 whether it was meant the finding is a note: a module's tensor was put on another's memory once and
 is read in turn with its writes, what is written by one name is read through the other alone, an
 array that a tensor shows is written, one module stands in several places, an optimizer steps one
