@@ -38,14 +38,16 @@ one gradient assigned to several parameters, or taken twice; two optimizers on o
 as the learning rate of groups that are to have different ones; a vector whose pieces became the
 memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
 be a view; one array in many places that NumPy code goes on to fill; an item that a data set changes
-each time it is asked for; a buffer that is another attribute of its module as well, and is loaded; one model that is averaged with itself. Where the facts leave open
-whether it was meant the finding is a note: a module's tensor was put on another's memory once and
-is read in turn with its writes, what is written by one name is read through the other alone, an
-array that a tensor shows is written, one module stands in several places, an optimizer steps one
-memory as two parameters, a file is written over whenever a line opens it as an array, a constant
-that a function computes once is changed by who was given it, several optimizers step the same
-parameters in turn, a function or module writes what it is handed and its caller reads that again,
-of the places of an expanded tensor that are one element the program writes no second one.
+each time it is asked for; a buffer that is another attribute of its module as well, and is loaded;
+a buffer that a producer hands out each time and writes for the next; one model that is averaged
+with itself. Where the facts leave open whether it was meant the finding is a note: a module's
+tensor was put on another's memory once and is read in turn with its writes, what is written by one
+name is read through the other alone, an array that a tensor shows is written, one module stands in
+several places, an optimizer steps one memory as two parameters, a file is written over whenever a
+line opens it as an array, a constant that a function computes once is changed by who was given it,
+several optimizers step the same parameters in turn, a function or module writes what it is handed
+and its caller reads that again, of the places of an expanded tensor that are one element the
+program writes no second one.
 
 Nothing is said of:
 

@@ -1,0 +1,119 @@
+"""A producer that hands out its own buffer and writes it the next time: part of `alias-write`.
+
+``last = env.reset()``, ``new = env.step()``: both are the `self.obs` that each step writes. The
+caller holds the one it was given before while the next is made, and then takes both for two values.
+What is read by the new name alone is right, and so is a state that is looked at as it goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.analysis.holding import HeldAct, Holding
+from tether.analysis.surroundings import Surroundings
+from tether.facts import Holder, Site
+from tether.finding import At, CallOf, Claim, Repair, Step, say
+from tether.source.filling import mentions
+from tether.verdicts.alias_write.telling import written
+
+_NAMES = re.compile(r"(?<![\w.])[^\W\d]\w*(?![\w(\[.])")
+
+
+class _Handed(NamedTuple):
+    """A write to a producer's buffer while a caller held what it had been given before."""
+
+    act: HeldAct
+    held: Holder  # the variable of the caller
+    new: str  # the variable that the caller gave the result
+    read: int
+    line: Site  # of the caller, that reads the old one or hands it on
+
+
+def own_buffer(history: History) -> Iterator[Claim]:
+    """Yield one claim for each variable that held a producer's buffer as it was written."""
+    told = set[tuple[str, str]]()
+    for act in history.get(Holding).all:
+        if act.by is None or act.by.kind != "attribute" or act.tensor in history.held:
+            continue
+        for one in act.others:
+            key = one.function, one.name
+            if one.kind == "variable" and one.depth > 0 and key not in told:
+                found = _found(history, act, one)
+                if found is not None:
+                    told.add(key)
+                    yield _claim(history, found)
+
+
+def _found(history: History, act: HeldAct, held: Holder) -> _Handed | None:
+    call = history.site(held.site)
+    target = _NAMES.findall(call.target)
+    if held.name in target or mentions(call.expression, held.name):
+        return None  # bound to the result, or handed in to be written
+    shown = {
+        one.name
+        for one in history.trace.holders
+        if (one.kind, one.tensor, one.function) == ("variable", act.tensor, held.function)
+    }
+    new = next((one for one in target if one in shown), "")
+    for at, made in sorted(history.get(Holding).reads_of(act.tensor)) if new else ():
+        line = _line_of(history, at, held, call) if min(at, made) > act.write else None
+        if line is not None and _still(history, held, call, line):
+            itself = sum(one.tensor == act.tensor for one in history.events[at].reads) > 1
+            return None if itself else _Handed(act, held, new, at, line)
+    return None
+
+
+def _line_of(history: History, at: int, held: Holder, call: Site) -> Site | None:
+    """Return the line of a variable's function, after a call, that reads it or hands it on."""
+    site = history.site_of(history.events[at])
+    for one in (site, *history.get(Surroundings).callers(site)):
+        if (one.file, one.function) == (call.file, held.function):
+            after = one.line > call.line and mentions(one.expression, held.name)
+            return one if after else None
+    return None
+
+
+def _still(history: History, held: Holder, call: Site, line: Site) -> bool:
+    """Whether nothing gives a variable another value between two lines of its function."""
+    filled = history.get(Holding).fillings.of(call.file, held.function, held.name)
+    bound = (one.site.line for one in filled if one.target == held.name)
+    return not any(call.line <= one < line.line for one in bound)
+
+
+def _claim(history: History, found: _Handed) -> Claim:
+    act, held, new = found.act, found.held, found.new
+    event, call = history.events[act.write], history.site(held.site)
+    filled = [one for one in history.get(Holding).filled(held) if one.target == held.name]
+    since = filled[0].site if filled else call
+    both = mentions(found.line.expression, new)
+    parts = {
+        "old": f"`{held.name}`", "new": f"`{new}`", "buffer": f"`{act.by.name if act.by else ''}`",
+        "since": At(since), "line": At(call), "write": At(event.site), "op": CallOf(act.write),
+        "read": At(found.line),
+    }  # fmt: skip
+    return Claim(
+        tensors=(act.tensor,),
+        cause=("own buffer", held.function, held.name),
+        site=since,
+        operation=event.operation,
+        severity=None if both else "note",
+        subject=held.name,
+        also=(new,),
+        message=say(
+            "{old} and {new} are one tensor, {buffer}, which {op} at {write} writes as {line} asks"
+            " for {new}: {read} "
+            + ("takes {old} and {new} for two values." if both else "reads {old} as it is then."),
+            **parts,
+        ),
+        story=(
+            Step("shared", since, say("from here on {old} is {buffer} itself", **parts)),
+            Step("called", call, say("{new} is the same tensor, written anew", **parts)),
+            written(history, act.write),
+            Step("read", found.line, say("{old} is read, with the values of {new}", **parts)),
+        ),
+        repair=Repair(say("Return a copy where {buffer} is handed out: .clone(); or keep one in"
+                          " {old}.", **parts)),
+    )  # fmt: skip
