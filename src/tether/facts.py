@@ -657,6 +657,24 @@ class Drawn(NamedTuple):
     written: bool  # it holds other bytes than when the second was made
 
 
+class KeptAgain(NamedTuple):
+    """Memory that kept elements several times over, by looks at what the variables lead to.
+
+    The tensors or arrays of a container, or the slices of one along a dimension; as last seen.
+    """
+
+    at: Moment
+    since: Moment  # of the look before; UNKNOWN: of tensors that were looked at once
+    name: str  # of the container, or of the one tensor or array
+    tensors: tuple[TensorId, ...]  # some of them, if calls were given them; none: arrays
+    items: int  # tensors or arrays, or slices
+    kept: int  # bytes of those that are not alike for want of anything in them
+    distinct: int  # of these, about
+    axis: int  # of the slices; UNKNOWN: of a container
+    moves: bool  # each goes on from the one before, as a window does; False: some are equal
+    single: bool
+
+
 class Rewritten(NamedTuple):
     """Calls made tensors of one place in an array's memory, and found other bytes than before.
 
@@ -861,6 +879,7 @@ class Trace:
     unmatched: list[Unmatched] = field(default_factory=list)
     repeated: list[Repeated] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
+    kept_again: list[KeptAgain] = field(default_factory=list)
     rewritten: list[Rewritten] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     arrays_kept: list[ArrayKept] = field(default_factory=list)

@@ -42,11 +42,14 @@ class EventLog:
         self._next_string = itertools.count(1).__next__
         self.full: float = float("inf")  # count at which `attend` is to be called
         self._overfull: float = float("inf")  # count at which the oldest are forgotten
+        self._look_at: float = float("inf")  # count at which `on_look` is called next
+        self.on_look: Callable[[], None] = lambda: None
         self.worth_keeping: Callable[[Numbers, Numbers], Numbers] = lambda heads, _: heads[:0, 0]
         self.on_forget: Callable[[], None] = lambda: None  # what hangs on events can go as well
         self.on_beat: Callable[[], None] | None = None  # called every `BEAT` events
         if limit is not None:
-            self.full = self._overfull = limit + max(limit // 4, 1000)
+            self._overfull = limit + max(limit // 4, 1000)
+        self._next_due()
 
     def number(self, text: str) -> int:
         """Return the number of a string: an operation's name, a class."""
@@ -73,12 +76,24 @@ class EventLog:
     def beat(self, call: Callable[[], None] | None) -> None:
         """Call `call` every `BEAT` events from now on; None: nothing."""
         self.on_beat = call
-        self.full = min(self._overfull, self.count + BEAT) if call else self._overfull
+        self._next_due()
+
+    def look(self, first: int, call: Callable[[], None]) -> None:
+        """Call `call` at event `first`, and at each doubling of their number."""
+        self._look_at, self.on_look = first, call
+        self._next_due()
+
+    def _next_due(self) -> None:
+        beat = self.count + BEAT if self.on_beat is not None else self._overfull
+        self.full = min(self._overfull, beat, self._look_at)
 
     def attend(self) -> None:
         """Do what is due at this count of events."""
+        if self.count >= self._look_at:
+            self._look_at = 2 * self.count
+            self.on_look()
+        self._next_due()
         if self.on_beat is not None:
-            self.full = min(self._overfull, self.count + BEAT)
             self.on_beat()
         if self.count > self._overfull:
             self.forget()
@@ -103,9 +118,7 @@ class EventLog:
         self.rewritten += 1
         self.dropped = self.count - self.limit
         self._overfull = self.count + max(self.limit // 4, 1000)
-        self.full = self._overfull
-        if self.on_beat is not None:
-            self.full = min(self._overfull, self.count + BEAT)
+        self._next_due()
         self.on_forget()
 
     def columns(self, first: int = 0, row: int = 0) -> tuple[Numbers, Numbers]:

@@ -47,7 +47,7 @@ SHARE = 0.01  # of the run's time that searching may take
 _PER_TENSOR = 6  # names kept of one tensor
 _PATHS = 3  # ways by which one search comes to a module: a loop variable must not hide its place
 
-_LEAVES = (
+LEAVES = (
     str, bytes, bytearray, int, float, complex, bool, type(None), type, types.FunctionType,
     types.BuiltinFunctionType, types.MethodType, types.CodeType, types.FrameType, range, slice,
     torch.dtype, torch.device, torch.Size, torch.Generator, torch.optim.Optimizer,
@@ -142,7 +142,7 @@ class Naming:
             elif issubclass(kind, _KEEPERS) or _is_closed(kind):
                 later.extend(_kept_inside(place, seen))
                 self._waits(place)
-            elif not issubclass(kind, _LEAVES) and place.depth <= DEPTH:
+            elif not issubclass(kind, LEAVES) and place.depth <= DEPTH:
                 inside = self._inside_again(place, kind, seen)
                 queue.extend(itertools.islice(inside, AT_ONCE))
                 # A replay buffer of a million numbers must not hide the model behind it.
@@ -288,10 +288,15 @@ def locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
 
 def _is_closed(kind: type) -> bool:
     """Whether objects of a class show nothing of what they hold: C's own, as `itertools.cycle`."""
-    if issubclass(kind, (*_LEAVES, *_CONTAINERS, np.ndarray)) or is_user_class(kind):
+    if issubclass(kind, (*LEAVES, *_CONTAINERS, np.ndarray)) or is_user_class(kind):
         return False
     slots = any("__slots__" in one.__dict__ for one in kind.__mro__)
     return kind.__dictoffset__ == 0 and not slots
+
+
+def is_kept_inside(kind: type) -> bool:
+    """Whether what an object holds is shown by no attribute and no index."""
+    return issubclass(kind, (*LEAVES, *_KEEPERS)) or _is_closed(kind)
 
 
 def kept_by(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -26,6 +26,7 @@ from tether.record.graph import GraphLog
 from tether.record.holders import HolderLog
 from tether.record.hooks import HookLog
 from tether.record.keepers import roots_of_the_nameless
+from tether.record.kept_again import KeptAgainLog
 from tether.record.listener import Functions
 from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
@@ -91,6 +92,7 @@ class Recorder:
         self.altered = AlteredLog(self.tape)
         self.holders = HolderLog(self.tape)
         self.movement = MovementLog(self.tape)
+        self.kept_again = KeptAgainLog(self.tape)
         self.followed: list[Followed] = []
         self.cached: list[object] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
@@ -144,7 +146,9 @@ class Recorder:
     def ends(self, variables: Iterable[tuple[str, Any]]) -> None:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
+        variables = list(variables)
         self.naming.search(variables)
+        self.kept_again.look(variables)
         kept = roots_of_the_nameless(self.tape, self.naming)
         if kept:
             self.naming.search(kept)
@@ -196,6 +200,7 @@ class Recorder:
             "unmatched": list(tape.unmatched),
             "repeated": self.repeats.facts(),
             "drawn": list(self.same.drawn.facts()),
+            "kept_again": self.kept_again.facts(),
             "rewritten": list(self.arrays.rewritten.facts()),
             "arrays": list(self.arrays.array_facts()),
             "arrays_kept": list(self.arrays.small.facts.values()),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from tether.facts import Site
-from tether.source.names import paths_to
+from tether.source.names import paths_to, steps_in
 from tether.source.syntax import site_of_node, source_of
 
 How = Literal["assigned", "stored", "loop", "parameter", "closure"]
@@ -71,6 +71,15 @@ class Fillings:
             if attribute is not None and (there := self._attributes.get(f"self.{attribute[1]}")):
                 return list(there)
         return []
+
+    def anywhere(self, name: str) -> list[Fill]:
+        """Return what any function assigns to the variable or attribute that a name ends with."""
+        last = (steps_in(name) or [""])[-1].lstrip(".")
+        found = [one for some in self._found.values() for fills in some.values() for one in fills]
+        return [
+            one for one in found
+            if one.how == "assigned" and one.target.removeprefix("self.") == last
+        ]  # fmt: skip
 
     def stored(self, file: str, function: str) -> list[Fill]:
         """Return what puts something into an object in a function."""

@@ -23,6 +23,7 @@ from tether.verdicts.slow_copy.by_numbers import by_numbers
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
 from tether.verdicts.slow_copy.in_vain import vain
+from tether.verdicts.slow_copy.kept_again import kept_again
 from tether.verdicts.slow_copy.lent import lent
 from tether.verdicts.slow_copy.made_again import made_again
 from tether.verdicts.slow_copy.never_read import never_read
@@ -80,6 +81,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | channels-last laid out anew for a call that lays it back | the tensor as it lies |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | elements repeated for a call that takes them expanded | `expand` |
+| the same elements kept many times: stacked frames, windows, heads | once, joined when read |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | a state saved to a stream in memory and read back at once | `copy.deepcopy`, a clone |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
@@ -137,6 +139,7 @@ def check(history: History) -> Iterator[Claim]:
     found = [way(lines) for way in WAYS]
     same = [*repeated(again), *made_again(again)]
     known = {history.events[one.at].site for one in same}
+    yield from kept_again(lines)
     told: set[object] = set()
     for one in chain(*found, same, worked_again(again, known)):
         event = history.events[one.at]

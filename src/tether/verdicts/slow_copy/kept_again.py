@@ -1,0 +1,172 @@
+"""The lines by which the same elements are kept several times over: part of `slow-copy`.
+
+The figures are those of `record.kept_again`. What was seen only once must have been there for a
+while. Of tensors it is asked as well that nothing wrote them meanwhile, unless they are parts of one:
+written, and the same all the while.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.fillings import growth_of
+from tether.analysis.history import History
+from tether.analysis.holding import Holding
+from tether.analysis.surroundings import Surroundings
+from tether.analysis.wording import and_more
+from tether.facts import UNKNOWN, KeptAgain, Operand
+from tether.finding import At, Bytes, Claim, Repair, Segment, Sentence, Step, Where, say
+from tether.verdicts.slow_copy.on_device import Lines
+
+AWHILE = 64
+"""Calls after which a tensor that was seen once counts as kept."""
+
+APART = "Keep it once and let all refer to it; copy it where it is to be written."
+JOIN = (
+    "Keep each part once, and join or slice the parts as they are read: the frames, stacked for"
+    " what is sampled; the series, and `unfold` or a slice of it for each window."
+)
+SHARE = (
+    "Keep it as it was before it was repeated, and let what reads it share it: broadcasting,"
+    " `expand`, or `enable_gqa=True` of scaled_dot_product_attention for heads."
+)
+
+
+class _Keeping(NamedTuple):
+    """Where something came to be kept: the line to name, and the steps to it."""
+
+    site: Where
+    steps: tuple[Step, ...]
+
+
+def kept_again(lines: Lines) -> Iterator[Claim]:
+    """Give what was kept so at two looks, by the line that keeps it or made it."""
+    groups: dict[object, list[tuple[KeptAgain, _Keeping]]] = defaultdict(list)
+    for fact in lines.history.trace.kept_again:
+        found = _lines_of(lines, fact)
+        if found is not None and _was_left_alone(lines.history, fact):
+            groups[found.site, fact.axis, fact.moves, fact.single].append((fact, found))
+    for some in groups.values():
+        yield _claim([one for one, _ in some], [one for _, one in some])
+
+
+def _claim(facts: list[KeptAgain], found: list[_Keeping]) -> Claim:
+    first, site = facts[0], found[0].site
+    items = sum(one.items for one in facts)
+    if first.single:
+        how = f"{items:,} slices along dimension {first.axis}"
+    else:
+        how = f"{items:,} {'tensors' if first.tensors else 'arrays'}"
+    each = "most of them go on from the one before, with its elements moved along"
+    kept, distinct = sum(one.kept for one in facts), sum(one.distinct for one in facts)
+    return Claim(
+        tensors=tuple(tensor for one in facts for tensor in one.tensors),
+        cause=("kept again", site, first.axis, first.moves, first.single),
+        site=site,
+        operation="",
+        message=say(
+            "{names} ({line}) {keep} {kept} in {how}, of which about {distinct} are distinct:"
+            " {each}.",
+            names=Segment(and_more([one.name for one in facts]), "name"), line=At(site),
+            keep="keeps" if len(facts) == 1 else "keep", kept=Bytes(kept), how=how,
+            distinct=Bytes(distinct),
+            each=each if first.moves else "most of them have the same elements as others",
+        ),
+        story=tuple(step for one in found for step in one.steps),
+        repair=Repair(_repair(first)),
+        subject=first.name,
+        bytes=kept - distinct,
+    )  # fmt: skip
+
+
+def _repair(fact: KeptAgain) -> Sentence:
+    return say("{fix}", fix=JOIN if fact.moves else SHARE if fact.single else APART)
+
+
+def _lines_of(lines: Lines, fact: KeptAgain) -> _Keeping | None:
+    """Return where it came to be kept; None where the facts and the text do not say it."""
+    history = lines.history
+    made = history.made_at(fact.tensors[-1]) if fact.tensors else UNKNOWN
+    write = _last_write(history, fact) if fact.single and made >= 0 else UNKNOWN
+    if write >= 0:
+        return _written(lines, write)
+    if made >= 0:
+        if lines.needless(made):
+            return None
+        return _made(history, fact, made)
+    kept = _in_text(history, fact)
+    return None if kept is None else _Keeping(kept, (_keeps(kept),))
+
+
+def _made(history: History, fact: KeptAgain, made: int) -> _Keeping:
+    site = history.events[made].site
+    kept = None if fact.single else growth_of(history, fact.name, fact.tensors)
+    return _Keeping(site, (*_making(history, site), *([] if kept is None else [_keeps(kept)])))
+
+
+def _making(history: History, site: int) -> Iterator[Step]:
+    """Yield the line that made it, and the one that called the function which that is in."""
+    yield Step("made", site, say("made here, in memory of its own"))
+    at = history.site(site)
+    above = history.get(Surroundings).callers(at)
+    for one in [one for one in above if one.function != at.function][:1]:
+        yield Step("called", one, say("the first call came from here"))
+
+
+def _written(lines: Lines, write: int) -> _Keeping:
+    """Return the line that made what is written into the memory, and the one that writes it."""
+    history, event = lines.history, lines.events[write]
+    into = {one.storage for one in event.writes}
+    given = [one for one in event.reads if one.storage not in into]
+    made = history.made_at(given[-1].tensor) if given else UNKNOWN
+    kept = Step("kept", event.site, say("written here into what is kept"))
+    if made < 0 or lines.events[made].site == event.site:
+        return _Keeping(event.site, (kept,))
+    site = lines.events[made].site
+    return _Keeping(site, (*_making(history, site), kept))
+
+
+def _keeps(site: Where) -> Step:
+    return Step("kept", site, say("each of them is kept by this line"))
+
+
+def _in_text(history: History, fact: KeptAgain) -> Where | None:
+    """Return the line of the text that puts arrays where they are, if it is one line."""
+    grows = growth_of(history, fact.name, ())
+    if grows is not None:
+        return grows
+    found = history.get(Holding).fillings.anywhere(fact.name)
+    return found[0].site if len(found) == 1 else None
+
+
+# -- writes -------------------------------------------------------------------------------------
+
+
+def _shown(history: History, fact: KeptAgain) -> list[Operand]:
+    found = [history.operand_of(one) for one in fact.tensors]
+    return [one for one in found if one is not None]
+
+
+def _last_write(history: History, fact: KeptAgain) -> int:
+    """Return the call that wrote one tensor last, but for those that fill it with one value."""
+    until = history.position(fact.at)
+    writes = [
+        at for one in _shown(history, fact)[:1] for at in history.writes_to(one)
+        if at < until and len(history.events[at].reads) > 1
+    ]  # fmt: skip
+    return writes[-1] if writes else UNKNOWN
+
+
+def _was_left_alone(history: History, fact: KeptAgain) -> bool:
+    """Whether something was there for a while, and tensors of a container were not written."""
+    made = max((history.made_at(one) for one in fact.tensors), default=UNKNOWN)
+    at, since = history.position(fact.at), history.position(fact.since)
+    if since < 0 and (made < 0 or at - made < AWHILE):
+        return False
+    if fact.single:
+        return True
+    return not any(
+        True for one in _shown(history, fact) for _ in history.writes_to(one, max(made, since))
+    )
