@@ -54,9 +54,9 @@ VISITS = 20_000
 DEPTH = 8
 
 _RUN, _RUNS = 8, 8  # neighbours of a stretch that are compared, and stretches of a container
-_SLICES = 4096  # of one tensor that are compared with each other
-_PROBES = 32  # elements that are compared before all are
-_COUNTED = 2048  # elements by which an item is judged
+_SLICES = 512  # of one tensor that are compared with each other
+_PROBES = 16  # elements that are compared before all are
+_COUNTED = 1024  # elements by which an item is judged
 _TRIED = 8  # pairs that have all their elements compared; ways in which one may go on
 _LARGEST = 16 << 20  # bytes of a slice that is compared
 _LOOKS = 2  # at the same, after which nothing is expected of a third
@@ -324,10 +324,10 @@ def _goes_on(one: Array, other: Array) -> float:
     """Return which share of its elements one item has of the one before, moved along."""
     for axis, size in enumerate(other.shape):
         before, after = np.moveaxis(one, axis, 0), np.moveaxis(other, axis, 0)
-        places = (slice(None), *_places(before.shape[1:]))
-        hits = before[places] == after[places][:1]
-        starts = np.flatnonzero(hits.reshape(size, -1).all(axis=1))
-        for start in starts[(starts > 0) & (2 * starts <= size)][:_TRIED].tolist():
+        places = _places(before.shape[1:])
+        hits = before[: min(size // 2 + 1, _SLICES)][(slice(None), *places)] == after[0][places]
+        starts = np.flatnonzero(hits.reshape(len(hits), -1).all(axis=1))
+        for start in starts[starts > 0][:_TRIED].tolist():
             if np.array_equal(before[start:], after[: size - start]):
                 return float((size - start) / size)
     return 0.0
