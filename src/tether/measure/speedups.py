@@ -10,6 +10,7 @@ import contextlib
 import copy
 import io
 import math
+import pickle
 import re
 import time
 import warnings
@@ -144,6 +145,7 @@ def names_of(spec: Spec) -> dict[str, Any]:
         "copy": lambda: copy,
         "numpy": lambda: np,
         "io": lambda: io,
+        "pickle": lambda: pickle,
         "x": lambda: x,
         "base": lambda: first,
         "out": lambda: torch.ones_like(x.detach()),

@@ -32,6 +32,7 @@ from tether.verdicts.slow_copy.overwritten import overwritten
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
 from tether.verdicts.slow_copy.said_again import said_again
+from tether.verdicts.slow_copy.saved_apart import saved_apart
 from tether.verdicts.slow_copy.through_streams import through_streams
 from tether.verdicts.slow_copy.windows import windows
 from tether.verdicts.slow_copy.worked_again import worked_again
@@ -84,6 +85,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same elements kept many times: stacked frames, windows, heads | once, joined when read |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | a state saved to a stream in memory and read back at once | `copy.deepcopy`, a clone |
+| many small tensors of one shape saved or pickled one by one | one tensor, joined |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
 | `t.float().to(device)` from a narrower type | `t.to(device).float()`: fewer bytes cross |
 | `to(device, non_blocking=True)` from pageable memory | pinned memory; it waits otherwise |
@@ -124,7 +126,7 @@ NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
     filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
-    windows,
+    windows, saved_apart,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 
