@@ -36,7 +36,76 @@ def train():
     return loss
 """
 
+BESIDE = """
+class Cart:
+    def __init__(self):
+        self.at = np.zeros(3, dtype=np.float32)
+
+    def push(self):
+        self.at += 0.5
+        return self.at
+
+"""
+
 ACTED = {
+    "an array that moves, with a copy of where it was beside it": BESIDE
+    + """
+def drift(cart):
+    now = torch.as_tensor(cart.at)  #! alias-write now (note)
+    first = now.detach().clone()
+    for _ in range(4):
+        cart.push()
+    return torch.dist(first, now)
+
+print(drift(Cart()))
+""",
+    "weights that move, with a copy of where they began beside them": LOOP
+    + """
+def distance():
+    live = model[0].weight.detach()  #! alias-write live (note)
+    start = live.clone()
+    for _ in range(3):
+        train()
+    return (live - start).norm()
+
+print(distance())
+""",
+    "a copy that another function made of it": BESIDE
+    + """
+def louder(x):
+    y = x.clone()
+    return y.mul_(2)
+
+def run(cart):
+    first = torch.from_numpy(cart.at)  #! alias-write first
+    loud = louder(first)
+    cart.push()
+    return (loud - first).sum()
+
+print(run(Cart()))
+""",
+    "a copy made after the write": BESIDE
+    + """
+def run(cart):
+    first = torch.from_numpy(cart.at)  #! alias-write first
+    cart.push()
+    now = first.clone()
+    return (now - first).sum()
+
+print(run(Cart()))
+""",
+    "a copy of the last one, and a record that follows": LOOP
+    + """
+def distance():
+    best = model.state_dict()  #! alias-write best
+    start = model[0].weight.detach().clone()
+    for _ in range(3):
+        train()
+    print((start - model[0].weight.detach()).norm())
+    model.load_state_dict(best)
+
+distance()
+""",
     "a model loaded with its own values, and two nets that share a trunk": LOOP
     + """
 class Heads:

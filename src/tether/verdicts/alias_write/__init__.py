@@ -16,7 +16,7 @@ from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import overlaps
-from tether.verdicts.alias_write.follower import follows, written_for
+from tether.verdicts.alias_write.follower import follows, set_beside, written_for
 from tether.verdicts.alias_write.kept import SILENT, kept_values
 from tether.verdicts.alias_write.numpy_views import followers, written_by_arrays
 from tether.verdicts.alias_write.telling import called, copied, with_what_returned, written
@@ -385,6 +385,7 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
     meant = all(
         follows(history, found, one.shared, one.reader)
         or written_for(history, found, one.reader, one.shared)
+        or set_beside(history, one.reader, one.shared, one.write, one.read)
         for one in group
     )
     same = _did_nothing(history, first.reader, first.shared)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.shared_memory import Sharing, same_place
 from tether.facts import UNKNOWN
+from tether.operations.table import operation
 
 LEAST_TURNS = 3
 """Writes, and a read after them. Fewer may come about by chance."""
@@ -84,6 +85,34 @@ def written_for(history: History, found: Sharing, record: int, shared: int) -> b
     later = (history.events[at] for at in history.on_memory(memory) if at > first)
     shown = {one.tensor for event in later for one in event.results}
     return all(is_its_own(tensor) or not _made_after(found, tensor, first) for tensor in shown)
+
+
+def set_beside(history: History, tensor: int, shared: int, changed: int, read: int) -> bool:
+    """Whether a function has a copy of a tensor from before a write, and reads both by one call.
+
+    It keeps what there was under another name: the tensor is to show what has become of it.
+    """
+    function = history.site_of(history.events[shared]).function
+    if history.site_of(history.events[read]).function != function:
+        return False
+    made = {history.made_at(one.tensor) for one in history.events[read].reads}
+    return any(
+        shared < at < changed
+        and history.site_of(history.events[at]).function == function
+        and _copies(history, at, tensor)
+        for at in made
+    )
+
+
+def _copies(history: History, at: int, tensor: int) -> bool:
+    """Whether a call gave all elements of a tensor in memory of their own."""
+    event, operand = history.events[at], history.operand_of(tensor)
+    if operation(event.operation).copies != "clone" or not event.reads or operand is None:
+        return False
+    source, copy = event.reads[0], event.results[0]
+    links = history.get(Sharing).chain(source.tensor)
+    own = source.tensor == tensor or any(one.source == tensor for one in links)
+    return own and copy.storage != source.storage and same_place(source, operand)
 
 
 def _made_after(found: Sharing, tensor: int, moment: int) -> bool:

@@ -21,6 +21,7 @@ from tether.operations.table import operation
 from tether.regions import extent, may_overlap
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.syntax import Source, site_of_node, source_of
+from tether.verdicts.alias_write.follower import set_beside
 from tether.verdicts.alias_write.telling import called, copied
 
 # -- a write on the array's side -------------------------------------------------------------------
@@ -35,6 +36,7 @@ class Change(NamedTuple):
     export: int
     read: int
     tensor: int
+    meant: bool = False  # a copy of what there was is read beside it
 
 
 def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
@@ -66,7 +68,9 @@ def _changes(history: History) -> Iterator[Change]:
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
         if read != UNKNOWN:
-            yield Change(export, read, operand.tensor)
+            last, tensor = history.position(fact.after), operand.tensor
+            meant = set_beside(history, tensor, export, last + 1, read)
+            yield Change(export, read, tensor, meant)
 
 
 def _first_read(history: History, fact: Unseen) -> int:
@@ -93,6 +97,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         cause=("array wrote", shared.site),
         site=shared.site,
         operation=shared.operation,
+        severity="note" if all(one.meant for one in members) else None,
         subject=subject,
         message=say(
             "`{name}` shares its memory with a {owner} since {line}. A write to the {owner}"
