@@ -203,3 +203,49 @@ def test_an_array_that_is_left_at_the_end(tmp_path):
     found = record_program(text, tmp_path).findings
     said = {one.subject: (one.slug, one.severity) for one in found}
     assert said == {"kept": ("storage-pinned", "warning")}
+
+
+WAYS = {
+    "by a loop over several things": """\
+kept, codes = {}, {}
+    def put(names, rows, labels):
+        for name, row, label in zip(names, rows, labels.tolist()):
+            kept[name] = row  #+
+            codes[name] = label
+    for number, rows in enumerate(batches()):
+        first = net(rows)[:, 0]  #+
+        put(range(number * 16, number * 16 + 16), first, first.argmax(1))
+    print(torch.stack([*kept.values()]).mean())""",
+    "by a loop that counts": """\
+class Bank:
+        def __init__(self):
+            self.rows = []
+
+        def put(self, rows):
+            for number, row in enumerate(rows):
+                if number % 4 == 0:
+                    self.rows.append(row)  #+
+    bank = Bank()
+    for rows in batches():
+        last = rows.cumsum(1).select(1, 63)  #+
+        bank.put(last)
+    print(torch.stack(bank.rows).mean())""",
+    "by a variable": """\
+kept = []
+    for rows in batches():
+        states = net(rows)
+        last = states[:, -1]  #+
+        note = last[0]  #+
+        kept.append(note)  #+
+    print(torch.stack(kept).mean())""",
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_way_of_what_is_kept(name, tmp_path):
+    """Each line that made a view on the way is evidence, and the one that puts it away."""
+    text = HEAD.replace("PROGRAM", WAYS[name])
+    recording = record_program(text, tmp_path)
+    wanted = {n for n, line in enumerate(text.splitlines(), 1) if "#+" in line}
+    (found,) = [one for one in recording.findings if one.slug == "storage-pinned"]
+    assert wanted <= {one.site.line for one in (*found.evidence, found)}

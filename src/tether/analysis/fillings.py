@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import Site
 from tether.source.handing import handings
+from tether.source.loops import taken_by_loop
 from tether.source.names import root_of, steps_in
 from tether.source.syntax import Source, called, site_of_node, source_of
 
@@ -58,6 +59,30 @@ def handed_on(history: History, tensor: int) -> Site | None:
         if one.line >= site.line and not history.get(_Lines).is_recorded(one)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def put_at(history: History, tensor: int) -> Site | None:
+    """Return the one line that puts the variable which a tensor was given into a container.
+
+    None if several may; that of a loop is given what each turn takes.
+    """
+    made = history.made_at(tensor)
+    site = history.site_of(history.events[made]) if made >= 0 else None
+    if site is None:
+        return None
+    known = history.get(_Lines)
+    source = source_of(site.file, history.trace.sources.get(site.file, ""))
+    names = {site.target, *taken_by_loop(source, site, known.is_of_numbers)}
+    found = [line for line in known.all if line.file == site.file and _takes(line, site, names)]
+    line = found[0] if len(found) == 1 else None
+    return None if line is None else site_of_node(line.file, line.node, line.source.lines)
+
+
+def _takes(line: Filling, site: Site, names: Collection[str]) -> bool:
+    """Whether a line after a site, in the same function, puts one of some variables somewhere."""
+    parts = (part for value in line.values for part in _parts(value))
+    given = any(isinstance(part, ast.Name) and part.id in names for part in parts)
+    return given and _holds(line.scope, site) and line.node.lineno >= site.line
 
 
 def fitting(
@@ -113,12 +138,14 @@ class _Lines:
     """The lines of the program that put something somewhere, and what was made on them."""
 
     def __init__(self, history: History) -> None:
+        self.all: list[Filling] = []
         self._lines: dict[str, list[Filling]] = defaultdict(list)
         for file, text in sorted(history.trace.sources.items()):
             source = source_of(file, text)
             if source.tree is not None:
                 for line in _lines_in(source, file, source.tree, "", (0, 0)):
                     self._lines[_called(line.into)].append(line)
+                    self.all.append(line)
         self._made: dict[tuple[str, int, int, int, int], set[int]] = defaultdict(set)
         for event in history.events:
             results = {int(one.tensor) for one in event.results}
@@ -148,6 +175,10 @@ class _Lines:
     def is_recorded(self, site: Site) -> bool:
         """Whether a call of PyTorch's stands at a site."""
         return site.position in self._made
+
+    def is_of_numbers(self, site: Site) -> bool:
+        """Whether a call of PyTorch's stands at a site that gave no tensor."""
+        return site.position in self._made and not self._made[site.position]
 
     @staticmethod
     def _site(line: Filling, node: ast.expr | ast.stmt) -> tuple[str, int, int, int, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tether.facts import Site
-from tether.source.syntax import Source
+from tether.source.syntax import Source, called, site_of_node
 
 _UNSEEN = (ast.NamedExpr, ast.While, ast.Yield, ast.Await, ast.Break, ast.Continue)
 """What may bring numbers into a turn, or end it, and leaves no call that is recorded."""
@@ -88,3 +88,29 @@ def _choice(source: Source, name: ast.AST) -> ast.Subscript | None:
             return None
         node = above
     return None
+
+
+def taken_by_loop(source: Source, site: Site, no_tensor: Callable[[Site], bool]) -> Iterator[str]:
+    """Yield the variables of the loop that runs over what stands at a site.
+
+    Those left out are given what a call at another place gives that is known to be no tensor.
+    """
+    for loop in source.nodes:
+        if isinstance(loop, (ast.For, ast.AsyncFor)) and loop.iter.lineno == site.line:
+            for target, given in _turns(loop.target, loop.iter):
+                if not no_tensor(site_of_node(site.file, given, source.lines)):
+                    yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def _turns(target: ast.expr, given: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the variables of a loop, each with what its values are taken from."""
+    name = called(given.func) if isinstance(given, ast.Call) else ""
+    if isinstance(given, ast.Call) and isinstance(target, ast.Tuple):
+        if name == "zip" and len(given.args) == len(target.elts):
+            for one, part in zip(target.elts, given.args, strict=True):
+                yield from _turns(one, part)
+            return
+        if name == "enumerate" and len(target.elts) > 1:
+            yield from _turns(target.elts[1], given.args[0])
+            return
+    yield target, given

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes as bytes_of
 from tether.analysis.cut_off import FACTOR, LARGE, CutOff, CutsOff, bytes_shown, view_of
-from tether.analysis.fillings import growth_of
+from tether.analysis.fillings import growth_of, put_at
 from tether.analysis.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
@@ -67,6 +68,25 @@ MOST_RUNS = 64
 
 def check(history: History) -> Iterator[Claim]:
     """Give views written by `torch.save` with more than themselves, and those that pin memory."""
+    for claim in _all(history):
+        yield replace(claim, story=(*claim.story, *_way(history, claim)))
+
+
+def _way(history: History, claim: Claim) -> Iterator[Step]:
+    """Yield the lines by which what is kept came of the memory, and the one that puts it away."""
+    tensor = claim.tensors[-1]
+    told = {one.site for one in claim.story}
+    for link in history.get(Sharing).chain(tensor):
+        event = history.events[link.at]
+        if event.site not in told:
+            told.add(event.site)
+            yield Step("shared", event.site, say("{code} is a view of it", code=Code(event.site)))
+    put = put_at(history, tensor)
+    if put is not None and all(step.role != "grows" for step in claim.story):
+        yield Step("grows", put, say("kept in a container from here on"))
+
+
+def _all(history: History) -> Iterator[Claim]:
     told: set[int] = set()
     for at, _ in history.events.where("save".__eq__):
         for claim in _saved(history, at):
