@@ -60,6 +60,8 @@ def _attribute(value: ast.expr | None) -> str:
     while isinstance(value, ast.Subscript):
         value = value.value
     return value.attr if isinstance(value, ast.Attribute) else ""
+
+
 def handed_beside(source: Source, call: Site, name: str) -> int | None:
     """Return how many arguments a call has beside a variable; None: it is not given it as it is.
 
