@@ -340,6 +340,21 @@ class CacheKept(NamedTuple):
     nbytes: int
 
 
+class MadeOnce(NamedTuple):
+    """An object that a definition made once, and that several owners had at one time.
+
+    The value of a default argument, or of an attribute of a class.
+    """
+
+    at: Moment  # last seen so
+    name: str  # of the argument, "head"; of the attribute behind its class, "Norm.stats"
+    site: SiteId  # the definition of the function that has the default; UNKNOWN: of a class
+    times: int  # owners
+    owners: tuple[str, ...]  # how the first few are reached
+    tensors: tuple[TensorId, ...]  # what is in it, or itself
+    filled: Literal["", "in order", "by key"]  # a list or a dictionary, that may have been empty
+
+
 class Suspended(NamedTuple):
     """A generator or coroutine that waits for its next turn, and keeps its variables until then."""
 
@@ -854,6 +869,7 @@ class Trace:
     plain_flags: list[PlainFlag] = field(default_factory=list)
     reassigned: list[Reassigned] = field(default_factory=list)
     cache_kept: list[CacheKept] = field(default_factory=list)
+    made_once: list[MadeOnce] = field(default_factory=list)
     suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     hooks: list[Hooked] = field(default_factory=list)

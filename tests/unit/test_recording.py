@@ -67,6 +67,7 @@ def example() -> Trace:
         reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
         plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
         cache_kept=[facts.CacheKept("Net.table", 0, 3, (1,), 4096)],
+        made_once=[facts.MadeOnce(8, "head", 0, 2, ("a", "b"), (0, 1), "")],
         suspended=[facts.Suspended("tracks[0].gi_frame", 1)],
         holders=[facts.Holder(8, 0, "kept[0]", "slot", "train", 0, 1)],
         hooks=[facts.Hooked(1, "Linear", -1, (2, 7), "scale")],

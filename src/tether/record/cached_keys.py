@@ -82,11 +82,14 @@ def _tensors_of(value: Any) -> list[torch.Tensor]:
     """Return the tensors that an object has and nothing else."""
     if issubclass(type(value), torch.Tensor):
         return [value]
-    found = _all_tensors_of(value)
+    found = tensors_inside(value)
     return [found[number] for number in range(len(found)) if _references(found, number) == _ONE]
 
 
-def _all_tensors_of(value: Any) -> list[torch.Tensor]:
+def tensors_inside(value: Any) -> list[torch.Tensor]:
+    """Return the tensors that can be reached from an object, or itself."""
+    if issubclass(type(value), torch.Tensor):
+        return [value]
     waiting, seen, found = [value], {id(value)}, list[torch.Tensor]()
     for one in waiting:
         parts = [*parts_of("", one)]

@@ -26,6 +26,7 @@ import torch
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
 from tether.record.array_memory import holds_objects, is_array, stretch_of
 from tether.record.budget import Budget
+from tether.record.made_once import MadeOnceLog
 from tether.record.naming import (
     GENERATORS,
     attributes_of,
@@ -64,6 +65,7 @@ _PLAIN = (
     types.FrameType, range, slice, torch.dtype, torch.device, torch.Size, torch.Generator,
 )  # fmt: skip
 _NOTHING = frozenset(_PLAIN)
+_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _shared_until_written: Callable[[torch.Tensor], bool] = getattr(
     torch._C, "_is_cow_tensor", lambda _: False
 )
@@ -92,8 +94,9 @@ class _Item(NamedTuple):
 class HolderLog:
     """The places found so far, and the search for more."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, made_once: MadeOnceLog) -> None:
         self._tape = tape
+        self._made_once = made_once
         self.facts: list[Holder] = []
         self._writes: dict[int, int] = {}  # site -> writes so far
         self._budget = Budget(SHARE, ALLOWED)
@@ -139,9 +142,11 @@ class HolderLog:
         wanted = {one.number for one in memories if one.number is not None}
         if not wanted and not any(one.bytes for one in memories):
             return []
-        search = _Search(self._tape, wanted, [one.bytes for one in memories if one.bytes])
+        stretches = [one.bytes for one in memories if one.bytes]
+        search = _Search(self._tape, self._made_once, wanted, stretches)
         roots = _variables(self._tape, sys._getframe(3))
-        return [
+        try:
+            return [
             Holder(
                 EventId(event), TensorId(serial), item.path, item.kind, item.root.function,
                 SiteId(item.root.site), item.root.depth,
@@ -149,6 +154,8 @@ class HolderLog:
             )
             for serial, item in itertools.islice(search.run(roots), MOST)
         ]  # fmt: skip
+        finally:
+            self._made_once.searched()
 
 
 class _Wanted:
@@ -176,8 +183,15 @@ class _Wanted:
 class _Search:
     """One walk through the program's objects."""
 
-    def __init__(self, tape: Tape, wanted: set[int], bytes_: list[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        made_once: MadeOnceLog,
+        wanted: set[int],
+        bytes_: list[tuple[int, int]],
+    ) -> None:
         self._who = tape.who
+        self._made_once = made_once
         self._wanted = wanted
         self._bytes = bytes_
         self._seen: dict[int, list[_Item]] = {}  # the ways by which an object was met
@@ -213,6 +227,8 @@ class _Search:
         if any(_counts_again(item, one) for one in met):
             self._again.setdefault(id(item.value), []).append(item)
         met.append(item)
+        if not issubclass(type(item.value), _CONTAINERS):
+            self._made_once.met(item.path, item.value, type(item.value))
         return _inside(item) if len(met) == 1 else ()
 
     def _shows(self, array: Any) -> bool:
@@ -253,7 +269,7 @@ def _counts_again(item: _Item, first: _Item) -> bool:
             item.kind == first.kind == "slot"
         )
     if issubclass(kind, (dict, list)):
-        return item.root == first.root
+        return item.root == first.root or item.kind == "default"
     same = item.kind == first.kind and item.root == first.root
     return same and (item.kind == "variable" or (item.kind == "slot" and _beside(item, first)))
 
@@ -346,8 +362,7 @@ def _of_class(path: str, value: type) -> _Places:
 
 def _of_object(path: str, value: Any) -> _Places:
     slots: HolderKind = "attribute"
-    known = (dict, list, tuple, set, frozenset, collections.deque, np.ndarray)
-    if issubclass(type(value), known):
+    if issubclass(type(value), (*_CONTAINERS, np.ndarray)):
         slots = "slot"
     for name, part in parts_of(path, value):
         cached = slots == "attribute" and name.startswith(f"{path}.")

@@ -16,7 +16,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ from tether.record.plain import items_of
 from tether.record.sites import is_user_file, user_frames
 from tether.record.small_arrays import SmallArrays
 from tether.record.tape import Tape
+
+if TYPE_CHECKING:
+    from tether.record.made_once import MadeOnceLog
 
 VISITS = 50_000  # objects that one search looks at
 AT_ONCE = 64  # of the things in one container; the others wait until all else was looked at
@@ -84,9 +87,10 @@ class Reached(NamedTuple):
 class Naming:
     """The names found so far, and the search for more."""
 
-    def __init__(self, tape: Tape, arrays: SmallArrays) -> None:
+    def __init__(self, tape: Tape, arrays: SmallArrays, made_once: MadeOnceLog) -> None:
         self._tape = tape
         self._arrays = arrays
+        self.made_once = made_once
         self.facts: dict[tuple[int, str], Name] = {}
         self.suspended: dict[str, Suspended] = {}
         self.flags: dict[tuple[int, str], PlainFlag] = {}  # by module, or by tensor below zero
@@ -127,6 +131,7 @@ class Naming:
         with self._budget:
             self._search(roots)
             self._arrays.searched()
+            self.made_once.searched()
 
     def _search(self, roots: Iterable[tuple[str, Any]]) -> None:
         seen: dict[int, int] = {}
@@ -164,6 +169,8 @@ class Naming:
             self._arrays.met(place.path, place.value)
         if times > (_PATHS if issubclass(kind, torch.nn.Module) else 1):
             return iter(())
+        if times == 1 and not issubclass(kind, (*_CONTAINERS, np.ndarray, types.ModuleType)):
+            self.made_once.met(place.path, place.value, kind)
         return self._inside(place, kind, again=times > 1)
 
     def _inside(self, place: Reached, kind: type, *, again: bool) -> Iterator[Reached]:

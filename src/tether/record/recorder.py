@@ -28,6 +28,7 @@ from tether.record.hooks import HookLog
 from tether.record.keepers import roots_of_the_nameless
 from tether.record.kept_again import KeptAgainLog
 from tether.record.listener import Functions
+from tether.record.made_once import MadeOnceLog
 from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
@@ -90,13 +91,14 @@ class Recorder:
         self.carried = CarriedLog(self.gradients)
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
-        self.holders = HolderLog(self.tape)
+        made_once = MadeOnceLog(self.tape)
+        self.holders = HolderLog(self.tape, made_once)
         self.movement = MovementLog(self.tape)
         self.kept_again = KeptAgainLog(self.tape)
         self.followed: list[Followed] = []
         self.cached: list[object] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
-        self.naming = Naming(self.tape, self.arrays.small)
+        self.naming = Naming(self.tape, self.arrays.small, made_once)
         self.reassigned = ReassignedLog(self.tape, self.naming)
         self.hooks = HookLog(self.tape)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
@@ -175,6 +177,7 @@ class Recorder:
             "plain_flags": list(self.naming.flags.values()),
             "reassigned": list(self.reassigned.facts),
             "cache_kept": self.cached,
+            "made_once": list(self.naming.made_once.facts.values()),
             "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),

@@ -121,15 +121,21 @@ def registered_at(source: Source, file: str, name: str) -> Site | None:
     return None
 
 
-def _within(source: Source, site: Site) -> Iterator[ast.AST]:
-    """Yield the nodes of the function that a site is in."""
-    if site.function == "<module>":
-        yield from source.nodes
+def function_at(source: Source, site: Site) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the function that a site is in, decorators counted."""
     for node in source.nodes:
         if isinstance(node, _FUNCTIONS):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             if first == site.first_line:
-                yield from ast.walk(node)
+                yield node
+
+
+def _within(source: Source, site: Site) -> Iterator[ast.AST]:
+    """Yield the nodes of the function that a site is in."""
+    if site.function == "<module>":
+        yield from source.nodes
+    for node in function_at(source, site):
+        yield from ast.walk(node)
 
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:

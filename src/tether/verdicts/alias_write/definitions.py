@@ -19,7 +19,7 @@ from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
 from tether.finding import At, Claim, Code, Repair, Step, Where, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
-from tether.source.names import steps_in
+from tether.source.names import container_of, steps_in
 from tether.verdicts.alias_write.telling import written
 
 
@@ -38,15 +38,19 @@ def _defaults(history: History) -> Iterator[Claim]:
     for act in history.get(Holding).all:
         defaults = [one for one in act.others if one.kind == "default"]
         if defaults:  # a dataclass has it twice: in its __init__ as well
-            found[act.tensor] = act, max(defaults, key=lambda one: "." in one.name)
+            found[act.tensor] = act, max(defaults, key=_of_class)
     for tensor, (act, default) in found.items():
-        of_class = "." in default.name
+        of_class = _of_class(default)
         writes = list(_writes(history, tensor, default.name if of_class else ""))
         needed = 1 if of_class and act.read >= 0 else 2
         if history.made_at(tensor) < 0 or len(writes) < needed:
             continue
         if not of_class or _of_two(history, tensor):
             yield _made_once(history, act, default, writes[-1])
+
+
+def _of_class(default: Holder) -> bool:
+    return any(step.startswith(".") for step in steps_in(default.name))
 
 
 def _writes(history: History, tensor: int, name: str) -> Iterator[int]:
@@ -68,7 +72,8 @@ def _of_two(history: History, tensor: int) -> bool:
 
 
 def _made_once(history: History, act: HeldAct, default: Holder, write: int) -> Claim:
-    made, of_class = history.events[history.made_at(act.tensor)], "." in default.name
+    made, of_class = history.events[history.made_at(act.tensor)], _of_class(default)
+    inside = container_of(default.name) if "[" in default.name else ""
     names = [one for one in history.names_of(act.tensor) if "." in one]
     subject = max(names, key=lambda one: (one.count("."), names.index(one))) if of_class else ""
     return Claim(
@@ -76,6 +81,7 @@ def _made_once(history: History, act: HeldAct, default: Holder, write: int) -> C
         cause=("default", made.site),
         site=made.site,
         operation="default",
+        severity="note" if inside else None,  # a function may keep its state in one on purpose
         subject=subject or default.name,
         also=tuple(names),
         message=say(
@@ -93,7 +99,7 @@ def _made_once(history: History, act: HeldAct, default: Holder, write: int) -> C
                 code=Code(made.site))
             if of_class
             else say("Use `{name}=None`, and make {code} inside the function.",
-                     name=default.name, code=Code(made.site))
+                     name=inside or default.name, code=Code(made.site))
         ),
         count=1,
     )  # fmt: skip

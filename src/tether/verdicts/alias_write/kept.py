@@ -18,6 +18,7 @@ from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
+from tether.verdicts.alias_write.made_once import made_once
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
@@ -39,7 +40,7 @@ SILENT = {
 
 
 _LAWS = (
-    definitions, by_themselves, gradients_taken, handed_over, many_places, other_owners,
+    by_themselves, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
     named_twice, own_buffer, taken_for_several, written_below,
 )  # fmt: skip
@@ -47,6 +48,11 @@ _LAWS = (
 
 def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the claims on tensors that no other part of the verdict speaks of."""
+    defined = [one for one in definitions(history) if told.isdisjoint(one.tensors)]
+    known = told | {tensor for one in defined for tensor in one.tensors}
+    once = [one for one in made_once(history) if known.isdisjoint(one.tensors)]
+    told = told | {tensor for one in once for tensor in one.tensors}
+    yield from (*defined, *once)
     for claims in _LAWS:
         for claim in claims(history):
             if told.isdisjoint(claim.tensors):

@@ -65,7 +65,9 @@ def _one_by_one(lines: Lines, some: Sequence[Saved], *, alone: bool) -> Slow:
     if alone:
         slow, fast = f"pickle.dumps({every})", f"pickle.dumps(torch.stack({every}))"
     else:
-        slow, fast = (f"torch.save({one}, io.BytesIO())" for one in (every, f"torch.stack({every})"))
+        slow, fast = (
+            f"torch.save({one}, io.BytesIO())" for one in (every, f"torch.stack({every})")
+        )
     spec = Spec(slow, fast, tuple(one for _, one in some[:TIMED]), lines.device(first))
     what = f"{len(some):,} tensors of one shape are serialised one by one, each with a header of"
     what += f" its own, for {total:,} bytes of elements"

@@ -1,0 +1,57 @@
+"""What a definition makes once, in the text: the value of a default, of an attribute of a class."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tether.facts import Site
+from tether.source.handing import function_at
+from tether.source.syntax import Source, called, site_of_node
+
+
+def default_of(source: Source, site: Site, name: str) -> Site | None:
+    """Return where the default of an argument stands, in the function defined at a site."""
+    for function in function_at(source, site):
+        plain = [*function.args.posonlyargs, *function.args.args]
+        defaults = function.args.defaults
+        pairs = [
+            *zip(plain[len(plain) - len(defaults) :], defaults, strict=True),
+            *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True),
+        ]
+        for argument, default in pairs:
+            if argument.arg == name and default is not None:
+                return site_of_node(site.file, default, source.lines)
+    return None
+
+
+def kept_as(source: Source, site: Site, name: str) -> Iterator[Site]:
+    """Yield the lines of the function defined at a site that give an attribute an argument."""
+    for function in function_at(source, site):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+                names = (one.id for one in ast.walk(node.value) if isinstance(one, ast.Name))
+                if name in names:
+                    yield site_of_node(site.file, node, source.lines)
+
+
+def attribute_of(source: Source, file: str, owner: str, name: str) -> Site | None:
+    """Return where the body of a class gives an attribute its value."""
+    for node in source.nodes:
+        for one in node.body if isinstance(node, ast.ClassDef) and node.name == owner else ():
+            targets = one.targets if isinstance(one, ast.Assign) else ()
+            target = one.target if isinstance(one, ast.AnnAssign) else next(iter(targets), None)
+            value = one.value if isinstance(one, (ast.Assign, ast.AnnAssign)) else None
+            if value is not None and isinstance(target, ast.Name) and target.id == name:
+                return site_of_node(file, value, source.lines)
+    return None
+
+
+def is_asked_of_class(source: Source, owner: str, name: str) -> bool:
+    """Whether a line asks the class itself for an attribute: it is known to be the class's."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and (called(node.value) in (owner, "cls", "__class__") or isinstance(node.value, ast.Call))
+        for node in source.nodes
+    )
