@@ -78,7 +78,7 @@ def nothing_is_left_installed():
     before = _installed(torch) if torch is not None else None
     yield
     if before is not None:
-        assert _installed(torch) == before, "a test left something of tether installed"
+        assert _installed(torch) == before, "a test left something of tether installed, or PyTorch switched"
 
 
 def _installed(torch):
@@ -96,4 +96,7 @@ def _installed(torch):
         "has_torch_function": torch.overrides.has_torch_function,
         "thread": threading.Thread._bootstrap_inner,
         "_exit": os._exit,
+        # What a test's program may have switched, for all that run after it in this process.
+        "overwrites": torch.__future__.get_overwrite_module_params_on_conversion(),
+        "swaps": torch.__future__.get_swap_module_params_on_conversion(),
     }

@@ -80,6 +80,7 @@ train(model)
 torch.__future__.set_overwrite_module_params_on_conversion(True)
 model = Given()
 model.double()  #!
+torch.__future__.set_overwrite_module_params_on_conversion(False)
 train(model)
 """,
     "one half converted by hand": """\
