@@ -78,7 +78,9 @@ def nothing_is_left_installed():
     before = _installed(torch) if torch is not None else None
     yield
     if before is not None:
-        assert _installed(torch) == before, "a test left something of tether installed, or PyTorch switched"
+        assert _installed(torch) == before, (
+            "a test left something of tether installed, or PyTorch switched"
+        )
 
 
 def _installed(torch):

@@ -619,14 +619,15 @@ class Taken(NamedTuple):
 class Entered(NamedTuple):
     """A call made a tensor of data of Python in a way that a later look asks about.
 
-    The data was a list of NumPy arrays, or of what tensors had become as lists, or a call had been
-    given that very data before and had made the same elements of it.
+    The data was a list of NumPy arrays, of what tensors had become as lists, or of numbers, or a
+    call had been given that very data before and had made the same elements of it.
     """
 
     event: EventId
     arrays: int  # in the list, each of several elements; 0: it was no such list
     since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
     lists: int = 0  # that as many tensors had become: the data is these, one after the other
+    numbers: bool = False  # the data was lists of Python's numbers
 
 
 class ReadBack(NamedTuple):

@@ -1,7 +1,6 @@
 """Elements that living memory keeps several times over: frames, windows, heads, tables."""
 
 import pytest
-
 from tests.live.programs import check_program, record_program
 
 FOUND = {
@@ -129,6 +128,22 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_what_is_kept_several_times_is_told(name, tmp_path):
     check_program(FOUND[name], tmp_path)
+
+
+def test_windows_that_are_joined_and_all_kept_are_told_once(tmp_path):
+    program = """
+        import torch
+
+        window, kept = torch.zeros(256, 32), []
+        for step in range(60):
+            window = torch.cat([window[1:], torch.randn(1, 32)])
+            kept.append(window)
+        print(torch.stack(kept).sum())
+    """
+    recording = record_program(program, tmp_path)
+    found = [one for one in recording.findings if one.slug == "slow-copy"]
+    assert [(one.subject, one.site.line) for one in found] == [("kept", 6)]
+    assert "distinct" in found[0].message
 
 
 QUIET = {

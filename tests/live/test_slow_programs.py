@@ -623,14 +623,6 @@ SLOW = {
 }
 
 QUIET = {
-    "windows that are all kept": """
-        import torch
-        window, kept = torch.zeros(256, 32), []
-        for step in range(60):
-            window = torch.cat([window[1:], torch.randn(1, 32)])
-            kept.append(window)
-        print(torch.stack(kept).sum())
-    """,
     "windows that are written": """
         import torch
         window = torch.zeros(256, 32)

@@ -244,7 +244,9 @@ class _Judge:
 
     def _index_reads(self, tensors: set[int]) -> None:
         for position, event in enumerate(self.history.events):
-            for one in {one.tensor for one in event.reads} & tensors:
+            saves = event.operation == "save"
+            reads = self.history.saved(position) if saves else event.reads
+            for one in {one.tensor for one in reads} & tensors:
                 self.reads[one].append(position)
 
     def leave_out(self, copied: Copied) -> None:

@@ -438,6 +438,17 @@ class History:
             if inside and any(one.tensor == operand.tensor for one in self.events[position].reads):
                 yield position
 
+    def saved(self, at: int) -> tuple[Operand, ...]:
+        """Return the tensors that a call which saves was given.
+
+        Pickle saves a tensor's storage by such a call of PyTorch's own, within the line that
+        pickles, and asks the tensor for its strides right before.
+        """
+        event, before = self.events[at], self.events[at - 1] if at else None
+        if event.reads or before is None or event.inner == event.site:
+            return event.reads
+        return before.reads[:1] if before.site == event.site else ()
+
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""
         for position in self.on_storage(operand):

@@ -147,6 +147,7 @@ def names_of(spec: Spec) -> dict[str, Any]:
         "io": lambda: io,
         "pickle": lambda: pickle,
         "x": lambda: x,
+        "array": lambda: x.detach().numpy(),
         "base": lambda: first,
         "out": lambda: torch.ones_like(x.detach()),
         "pinned": lambda: x.detach().pin_memory(),

@@ -38,12 +38,13 @@ class EnteredLog:
         return self._budget.late()
 
     def look(self, event: int, data: Any, result: torch.Tensor, lists: int) -> None:
-        """Note a list of arrays, or of `lists` that tensors became, and data given before."""
+        """Note lists of arrays, of numbers, `lists` that tensors became, and data given before."""
         if result.numel() * result.element_size() < LEAST:
             return
         arrays, since = _arrays_in(data), self._before(event, data, result)
-        if arrays or lists or since != UNKNOWN:
-            self.facts.append(Entered(EventId(event), arrays, EventId(since), lists))
+        numbers = not arrays and _of_numbers(data)
+        if arrays or lists or numbers or since != UNKNOWN:
+            self.facts.append(Entered(EventId(event), arrays, EventId(since), lists, numbers))
 
     def _before(self, event: int, data: Any, result: torch.Tensor) -> int:
         """Return the last call that was given the data and made the same elements of it, or -1."""
@@ -81,3 +82,11 @@ def _arrays_in(data: Any) -> int:
     if type(data) not in _LISTS:
         return 0
     return len(data) if all(type(one) is np.ndarray and one.size > 1 for one in data) else 0
+
+
+def _of_numbers(data: Any) -> bool:
+    """Whether data is a list of numbers, or of such lists, by the first of them."""
+    first = data
+    while type(first) in _LISTS and first:
+        first = first[0]
+    return type(data) in _LISTS and type(first) in (int, float, bool, complex)

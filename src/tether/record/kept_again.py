@@ -7,7 +7,8 @@ each large one along each of its dimensions. A sample of neighbours is compared:
 the elements of another, or goes on from it as a window that moves. What is the same for want of
 anything in it (zeros, labels, masks of one row) does not count.
 
-What was so at two looks, and is so still, is told; of tensors one look is enough. For at most `SHARE` of the time.
+What was so at two looks, and is so still, is told; of tensors one look is enough. For at most
+`SHARE` of the run's time.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _SHOWN = 8  # tensors that a fact names
 _DIMENSIONS = 5
 
 
-class _Part(NamedTuple):
+class _Share(NamedTuple):
     """What one look found: what there is of something, and how much of that is distinct."""
 
     kept: float  # the share of it that tells anything
@@ -73,7 +74,7 @@ class _Part(NamedTuple):
     axis: int
 
 
-class _Known:
+class _LookedAt:
     """What the looks have found of one name."""
 
     def __init__(self, fact: KeptAgain, items: Sequence[Any]) -> None:
@@ -90,7 +91,7 @@ class KeptAgainLog:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._known: dict[tuple[Any, ...], _Known] = {}
+        self._known: dict[tuple[Any, ...], _LookedAt] = {}
         self._in_vain: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._budget = Budget(SHARE, allowed=0.2)
         tape.log.look(FIRST, self._due)
@@ -119,31 +120,35 @@ class KeptAgainLog:
         key = (id(items[0]) if single else name, str(items[0].dtype), tuple(items[0].shape))
         if self._in_vain[key] >= _LOOKS:
             return
-        part = _of_one(items[0]) if single else _of_many(_Items(items, along=False))
-        total = sum(map(_size, items))
-        kept = 0 if part is None else int(total * part.kept)
-        distinct = 0 if part is None else int(kept * part.distinct)
-        if part is None or 2 * distinct > kept or kept - distinct < LEAST:
-            self._in_vain[key] += part is not None and 2 * part.distinct > 1
-            self._known.pop(key, None)
+        share = _of_one(items[0]) if single else _of_many(_Items(items, along=False))
+        before = self._known.pop(key, None)
+        if share is None:
+            return
+        if 2 * share.distinct > 1:
+            self._in_vain[key] += 1
             return
         self._in_vain[key] = 0
-        before = self._known.get(key)
-        again = before is not None and before.lives()
-        chosen = _spread(items)
+        kept = int(sum(map(_size, items)) * share.kept)
+        if kept * (1 - share.distinct) >= LEAST:
+            again = before is not None and before.lives()
+            since = before.fact.at if again and before is not None else Moment(UNKNOWN)
+            self._known[key] = self._looked_at(name, items, share, kept, since)
+
+    def _looked_at(
+        self, name: str, items: list[Any], share: _Share, kept: int, since: Moment
+    ) -> _LookedAt:
+        chosen, single = _spread(items), len(items) == 1
         refs = [self._tape.who.find(one) for one in chosen if isinstance(one, torch.Tensor)]
-        number = items[0].shape[part.axis] if single else len(items)
         fact = KeptAgain(
-            Moment(self._tape.now()),
-            before.fact.at if again and before is not None else Moment(UNKNOWN),
-            name,
+            Moment(self._tape.now()), since, name,
             tuple(TensorId(one.serial) for one in refs if one is not None),
-            number, kept, distinct, part.axis, part.moves, single,
+            items[0].shape[share.axis] if single else len(items),
+            kept, int(kept * share.distinct), share.axis, share.moves, single,
         )  # fmt: skip
-        self._known[key] = _Known(fact, chosen)
+        return _LookedAt(fact, chosen)
 
     def facts(self) -> list[object]:
-        """Return what was seen at two looks, or is of tensors, of which calls tell how old they are."""
+        """Return what was seen at two looks, or is of tensors: calls tell how old those are."""
         found = [one.fact for one in self._known.values()]
         return [one for one in found if one.since != UNKNOWN or one.tensors]
 
@@ -183,13 +188,22 @@ def _memories(roots: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         if kind in LEAVES or id(value) in seen:
             continue
         seen.add(id(value))
-        if kind is torch.Tensor:
-            if not value.requires_grad and value.is_cpu and value.layout is torch.strided:
+        if issubclass(kind, (torch.Tensor, np.ndarray)) and not _has_objects(value):
+            if _is_fit(value):
                 yield path, value
-        elif kind is np.ndarray and not holds_objects(value):
-            yield path, value
-        elif depth < DEPTH and not is_kept_inside(kind) and not issubclass(kind, torch.Tensor):
+        elif depth < DEPTH and not is_kept_inside(kind):
             queue.extend((name, part, depth + 1) for name, part in _inside(path, value))
+
+
+def _has_objects(value: Any) -> bool:
+    return issubclass(type(value), np.ndarray) and holds_objects(value)
+
+
+def _is_fit(value: Any) -> bool:
+    """Whether something is a plain array, or a tensor on the host that has no gradient."""
+    if type(value) is not torch.Tensor:
+        return type(value) is np.ndarray
+    return not value.requires_grad and value.is_cpu and value.layout is torch.strided
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -227,7 +241,7 @@ def _array_of(value: Any) -> Array | None:
 class _Items:
     """The items of a container, or the slices of one tensor, as arrays of one shape."""
 
-    def __init__(self, items: Sequence[Any], *, along: bool) -> None:
+    def __init__(self, items: Any, *, along: bool) -> None:
         self._items, self.along = items, along
         self.count = len(items)
 
@@ -258,12 +272,12 @@ class _Items:
         return end <= first or last <= begin
 
     def same(self, numbers: list[int]) -> bool:
-        """Whether the first, the second and the last of some items are equal, apart from another."""
+        """Whether the first, the second and the last of some items are equal, and lie apart."""
         first, *others = self.at(dict.fromkeys((*numbers[:2], numbers[-1])))
         return all(self.apart(first, one) and np.array_equal(first, one) for one in others)
 
 
-def _of_one(value: Any) -> _Part | None:
+def _of_one(value: Any) -> _Share | None:
     """Look along each dimension of one tensor; return what the best of them shows."""
     words = _array_of(value)
     if words is None or tuple(words.shape) != tuple(value.shape) or not _tells(words):
@@ -276,7 +290,7 @@ def _of_one(value: Any) -> _Part | None:
     return min(found, key=lambda one: round(one.distinct, 4), default=None)
 
 
-def _of_many(items: _Items) -> _Part | None:
+def _of_many(items: _Items) -> _Share | None:
     """Look at items of one shape; None where there is nothing to tell."""
     first = items.at(range(min(items.count, 2)))
     if len(first) < 2 or first[0].nbytes > _LARGEST:
@@ -284,7 +298,7 @@ def _of_many(items: _Items) -> _Part | None:
     return _equal(items) or _moving(items)
 
 
-def _equal(items: _Items) -> _Part | None:
+def _equal(items: _Items) -> _Share | None:
     """Look whether some items have the same elements as others."""
     groups = items.alike()
     count = sum(map(len, groups))
@@ -297,10 +311,10 @@ def _equal(items: _Items) -> _Part | None:
     dull = sum(map(len, several[:_TRIED])) - sum(map(len, told))
     again = sum(len(some) - 1 for some in (*told, *several[_TRIED:]))
     left = count - dull
-    return _Part(left / count, (left - again) / left, moves=False, axis=UNKNOWN)
+    return _Share(left / count, (left - again) / left, moves=False, axis=UNKNOWN)
 
 
-def _moving(items: _Items) -> _Part | None:
+def _moving(items: _Items) -> _Share | None:
     """Look whether each item goes on from the one before, as a window that moves does."""
     pairs, share, dull = 0, 0.0, 0
     for n in range(_RUNS):
@@ -317,7 +331,7 @@ def _moving(items: _Items) -> _Part | None:
     if not pairs:
         return None
     distinct = (1 + (items.count - 1) * (1 - share / pairs)) / items.count
-    return _Part(pairs / (pairs + dull), distinct, moves=True, axis=UNKNOWN)
+    return _Share(pairs / (pairs + dull), distinct, moves=True, axis=UNKNOWN)
 
 
 def _goes_on(one: Array, other: Array) -> float:

@@ -29,6 +29,14 @@ def copied_text(name: str, text: str) -> str:
     return ast.unparse(taken) if taken is not None else ""
 
 
+def listed_of(text: str) -> str:
+    """Return the text of what becomes a list by an expression: ``x`` of ``x.tolist()``; or ""."""
+    match expression(text):
+        case ast.Call(func=ast.Attribute(value=owner, attr="tolist"), args=[], keywords=[]):
+            return ast.unparse(owner)
+    return ""
+
+
 def fixed(name: str, text: str) -> bool:
     """Whether a call is given a tensor and constants alone: ``x.topk(5)`` with any `x`."""
     source, tree = copied_text(name, text), expression(text)

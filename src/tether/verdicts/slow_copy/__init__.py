@@ -54,6 +54,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a number, or an array of a row, taken out of a tensor at a time | `t.tolist()`, `t.numpy()` |
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
 | `torch.tensor` of the lists that tensors became | the tensors, joined |
+| `torch.tensor(array.tolist())`, run after run | `torch.tensor(array)`, `torch.from_numpy` |
 | the same bytes converted or laid out again, run after run | once, and kept |
 | the same made again of numbers alone: tables, masks, grids | once, and kept |
 | overlapping parts of an array converted, each time anew | the whole, once |
@@ -102,6 +103,8 @@ depends on the program. A report made later from a saved recording runs nothing:
 that they were not timed. What reads a copy of an expanded tensor may be slower, or round in another
 way, without it; what is computed of all rows at once may be rounded in another way than row by row.
 Memory counts as pinned wherever it was not heard to be made.
+What is kept several times over is judged by a sample of neighbours, at looks that come with every
+doubling of the calls: its figures are about right, and those of that moment.
 
 ## Example
 ```python

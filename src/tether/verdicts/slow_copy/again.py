@@ -11,11 +11,12 @@ from itertools import pairwise
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
+from tether.analysis.holding import Holding
 from tether.analysis.memory_lives import MemoryLives
 from tether.facts import UNKNOWN, Drawn, Entered, Operand
 from tether.operations.table import operation
 from tether.regions import may_overlap
-from tether.source.calls import fixed
+from tether.source.calls import copied_text, fixed, listed_of
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 from tether.verdicts.slow_copy.runs import Runs
 
@@ -37,6 +38,7 @@ def repeated(again: Repeats) -> Iterator[Slow]:
             found = (
                 _of_arrays(lines, places, again.entered)
                 or _of_lists(lines, places, again.entered)
+                or _of_listed_arrays(again, places)
                 or _from_data(again, places)
                 or _of_parts(again, places)
             )
@@ -293,3 +295,39 @@ def _of_lists(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) 
     what += " become as lists"
     fix = "Keep the tensors in a list, and join them: torch.cat(...)."
     return Slow(at, largest, len(found), sum(map(nbytes, made)), spec, "made", what, fix)
+
+
+def _of_listed_arrays(again: Repeats, places: Sequence[int]) -> Slow | None:
+    """Find tensors made again and again of lists of numbers that arrays became right before."""
+    lines, entered = again.lines, again.entered
+    found = [at for at in places if at in entered and entered[at].numbers]
+    made = [lines.events[at].results[0] for at in found if lines.events[at].results]
+    numbers = sum(math.prod(one.shape) for one in made)
+    if len(made) <= STEPS or numbers < NUMBERS:
+        return None
+    largest = max(made, key=nbytes)
+    at = found[made.index(largest)]
+    array = _listed(again, at)
+    if not array:
+        return None
+    name, slow = lines.events[at].operation, "torch.tensor(array.tolist())"
+    spec = Spec(slow, "torch.from_numpy(array).clone()", (largest,), lines.device(largest))
+    what = f"{name} takes {numbers:,} numbers of Python in {len(found):,} runs, which an array had"
+    what += " become"
+    fix = f"Leave out .tolist(): torch.tensor({array}, dtype=torch.{largest.dtype}) copies the"
+    fix += " array as it lies, and torch.from_numpy(...) shares its memory."
+    return Slow(at, largest, len(found), sum(map(nbytes, made)), spec, "made", what, fix)
+
+
+def _listed(again: Repeats, at: int) -> str:
+    """Return the text of what a call is given as a list, by the call or just before; "": none."""
+    event = again.lines.events[at]
+    site = again.history.site_of(event)
+    given = copied_text(event.operation, site.expression)
+    if given.isidentifier():
+        fillings = again.history.get(Holding).fillings
+        fills = fillings.of(site.file, site.function, given)
+        given = fills[0].site.expression if [one.how for one in fills] == ["assigned"] else ""
+    listed = again.lines.events.where(lambda name: operation(name).leaves == "numbers")
+    heard = {again.history.site_of(one).expression for _, one in listed}
+    return "" if given in heard else listed_of(given)  # what was heard is a tensor's

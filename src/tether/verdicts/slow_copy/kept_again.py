@@ -1,8 +1,8 @@
 """The lines by which the same elements are kept several times over: part of `slow-copy`.
 
 The figures are those of `record.kept_again`. What was seen only once must have been there for a
-while. Of tensors it is asked as well that nothing wrote them meanwhile, unless they are parts of one:
-written, and the same all the while.
+while. Of tensors it is asked as well that nothing wrote them meanwhile, unless they are parts of
+one: written, and the same all the while.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tether.verdicts.slow_copy.on_device import Lines
 AWHILE = 64
 """Calls after which a tensor that was seen once counts as kept."""
 
+GOES_ON = "go on from the one before, with its elements moved along"
+EQUAL = "have the same elements as others"
 APART = "Keep it once and let all refer to it; copy it where it is to be written."
 JOIN = (
     "Keep each part once, and join or slice the parts as they are read: the frames, stacked for"
@@ -54,12 +56,6 @@ def kept_again(lines: Lines) -> Iterator[Claim]:
 
 def _claim(facts: list[KeptAgain], found: list[_Keeping]) -> Claim:
     first, site = facts[0], found[0].site
-    items = sum(one.items for one in facts)
-    if first.single:
-        how = f"{items:,} slices along dimension {first.axis}"
-    else:
-        how = f"{items:,} {'tensors' if first.tensors else 'arrays'}"
-    each = "most of them go on from the one before, with its elements moved along"
     kept, distinct = sum(one.kept for one in facts), sum(one.distinct for one in facts)
     return Claim(
         tensors=tuple(tensor for one in facts for tensor in one.tensors),
@@ -67,18 +63,24 @@ def _claim(facts: list[KeptAgain], found: list[_Keeping]) -> Claim:
         site=site,
         operation="",
         message=say(
-            "{names} ({line}) {keep} {kept} in {how}, of which about {distinct} are distinct:"
-            " {each}.",
+            "{names} ({line}) {keep} {kept} in {items}, of which about {distinct} are distinct:"
+            " most of them {how}.",
             names=Segment(and_more([one.name for one in facts]), "name"), line=At(site),
-            keep="keeps" if len(facts) == 1 else "keep", kept=Bytes(kept), how=how,
-            distinct=Bytes(distinct),
-            each=each if first.moves else "most of them have the same elements as others",
+            keep="keeps" if len(facts) == 1 else "keep", kept=Bytes(kept),
+            items=_items(facts), distinct=Bytes(distinct), how=GOES_ON if first.moves else EQUAL,
         ),
         story=tuple(step for one in found for step in one.steps),
         repair=Repair(_repair(first)),
         subject=first.name,
         bytes=kept - distinct,
     )  # fmt: skip
+
+
+def _items(facts: list[KeptAgain]) -> str:
+    count = sum(one.items for one in facts)
+    if facts[0].single:
+        return f"{count:,} slices along dimension {facts[0].axis}"
+    return f"{count:,} {'tensors' if facts[0].tensors else 'arrays'}"
 
 
 def _repair(fact: KeptAgain) -> Sentence:

@@ -1,7 +1,7 @@
 """The lines that serialise many small tensors one by one: part of `slow-copy`.
 
-`torch.save` and pickle write a header, and for pickle an archive, for each tensor. Pickle writes with
-each the whole storage behind it, however many others show the same one.
+`torch.save` writes a header for each, and pickle an archive, with the whole storage behind the
+tensor, however many others show the same one.
 """
 
 from __future__ import annotations
@@ -28,34 +28,25 @@ Saved = tuple[int, Operand]
 
 def saved_apart(lines: Lines) -> Iterator[Slow]:
     """Give each line that serialised many tensors of one shape."""
+    for some in _by_shape(lines).values():
+        if len(some) >= MANY:
+            alone = not lines.events[some[0][0]].reads  # by pickle
+            slow = _with_all(lines, some) if alone else None
+            if slow is None and len({one.storage for _, one in some}) == len(some):
+                slow = _one_by_one(lines, some, alone=alone)
+            if slow is not None:
+                yield slow
+
+
+def _by_shape(lines: Lines) -> dict[tuple[object, ...], list[Saved]]:
+    """Return the small tensors without a gradient that lines serialised, by line and shape."""
     found: dict[tuple[object, ...], list[Saved]] = defaultdict(list)
-    pickled: set[int] = set()
     for at, event in lines.events.where("save".__eq__):
-        given = event.reads or _pickled(lines, at)
-        pickled |= set() if event.reads else {at}
-        for one in {(one.storage, one.offset): one for one in given}.values():
+        given = {(one.storage, one.offset): one for one in lines.history.saved(at)}
+        for one in given.values():
             if not one.requires_grad and 0 < nbytes(one) <= NODE:
                 found[event.site, one.shape, one.dtype].append((at, one))
-    for some in found.values():
-        if len(some) < MANY:
-            continue
-        alone = some[0][0] in pickled
-        slow = _with_all(lines, some) if alone else None
-        if slow is None and len({one.storage for _, one in some}) == len(some):
-            slow = _one_by_one(lines, some, alone=alone)
-        if slow is not None:
-            yield slow
-
-
-def _pickled(lines: Lines, at: int) -> tuple[Operand, ...]:
-    """Return the tensor whose storage pickle saved by a call: it was asked for its strides before.
-
-    The call is one of PyTorch's own, within the line that pickles.
-    """
-    event, before = lines.events[at], lines.events[at - 1] if at else None
-    if before is None or event.inner == event.site or before.site != event.site:
-        return ()
-    return before.reads[:1]
+    return found
 
 
 def _one_by_one(lines: Lines, some: Sequence[Saved], *, alone: bool) -> Slow:
@@ -65,9 +56,8 @@ def _one_by_one(lines: Lines, some: Sequence[Saved], *, alone: bool) -> Slow:
     if alone:
         slow, fast = f"pickle.dumps({every})", f"pickle.dumps(torch.stack({every}))"
     else:
-        slow, fast = (
-            f"torch.save({one}, io.BytesIO())" for one in (every, f"torch.stack({every})")
-        )
+        slow = f"torch.save({every}, io.BytesIO())"
+        fast = f"torch.save(torch.stack({every}), io.BytesIO())"
     spec = Spec(slow, fast, tuple(one for _, one in some[:TIMED]), lines.device(first))
     what = f"{len(some):,} tensors of one shape are serialised one by one, each with a header of"
     what += f" its own, for {total:,} bytes of elements"
