@@ -44,9 +44,7 @@ class _Kept(NamedTuple):
 
 def taken_for_constant(history: History) -> Iterator[TakenForConstant]:
     """Yield for each line of a forward the first such value."""
-    spans = [one for one in history.trace.spans if one.kind == "backward" and one.event >= 0]
-    passes = [(one, history.position(one.event)) for one in spans]
-    passes = [(one, at) for one, at in passes if at >= 0 and history.events[at].create_graph]
+    passes = _with_a_graph(history)
     kept = _made_in_forward(history) if passes else {}
     told = set[int]()
     for span, first in passes if kept else ():
@@ -59,6 +57,13 @@ def taken_for_constant(history: History) -> Iterator[TakenForConstant]:
                 told.add(history.events[made].site)
                 name = history.events[call].detail
                 yield TakenForConstant(name, call, tensor, made, used, first, second)
+
+
+def _with_a_graph(history: History) -> list[tuple[Span, int]]:
+    """Return the passes that made a graph of the gradients."""
+    spans = (one for one in history.trace.spans if one.kind == "backward")
+    passes = ((one, history.position(one.event)) for one in spans)
+    return [(one, at) for one, at in passes if at >= 0 and history.events[at].create_graph]
 
 
 def _made_in_forward(history: History) -> dict[int, _Kept]:

@@ -11,6 +11,7 @@ And states that an optimizer loaded in vain: before it steps, another is made of
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
@@ -37,24 +38,27 @@ class LoadedInVain(NamedTuple):
 
 def loaded_in_vain(history: History) -> Iterator[LoadedInVain]:
     """Yield the loads after which another optimizer, given no state, steps the same parameters."""
-    trace = history.trace
-    loads = [one for one in trace.schedules if one.kind == LOADS and one.after]
-    stepped = [(one.optimizer, history.position(one.at)) for one in history.steps]
+    loads = [one for one in history.trace.schedules if one.kind == LOADS and one.after]
+    given = {int(one.optimizer) for one in loads}
+    last = {int(one.optimizer): history.position(one.at) for one in history.steps}
     for fact in loads:
         since = history.position(fact.at)
-        if since < 0 or any(one == fact.optimizer and at >= since for one, at in stepped):
+        if last.get(fact.optimizer, UNKNOWN) >= since or not _brought(history, since):
             continue
-        if not _brought(history, since) or _handed_on(history, since):
-            continue
-        before = trace.optimizers[fact.optimizer]
-        for number, one in enumerate(trace.optimizers):
-            same = (one.kind, set(one.tensors)) == (before.kind, set(before.tensors))
-            begins = any(by == number for by, _ in stepped)
-            given = any(load.optimizer == number for load in loads)
-            if same and begins and not given and history.position(one.at) >= since:
-                alike = _rates(history, number) == list(fact.after)
-                yield LoadedInVain(fact, one, number, alike)
-                break
+        others = () if _handed_on(history, since) else _alike(history, fact, since)
+        stepped = ((number, one) for number, one in others if number in last.keys() - given)
+        for number, one in islice(stepped, 1):
+            rates = _rates(history, number) == list(fact.after)
+            yield LoadedInVain(fact, one, number, rates)
+
+
+def _alike(history: History, fact: Schedule, since: int) -> Iterator[tuple[int, OptimizerFact]]:
+    """Yield later optimizers of one kind and the same parameters as one that loaded a state."""
+    loaded = history.trace.optimizers[fact.optimizer]
+    for number, one in enumerate(history.trace.optimizers):
+        same = (one.kind, set(one.tensors)) == (loaded.kind, set(loaded.tensors))
+        if same and history.position(one.at) >= since:
+            yield number, one
 
 
 def _brought(history: History, since: int) -> bool:

@@ -97,14 +97,10 @@ def check(history: History) -> Iterator[Claim]:
         yield _rebound(site, again)
     for handed in handed_in_vain(history):
         yield _handed(history, handed)
-    for written in written_in_vain(history):
-        yield _written(history, written)
-    for left in left_behind(history):
-        yield _left(history, left)
-    for vain in loaded_in_vain(history):
-        yield _loaded(history, vain)
-    for kept in never_put_back(history):
-        yield _kept(history, kept)
+    yield from (_written(history, one) for one in written_in_vain(history))
+    yield from (_left(history, one) for one in left_behind(history))
+    yield from (_loaded(history, one) for one in loaded_in_vain(history))
+    yield from (_kept(history, one) for one in never_put_back(history))
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:

@@ -8,6 +8,7 @@ not the other attribute, the two were to be two; else it is a note, since one ma
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -44,23 +45,24 @@ def named_twice(history: History) -> Iterator[Claim]:
 
 
 def _found(history: History, act: HeldAct) -> _Twice | None:
-    event = history.events[act.write]
-    if event.operation == "step" or act.tensor in history.held:
+    if history.events[act.write].operation == "step" or act.tensor in history.held:
         return None
-    holders = [one for one in (*act.others, *([act.by] if act.by else ()))
-               if one.kind == "attribute" and one.tensor == act.tensor]  # fmt: skip
-    for buffer in holders:
-        owner, _, name = buffer.name.rpartition(".")
-        given = _given_another(history, act.tensor, name)
-        if given is None and not _is_registered(history, act.tensor, name):
+    for buffer, other in permutations(_attributes(act), 2):
+        (owner, _, name), (also, _, _) = buffer.name.rpartition("."), other.name.rpartition(".")
+        if owner != also or _names(history, act.write, other):
             continue
-        for other in holders:
-            alone = other.name.rpartition(".")[0] == owner and other.name != buffer.name
-            if alone and not _names(history, act.write, other):
-                read = _read_by(history, act, other)
-                if read != UNKNOWN:
-                    return _Twice(act, buffer.name, other, read, given)
+        given = _given_another(history, act.tensor, name)
+        if given is not None or _is_registered(history, act.tensor, name):
+            read = _read_by(history, act, other)
+            if read != UNKNOWN:
+                return _Twice(act, buffer.name, other, read, given)
     return None
+
+
+def _attributes(act: HeldAct) -> list[Holder]:
+    """Return the attributes that showed a tensor as it was written."""
+    holders = (*act.others, *((act.by,) if act.by else ()))
+    return [one for one in holders if one.kind == "attribute" and one.tensor == act.tensor]
 
 
 def _given_another(history: History, tensor: int, name: str) -> Reassigned | None:

@@ -68,22 +68,33 @@ def _found(history: History, holders: list[Holder]) -> _Below | None:
     at, call = history.position(first.event), history.site(first.site)
     if at < 0 or not call.user:
         return None
-    event, module = history.events[at], _module(history, at)
-    below = first.depth > 0 or module != ""
+    module = _module(history, at)
     given = next((one.name for one in holders if mentions(call.expression, one.name)), "")
-    if not below or not given or not _changes(history, at, first.tensor):
-        return None
-    source = history.get(Surroundings).source(call.file)
-    beside = handed_beside(source, call, given)
-    if beside is None or history.site_of(event).function.endswith("_"):
-        return None
-    if not _of_itself(history, at, first.tensor, alone=not beside):
+    if (
+        not (first.depth or module)
+        or not given
+        or not _is_meant_for_a_result(history, first, given)
+    ):
         return None
     names = [one.name for one in holders]
     if not module and _is_result(history, first, call.target, names):
         return None  # both names are read: that has a law of its own
     read, name = _next_read(history, first, call, names)
     return None if read < 0 else _Below(at, first.site, given, first.tensor, read, name, module)
+
+
+def _is_meant_for_a_result(history: History, held: Holder, given: str) -> bool:
+    """Whether a call that is given a variable was made for what it returns, and wrote on the way.
+
+    It wrote other values over those of the tensor, made of nothing that it was given beside it.
+    """
+    at, call = history.position(held.event), history.site(held.site)
+    source = history.get(Surroundings).source(call.file)
+    beside = handed_beside(source, call, given)
+    if beside is None or history.site_of(history.events[at]).function.endswith("_"):
+        return False
+    changes = _changes(history, at, held.tensor)
+    return changes and _of_itself(history, at, held.tensor, alone=not beside)
 
 
 def _module(history: History, at: int) -> str:
