@@ -95,8 +95,7 @@ def check(history: History) -> Iterator[Claim]:
         yield _bound(history, bound)
     for site, again in rebound_in_vain(history):
         yield _rebound(site, again)
-    for handed in handed_in_vain(history):
-        yield _handed(history, handed)
+    yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
     yield from (_loaded(history, one) for one in loaded_in_vain(history))
