@@ -83,8 +83,6 @@ MOST_MADE = 3
 
 def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that lost values."""
-    for rate in rates_lost(history):
-        yield _rate(history, rate)
     for fact in history.trace.collisions:
         at = history.position(fact.event)
         reads = history.events[at].reads if 0 <= at < len(history.events) else ()
@@ -95,6 +93,12 @@ def check(history: History) -> Iterator[Claim]:
         yield _bound(history, bound)
     for site, again in rebound_in_vain(history):
         yield _rebound(site, again)
+    yield from _never_used(history)
+
+
+def _never_used(history: History) -> Iterator[Claim]:
+    """Give one claim for each place that what was handed over, loaded or kept never reached."""
+    yield from (_rate(history, one) for one in rates_lost(history))
     yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
