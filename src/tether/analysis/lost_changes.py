@@ -57,6 +57,7 @@ class _Changes:
         self._history = history
         self._owners: dict[int, set[int]] = defaultdict(set)  # gradient -> tensors that had it
         self._cleared: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
+        self._given: dict[int, int] = {}  # what became a gradient by an assignment -> where first
         has: dict[int, int] = {}  # tensor -> the gradient that it has, as far as it was seen
         for at, event in history.events.where(_hands_over):
             if event.operation == "zero_grad":
@@ -66,6 +67,8 @@ class _Changes:
                 owner = int(event.reads[0].tensor)
                 gradients = [int(one.tensor) for one in (*event.reads[1:], *event.results)]
                 for gradient in gradients:
+                    if event.operation == "grad.__set__" and gradient not in self._owners:
+                        self._given[gradient] = at
                     self._owners[gradient].add(owner)
                 # `p.grad /= n` ends by giving the tensor the gradient that it has.
                 if event.operation == "grad.__set__" and has.get(owner) not in gradients:
@@ -88,6 +91,8 @@ class _Changes:
         owners = self._owners[gradient]
         if len(owners) > 1 or history.inside(history.events[at], "step") >= 0:
             return None
+        if at < self._given.get(gradient, 0):
+            return None  # what is added up beside the gradients, and given to a parameter then
         (tensor,) = owners
         cleared = following(self._cleared[tensor], at)
         steps = history.steps_of(tensor)
