@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 HEAD = """\
 import copy
@@ -144,3 +144,34 @@ AROUND = {
 def test_a_model_around_what_is_tied(name, tmp_path):
     recording = check_program(ROUND.replace("= HEAD", f"= {AROUND[name]}"), tmp_path)
     assert len(recording.findings) == ROUND.replace("HEAD", AROUND[name]).count("#!")
+
+
+TAKEN_APART = {
+    "model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)": (
+        "load_state_dict without assign=True"
+    ),
+    "model.to('meta').to_empty(device='cpu')": "a Parameter for each place",
+    "model[1].weight = nn.Parameter(torch.zeros(3, 3))": "",
+}
+
+
+@pytest.mark.parametrize("line", TAKEN_APART)
+def test_the_repair_fits_what_took_the_tie_apart(line, tmp_path):
+    text = f"""
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+model[1].weight = model[0].weight
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 3)).sum().backward()
+{line}
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(2, 3)).sum().backward()
+    opt.step()
+"""
+    recording = record_program(text, tmp_path)
+    (found,) = [one for one in recording.findings if one.slug == "tie-lost"]
+    known = {one for one in TAKEN_APART.values() if one and one in found.fix.text}
+    assert known == {TAKEN_APART[line]} - {""}

@@ -234,6 +234,15 @@ def _tied_at(history: History, places: tuple[_Shows, ...]) -> Iterator[Step]:
         yield Step("shared", history.events[made].site, say("the one memory of both is made here"))
 
 
+_INSTEAD = {
+    "Module._load_from_state_dict": "; load_state_dict without assign=True writes into the tied"
+    " tensor and keeps it",
+    "Module._apply": "; this call makes a Parameter for each place, so that ties are to be made"
+    " after it",
+}
+"""What to do instead, by the function of PyTorch's that made the tensor."""
+
+
 def _claim(
     history: History, places: tuple[_Shows, ...], pair: tuple[str, str], new: int,
     severity: Severity | None,
@@ -260,9 +269,8 @@ def _claim(
         ),
         story=tuple(story),
         repair=Repair(
-            say("Tie them again after {since}: {other} = {one}; load_state_dict without assign=True"
-                " writes into the tied tensor and keeps it.",
-                since=since, **names)
+            say("Tie them again after {since}: {other} = {one}{instead}.", since=since,
+                instead=_INSTEAD.get(history.site(event.inner).function, ""), **names)
         ),
         count=0,
     )  # fmt: skip
