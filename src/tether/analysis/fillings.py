@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.surroundings import Surroundings
 from tether.facts import Site
 from tether.source.handing import handings
-from tether.source.loops import taken_by_loop
+from tether.source.loops import comprehension_at, taken_by_loop
 from tether.source.names import root_of, steps_in
 from tether.source.syntax import Source, called, site_of_node, source_of
 
@@ -35,12 +36,32 @@ class Filling(NamedTuple):
 
 
 def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | None:
-    """Return the line that puts some tensors into the container of a name; None if several may."""
-    found = fitting(history, name, history.get(_Lines).into(_last(name)), set(tensors))
+    """Return the line that puts some tensors into the container of a name; None if several may.
+
+    Where the text fills nothing of that name it is the comprehension in which they were made.
+    """
+    tensors = set(tensors)
+    lines = history.get(_Lines).into(_last(name))
+    found = fitting(history, name, lines, tensors)
+    if not lines:
+        return comprehended(history, tensors)
     if len(found) != 1:
         return None
     line = found[0]
     return site_of_node(line.file, line.node, line.source.lines)
+
+
+def comprehended(history: History, tensors: Iterable[int]) -> Site | None:
+    """Return the one comprehension that made each of some tensors as a part of what it gives."""
+    found: set[Site | None] = set()
+    for made in {history.made_at(one) for one in tensors}:
+        site = history.site_of(history.events[made])
+        around = (
+            comprehension_at(source_of(one.file, history.trace.sources.get(one.file, "")), one)
+            for one in (site, *history.get(Surroundings).callers(site))
+        )
+        found.add(next((one for one in around if one is not None), None))
+    return found.pop() if len(found) == 1 else None
 
 
 def handed_on(history: History, tensor: int) -> Site | None:
@@ -113,6 +134,7 @@ def _of_owner(history: History, name: str, lines: list[Filling]) -> list[Filling
     """Leave out lines that fill an attribute of another class's objects, if the class is known."""
     inside = (f"{name}[", f"{name}.")
     owners = {fact.owner for fact in history.trace.names if fact.name.startswith(inside)}
+    owners = history.get(_Lines).with_bases(owners)
     own = [one for one in lines if root_of(ast.unparse(one.into)) != "self" or one.owner in owners]
     return own or lines
 
@@ -139,9 +161,13 @@ class _Lines:
 
     def __init__(self, history: History) -> None:
         self.all: list[Filling] = []
+        self._bases: dict[str, set[str]] = defaultdict(set)
         self._lines: dict[str, list[Filling]] = defaultdict(list)
         for file, text in sorted(history.trace.sources.items()):
             source = source_of(file, text)
+            for node in source.nodes:
+                if isinstance(node, ast.ClassDef):
+                    self._bases[node.name] |= {called(one) for one in node.bases}
             if source.tree is not None:
                 for line in _lines_in(source, file, source.tree, "", (0, 0)):
                     self._lines[_called(line.into)].append(line)
@@ -171,6 +197,13 @@ class _Lines:
         ]
         seen = [self._made[site] for site in sites if site in self._made]
         return set().union(*seen), len(seen) == len(sites)
+
+    def with_bases(self, owners: set[str]) -> set[str]:
+        """Return some classes with those that they are made from."""
+        found = list(owners)
+        for one in found:
+            found += self._bases[one].difference(found)
+        return set(found)
 
     def is_recorded(self, site: Site) -> bool:
         """Whether a call of PyTorch's stands at a site."""

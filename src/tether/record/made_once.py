@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -26,7 +26,7 @@ _NAMED = 4
 _KINDS = (torch.Tensor, torch.nn.Module, dict, list, collections.deque)
 
 
-class _Made(NamedTuple):
+class _MadeByDefinition(NamedTuple):
     """An object that a definition made."""
 
     name: str  # of the argument; of the attribute, behind its class
@@ -40,9 +40,9 @@ class MadeOnceLog:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self.facts: dict[tuple[str, int], MadeOnce] = {}
-        self._of: dict[type, list[_Made]] = {}
+        self._of: dict[type, list[_MadeByDefinition]] = {}
         self._owners: dict[int, dict[int, str]] = {}  # object -> its owners, and how each is called
-        self._made: dict[int, _Made] = {}
+        self._made: dict[int, _MadeByDefinition] = {}
 
     def met(self, path: str, owner: Any, kind: type) -> None:
         """Note what an object of the program's has of the definition of its class."""
@@ -67,30 +67,34 @@ class MadeOnceLog:
             if len(some) > 1:
                 self._shared(made[number], list(some.values()))
 
-    def _shared(self, made: _Made, owners: list[str]) -> None:
+    def _shared(self, made: _MadeByDefinition, owners: list[str]) -> None:
         found = (self._tape.who.find(one) for one in tensors_inside(made.value))
         tensors = tuple(TensorId(ref.serial) for ref in found if ref is not None)
         site = UNKNOWN if made.code is None else self._tape.places.add_definition(made.code)
         if tensors:
-            kind = type(made.value)
-            filled = "by key" if issubclass(kind, dict) else "in order"
             self.facts[made.name, site] = MadeOnce(
                 Moment(self._tape.now()), made.name, SiteId(site), len(owners),
-                tuple(owners[:_NAMED]), tensors, filled if issubclass(kind, _KINDS[2:]) else "",
+                tuple(owners[:_NAMED]), tensors, _how_filled(type(made.value)),
             )  # fmt: skip
 
 
-def _made_for(kind: type) -> Iterator[_Made]:
+def _how_filled(kind: type) -> Literal["", "in order", "by key"]:
+    if issubclass(kind, dict):
+        return "by key"
+    return "in order" if issubclass(kind, (list, collections.deque)) else ""
+
+
+def _made_for(kind: type) -> Iterator[_MadeByDefinition]:
     """Yield what the definition of a class made: defaults of its methods, and its attributes."""
     for one in kind.__mro__:
         for name, part in list(vars(one).items()) if is_user_class(one) else ():
             if isinstance(part, types.FunctionType) and is_user_file(part.__code__.co_filename):
                 yield from _defaults_of(part)
             elif _may_be_shared(part) and not name.startswith("__"):
-                yield _Made(f"{one.__name__}.{name}", part, None)
+                yield _MadeByDefinition(f"{one.__name__}.{name}", part, None)
 
 
-def _defaults_of(function: types.FunctionType) -> Iterator[_Made]:
+def _defaults_of(function: types.FunctionType) -> Iterator[_MadeByDefinition]:
     code, values = function.__code__, function.__defaults__ or ()
     names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
     for name, value in (
@@ -98,7 +102,7 @@ def _defaults_of(function: types.FunctionType) -> Iterator[_Made]:
         *(function.__kwdefaults__ or {}).items(),
     ):
         if _may_be_shared(value):
-            yield _Made(name, value, code)
+            yield _MadeByDefinition(name, value, code)
 
 
 def _may_be_shared(value: Any) -> bool:

@@ -90,6 +90,20 @@ def _choice(source: Source, name: ast.AST) -> ast.Subscript | None:
     return None
 
 
+def comprehension_at(source: Source, site: Site) -> Site | None:
+    """Return the comprehension whose parts are made by what stands at a site; None for none."""
+    node, inner = source.node_at(site), None
+    while node is not None and not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        given = node.value if isinstance(node, ast.DictComp) else getattr(node, "elt", None)
+        if isinstance(node, _GATHERED) and inner is given:
+            return site_of_node(site.file, node, source.lines)
+        node, inner = source.parent(node), node
+    return None
+
+
+_GATHERED = (ast.ListComp, ast.SetComp, ast.DictComp)
+
+
 def taken_by_loop(source: Source, site: Site, no_tensor: Callable[[Site], bool]) -> Iterator[str]:
     """Yield the variables of the loop that runs over what stands at a site.
 

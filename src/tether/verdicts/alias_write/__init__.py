@@ -382,12 +382,7 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
         site, results = made.site, {one.tensor for one in made.results}
         if site != shared.site and first.writer not in results:
             story.append(Step("shared", site, say("made by {call}", call=CallOf(link.at))))
-    meant = all(
-        follows(history, found, one.shared, one.reader)
-        or written_for(history, found, one.reader, one.shared)
-        or set_beside(history, one.reader, one.shared, one.write, one.read)
-        for one in group
-    )
+    meant = all(_is_meant(history, found, one) for one in group)
     same = _did_nothing(history, first.reader, first.shared)
     if same != UNKNOWN:
         text = say("{call} returned the same tensor", call=CallOf(same))
@@ -414,6 +409,14 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
         repair=copied(history, first.shared, subject),
         count=len({one.write for one in group}),
     )  # fmt: skip
+
+
+def _is_meant(history: History, found: Sharing, one: Story) -> bool:
+    return (
+        follows(history, found, one.shared, one.reader)
+        or written_for(history, found, one.reader, one.shared)
+        or set_beside(history, one.reader, one.shared, one.write, one.read)
+    )
 
 
 def _how(history: History, found: Sharing, story: Story) -> Sentence:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from tether.analysis.fillings import growth_of
+from tether.analysis.fillings import comprehended, growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
 from tether.analysis.idle import IdleMemory
@@ -28,7 +28,8 @@ This container, attribute or variable holds tensors whose graphs were built in s
 the values saved for those graphs stay in memory. The finding names the line where it grows, how
 many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
-carried on. So does the result of a custom Function that is an attribute of its own ctx: the three
+carried on. So do graphs of several steps that went at one moment: one thing, such as a list of
+linked objects, held them until then. So does the result of a custom Function that is an attribute of its own ctx: the three
 hold one another until Python's garbage collector runs. So does a sum of losses that no backward
 pass goes through, such as that of a validation. A note tells of losses of many runs that are summed
 up before one backward pass, where the runs have only parameters in common: a pass for each gives
@@ -70,9 +71,10 @@ def check(history: History) -> Iterator[Claim]:
         if claim is not None:
             told.update(claim.tensors)
             yield claim
-    for claim in (*_chains(history, kept, told), *_nameless(history, told)):
-        told.update(claim.tensors)
-        yield claim
+    for claims in (_chains(history, kept, told), _nameless(history, told), _let_go(history, told)):
+        for claim in claims:
+            told.update(claim.tensors)
+            yield claim
     yield from _gradients(history)
     yield from on_ctx(history)
     yield from unused(history, told)
@@ -153,7 +155,25 @@ def _containers(history: History, kept: set[int]) -> dict[str, list[int]]:
         there = latest[fact.name] == fact.tensor or "[...]" in fact.name
         if fact.tensor in kept and there and "[" in fact.name:
             groups[fact.name.partition("[")[0]].setdefault(fact.tensor)
-    return {name: list(tensors) for name, tensors in groups.items()}
+    return {name: list(tensors) for name, tensors in _apart_from(history, groups).items()}
+
+
+def _apart_from(history: History, groups: dict[str, dict[int, None]]) -> dict[str, dict[int, None]]:
+    """Join the containers that hold a tensor in common and that no search found side by side.
+
+    A search names what is in a container once: two names of one were found by different searches.
+    """
+    moments: dict[str, set[int]] = defaultdict(set)
+    for fact in history.trace.names:
+        moments[fact.name.partition("[")[0]].add(fact.at)
+    found: dict[str, dict[int, None]] = {}
+    for name in sorted(groups, key=lambda one: -len(groups[one])):
+        same = (
+            one for one in found
+            if groups[name].keys() & found[one].keys() and moments[one].isdisjoint(moments[name])
+        )  # fmt: skip
+        found.setdefault(next(same, name), {}).update(groups[name])
+    return found
 
 
 def _together(history: History, tensors: list[int]) -> list[int]:
@@ -420,10 +440,40 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
     return {at: tensor for at, tensor in alive.items() if at not in within}
 
 
+def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
+    """Find what a line made in several steps, and what went at one moment after: one thing had it.
+
+    What the graph of another holds goes with that.
+    """
+    moments: dict[int, list[int]] = defaultdict(list)
+    for tensor, life in history.trace.tensors.items() if history.backwards else ():
+        if life.died != UNKNOWN and life.kind == "Tensor" and history.made_at(tensor) >= 0:
+            moments[life.died].append(tensor)
+    for tensors in moments.values():
+        within = set(map(history.made_at, told.intersection(tensors)))
+        for together in _made_alike(history, tensors):
+            places = [history.made_at(one) for one in together]
+            if within.isdisjoint(places) and (steps := _graphs(history, places)) >= LEAST:
+                yield _held(history, together, places, steps)
+            for at in places:
+                history.get(Graph).add_behind(at, within)
+
+
+def _made_alike(history: History, tensors: list[int]) -> list[list[int]]:
+    """Return those of some tensors with a graph that each line made, what ran last first."""
+    groups: dict[tuple[str, int, int] | None, list[int]] = defaultdict(list)
+    for tensor in sorted(tensors, key=history.made_at) if len(tensors) >= LEAST else ():
+        if _has_graph(history, tensor):
+            groups[_key(history, tensor)].append(tensor)
+    found = [some for some in groups.values() if len(some) >= LEAST]
+    return sorted(found, key=lambda some: -history.made_at(some[-1]))
+
+
 def _held(history: History, tensors: list[int], places: list[int], steps: int) -> Claim:
     event = history.events[places[0]]
     name = history.site_of(event).target or history.name_of(tensors[0]).strip("`")
     nbytes = _bytes(history, tensors, places)
+    died = history.trace.tensors[tensors[0]].died != UNKNOWN
     return Claim(
         tensors=tuple(tensors),
         cause=("held", event.site),
@@ -431,23 +481,38 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
         operation=event.operation,
         subject=name,
         message=say(
-            "`{name}` of {steps} {times} is still alive with its graphs, {size} or {each} more each"
-            " time, and no variable holds the tensor itself: a closure, a hook, a cache, a grad_fn"
-            " or the traceback of an exception that is kept does.",
+            "`{name}` of {steps} steps lived on with its graphs, {size} or {each} more each step,"
+            " and all of them went at one moment: one thing held them until then."
+            if died
+            else "`{name}` of {steps} {times} is still alive with its graphs, {size} or {each} more"
+            " each time, and no variable holds the tensor itself: a closure, a hook, a cache, a"
+            " grad_fn or the traceback of an exception that is kept does.",
             name=name, steps=steps, times="steps" if history.backwards else "calls",
             size=Bytes(nbytes), each=Bytes(nbytes // steps),
         ),
         story=(
             Step("made", event.site, say("`{name}` is made with its graph here", name=name)),
-            *handed_on_at(history, tensors[0]),
+            *_put_together(history, tensors),
         ),
         repair=Repair(
-            say("Give the closure, hook or cache what it needs of `{name}` and no graph:"
+            say("Keep values without their graph: {name}.detach(), or {name}.item() for a number.",
+                name=name)
+            if died
+            else say("Give the closure, hook or cache what it needs of `{name}` and no graph:"
                 " {name}.detach(); of an exception keep the message, not the object.", name=name)
         ),
         count=len(tensors),
         bytes=nbytes,
     )  # fmt: skip
+
+
+def _put_together(history: History, tensors: list[int]) -> Iterator[Step]:
+    """Yield the line that may keep what a line made in each step."""
+    where = comprehended(history, tensors)
+    if where is None:
+        yield from handed_on_at(history, tensors[0])
+    else:
+        yield Step("grows", where, say("each step's is kept here, with its graph"))
 
 
 # -- gradients with a graph --------------------------------------------------------------------
