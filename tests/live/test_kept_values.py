@@ -941,6 +941,26 @@ for _ in range(5):
     slow.follow()
 print(slow.own(data).mean().item())
 """,
+    "a live state that a log reads after each epoch": LOOP
+    + """
+live, norms = model.state_dict(), []
+for _ in range(5):
+    train()
+    norms.append(live["0.weight"].norm().item())
+print(norms)
+""",
+    "sums of gradients that are given to the parameters": LOOP
+    + """
+for _ in range(4):
+    sums = [torch.zeros_like(one) for one in model.parameters()]
+    for part in data.split(2):
+        grads = torch.autograd.grad(model(part).pow(2).mean(), list(model.parameters()))
+        for total, one in zip(sums, grads):
+            total += one / 2
+    for one, total in zip(model.parameters(), sums):
+        one.grad = total
+    opt.step()
+""",
     "a head untied to be trained alone, beside a table that is frozen": """
 class Tied(nn.Module):
     def __init__(self):
@@ -1451,6 +1471,27 @@ def test_what_was_meant_is_quiet(name, tmp_path):
     assert recording.error is None, recording.error
     grave = [one.message for one in recording.findings if one.severity != "note"]
     assert not grave
+
+
+FIRST = """
+first = model.state_dict()
+for _ in range(5):
+    train()
+    LINE
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'print((model[0].weight - first["0.weight"]).norm().item())',
+        "gap = [F.mse_loss(one, first[name]).item() for name, one in model.named_parameters()]",
+        'print(F.mse_loss(F.linear(data, first["0.weight"]), model[0](data)).item())',
+    ],
+)
+def test_what_is_compared_after_each_write_was_to_stand_still(line, tmp_path):
+    found = record_program(HEAD + LOOP + FIRST.replace("LINE", line), tmp_path).findings
+    assert "warning" in [one.severity for one in found if one.slug == "alias-write"]
 
 
 def test_a_source_is_told_though_a_view_of_its_record_is_read_first(tmp_path):

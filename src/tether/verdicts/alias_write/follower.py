@@ -26,7 +26,7 @@ def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
     memory = history.flow.memory(operand)
     reads = [one.at for one in found.reads.get(memory, ()) if one.operand.tensor == reader]
     if event.operation not in ("Parameter", "data.__set__") and not _beside(history, found, reader):
-        reads = [at for at in reads if _writes_another(history, at, memory)]
+        reads = [at for at in reads if _writes_another(history, at, memory) or _told(history, at)]
     calls = (history.events[at] for at in history.on_storage(operand))
     if sum((one.operation, one.site) == (event.operation, event.site) for one in calls) > 1:
         return False
@@ -42,6 +42,22 @@ def _writes_another(history: History, at: int, memory: int) -> bool:
     event = history.events[at]
     written = {history.flow.memory(one) for one in event.writes}
     return bool(written) and memory not in written and event.operation != "step"
+
+
+def _told(history: History, at: int) -> bool:
+    """Whether a line takes a number of one tensor alone out of PyTorch, as a log of it does.
+
+    The number of one that stands still would be the same each time.
+    """
+    line, event = history.site_of(history.events[at]), history.events[at]
+    while operation(event.operation).leaves != "number":
+        if len(event.reads) != 1 or len(event.results) != 1:
+            return False
+        at = next(history.readers(event.results[0], at), UNKNOWN)
+        if at == UNKNOWN or history.site_of(history.events[at]).line != line.line:
+            return False
+        event = history.events[at]
+    return len(event.reads) == 1
 
 
 def _beside(history: History, found: Sharing, record: int) -> bool:
