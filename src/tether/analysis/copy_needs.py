@@ -65,7 +65,7 @@ Key = tuple[int, int, str]
 """A copying line: the user's site, the library's site (or -1) and the operation."""
 
 
-class Reason(NamedTuple):
+class WhyNeeded(NamedTuple):
     """Why a copy was needed, or why that is not known."""
 
     needed: Needed
@@ -92,7 +92,7 @@ class Need:
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
     looked: int = 0  # executions of which the array was looked at, where others' were not
 
-    def add(self, reason: Reason | None) -> None:
+    def add(self, reason: WhyNeeded | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
         rank = {"no": 0, "unknown": 1, "yes": 2}
         self.rounds &= reason is None or reason.rounds
@@ -128,7 +128,7 @@ def needed_by_site(history: History) -> dict[tuple[int, str], tuple[Needed, str]
     for (site, _, _), need in needs(history).items():
         for name in {history.events[one.position].operation for one in need.executions}:
             total = joined.setdefault((site, name), Need(name))
-            total.add(Reason(need.needed, need.reason, need.at))
+            total.add(WhyNeeded(need.needed, need.reason, need.at))
     return {key: (need.needed, need.reason) for key, need in joined.items()}
 
 
@@ -152,7 +152,7 @@ class CopyNeeds:
             known = self.found.get(_key(history, history.events[position]))
             if known is not None:
                 text = "not all of its runs were seen to give what was there already"
-                known.add(Reason("unknown", text, position))
+                known.add(WhyNeeded("unknown", text, position))
         judge = _Judge(history, made)
         for key, need in self.found.items():
             judge.library = key[1] != UNKNOWN
@@ -294,7 +294,7 @@ class _Judge:
 
     # -- one execution ---------------------------------------------------------------------------
 
-    def reason(self, copied: Copied) -> Reason | None:
+    def reason(self, copied: Copied) -> WhyNeeded | None:
         """Return why the copy was needed or why that is unknown; None when it was not needed."""
         event = self.history.events[copied.position]
         if copied.taken is not None:
@@ -354,48 +354,50 @@ class _Judge:
 
     # -- what the recording cannot tell ----------------------------------------------------------
 
-    def _unseen(self, copied: Copied, event: Event) -> Reason | None:
+    def _unseen(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Give what the recording cannot tell of this execution."""
         if self.history.in_part:
-            return Reason("unknown", "not all of the run is in the recording")
+            return WhyNeeded("unknown", "not all of the run is in the recording")
         if self.history.had_children:
-            return Reason("unknown", "a child process, which was not recorded, may write it")
+            return WhyNeeded("unknown", "a child process, which was not recorded, may write it")
         return (
             self._inside(copied, event)
             or self._opaque(copied)
             or self._elsewhere(copied, event.thread)
         )
 
-    def _inside(self, copied: Copied, event: Event) -> Reason | None:
+    def _inside(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask for spans in which a copy plays a part that the facts do not tell."""
         number = event.span
         while number != UNKNOWN:
             span = self.trace.spans[number]
             open_ = self._stepped_apart(span, copied) or self._kept_by_function(span, copied)
             if span.kind in _CLOSED and not open_:
-                return Reason("unknown", _CLOSED[span.kind])
+                return WhyNeeded("unknown", _CLOSED[span.kind])
             number = span.parent
         return None
 
-    def _opaque(self, copied: Copied) -> Reason | None:
+    def _opaque(self, copied: Copied) -> WhyNeeded | None:
         """Ask for memory that others may write unheard, and tensors that are more than elements."""
         for one in (copied.source, copied.copy):
             kind = self._kind(one)
             if kind not in ("Tensor", "Parameter", "Buffer"):
-                return Reason("unknown", f"a {kind} may be more than its elements")
+                return WhyNeeded("unknown", f"a {kind} may be more than its elements")
             if self.lives.memory(one) in self.lives.exported and self._unwatched(one):
-                return Reason("unknown", "an array on its memory may have been written unheard")
+                return WhyNeeded("unknown", "an array on its memory may have been written unheard")
             if self.lives.memory(one) in self.lives.addressed:
-                return Reason("unknown", "what is done with its address is not heard")
+                return WhyNeeded("unknown", "what is done with its address is not heard")
         if self._outlived_by_array(copied):
-            return Reason("unknown", "the array behind its source may have been written later on")
+            return WhyNeeded(
+                "unknown", "the array behind its source may have been written later on"
+            )
         if copied.copy.dtype.startswith("complex"):
-            return Reason("unknown", "a complex tensor may be conjugated in name only")
+            return WhyNeeded("unknown", "a complex tensor may be conjugated in name only")
         if copied.source.version == UNKNOWN != copied.copy.version:
-            return Reason("yes", "its source is an inference tensor, and it is none")
+            return WhyNeeded("yes", "its source is an inference tensor, and it is none")
         return None
 
-    def _elsewhere(self, copied: Copied, thread: int) -> Reason | None:
+    def _elsewhere(self, copied: Copied, thread: int) -> WhyNeeded | None:
         """Ask for other threads, and for transfers that nobody waited for."""
         for tensor in (copied.source.tensor, copied.copy.tensor):
             threads, transfers = self._readers(tensor)
@@ -403,11 +405,11 @@ class _Judge:
             later = [following(found, copied.position) for found in others]
             if any(at != UNKNOWN for at in later) and not self._never_written(copied):
                 first = min(at for at in later if at != UNKNOWN)
-                return Reason("unknown", "another thread reads it", first)
+                return WhyNeeded("unknown", "another thread reads it", first)
             at = following(transfers, copied.position)
             if at != UNKNOWN:
                 text = f"the transfer of {self._line(at)} may read it for longer"
-                return Reason("unknown", text, at)
+                return WhyNeeded("unknown", text, at)
         return None
 
     def _readers(self, tensor: int) -> tuple[dict[int, list[int]], list[int]]:
@@ -478,7 +480,7 @@ class _Judge:
         fact = self.trace.tensors.get(operand.tensor)
         return fact.kind if fact is not None else "Tensor"
 
-    def _chosen_by_values(self, copied: Copied, event: Event) -> Reason | None:
+    def _chosen_by_values(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call whether the very values decide it: a guard that met nothing this time."""
         if not (operation(event.operation).picks or computes(event)):
             return None
@@ -489,17 +491,17 @@ class _Judge:
             if self.flow.memory(one) == memory or made < 0:
                 continue
             if any(self._uses(at, memory) for at in (made, *self.flow.behind(made, _FAR))):
-                return Reason("unknown", "what it takes hangs on the values", made)
+                return WhyNeeded("unknown", "what it takes hangs on the values", made)
         return None
 
-    def _computed(self, copied: Copied, event: Event) -> Reason | None:
+    def _computed(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call that computes whether it gives what was there for any values."""
         more, text = pays(event, copied.source), doubt(self.history, event, copied.source)
         if more:
-            return Reason("yes", more, copied.position)
-        return Reason("unknown", text, copied.position) if text else None
+            return WhyNeeded("yes", more, copied.position)
+        return WhyNeeded("unknown", text, copied.position) if text else None
 
-    def coincidence(self, copied: Copied) -> Reason | None:
+    def coincidence(self, copied: Copied) -> WhyNeeded | None:
         """Ask of the only run of a join, or a computation: it may be given something else.
 
         The text says which they are where it lists them; so does a function that made them all.
@@ -507,14 +509,16 @@ class _Judge:
         event = self.history.events[copied.position]
         site = self.history.site_of(event)
         if computes(event):
-            return Reason("unknown", "it ran once, and may give other values", copied.position)
+            return WhyNeeded("unknown", "it ran once, and may give other values", copied.position)
         if not operation(event.operation).joins or lists_parts(site.expression):
             return None
         makers = [self.history.made_at(one.tensor) for one in event.reads]
         here = self._function_of(copied.position)
         if len(makers) > 1 and all(at >= 0 and self._function_of(at) == here for at in makers):
             return None
-        return Reason("unknown", "it ran once, and its list may hold other parts", copied.position)
+        return WhyNeeded(
+            "unknown", "it ran once, and its list may hold other parts", copied.position
+        )
 
     def _function_of(self, at: int) -> tuple[str, int]:
         site = self.history.site_of(self.history.events[at])
@@ -529,7 +533,7 @@ class _Judge:
 
     # -- writes ----------------------------------------------------------------------------------
 
-    def _writes_of_source(self, copied: Copied) -> Reason | None:
+    def _writes_of_source(self, copied: Copied) -> WhyNeeded | None:
         """Find a write to the source while the copy lived."""
         source, copy = copied.source, copied.copy
         for write in self.lives.written(source, copied.since, self.lives.until(copy)):
@@ -538,10 +542,10 @@ class _Judge:
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
                 text = f"{line} {write.verb} {self._written(copied, written)}"
-                return Reason("yes", f"{text} while {self._name(copy)} lives", write.at)
+                return WhyNeeded("yes", f"{text} while {self._name(copy)} lives", write.at)
             if self._saves(copy, copied.position, write.at):
                 text = f"{line} writes beside {self._source(copied)}"
-                return Reason("yes", f"{text}, which the backward pass would refuse", write.at)
+                return WhyNeeded("yes", f"{text}, which the backward pass would refuse", write.at)
         return None
 
     def _put_back(self, copied: Copied, at: int) -> bool:
@@ -570,7 +574,7 @@ class _Judge:
             for at in self.history.on_storage(copy)
         )
 
-    def _writes_of_copy(self, copied: Copied) -> Reason | None:
+    def _writes_of_copy(self, copied: Copied) -> WhyNeeded | None:
         """Find a write to the copy while the source lived, or to what cannot be written at all."""
         source, copy = copied.source, copied.copy
         doubled = any(
@@ -581,41 +585,43 @@ class _Judge:
         for write in self.lives.written(copy, copied.position, until):
             text = f"{self._line(write.at)} {write.verb} {self._name(copy)}"
             why = "of which several elements would be one" if doubled else ""
-            return Reason("yes", f"{text} {why or f'while {self._source(copied)} lives'}", write.at)
+            return WhyNeeded(
+                "yes", f"{text} {why or f'while {self._source(copied)} lives'}", write.at
+            )
         return None
 
-    def _of_array(self, copied: Copied, taken: Taken) -> Reason | None:
+    def _of_array(self, copied: Copied, taken: Taken) -> WhyNeeded | None:
         """Say why a tensor could not have shown the memory of the array that it was made of."""
         copy, name = copied.copy, self._name(copied.copy)
         released = copied.position + self._array_lives(copied, taken)
         for write in self.lives.written(copy, copied.position, released):
             text = f"{self._line(write.at)} {write.verb} {name} while its array lives"
-            return Reason("yes", text, write.at)
+            return WhyNeeded("yes", text, write.at)
         if taken.changed == "yes":
             text = f"the array that it was made of was written while {name} lives"
-            return Reason("yes", text)
+            return WhyNeeded("yes", text)
         if taken.changed == "unknown" and not released - copied.position <= self._usual < math.inf:
             doubt = "what became of the array that it was made of was not seen"
-            return Reason("unknown", doubt)
+            return WhyNeeded("unknown", doubt)
         if taken.beside > min(FLOOR, nbytes(copy)) and released < self.lives.until(copy):
-            return Reason("yes", f"it lets {taken.beside:,} bytes beside it be freed")
+            return WhyNeeded("yes", f"it lets {taken.beside:,} bytes beside it be freed")
         for at in self.reads[copy.tensor]:
             row = operation(self.history.events[at].operation)
             if row.replaces and not row.makes:
-                return Reason("yes", f"at {self._line(at)} it {row.replaces}", at)
+                return WhyNeeded("yes", f"at {self._line(at)} it {row.replaces}", at)
         if max(released, self.lives.until(copy)) == math.inf and not self.whole:
-            return Reason("unknown", "both are alive where the recording ends")
+            return WhyNeeded("unknown", "both are alive where the recording ends")
         return None
 
     # -- the object ------------------------------------------------------------------------------
 
-    def _object(self, copied: Copied) -> Reason | None:
+    def _object(self, copied: Copied) -> WhyNeeded | None:
         """Find something of its own that the copy has as an object."""
         source, copy = copied.source, copied.copy
         if self._kind(copy) != "Tensor":
-            return Reason("yes", f"it is a {self._kind(copy)} of its own")
+            return WhyNeeded("yes", f"it is a {self._kind(copy)} of its own")
         if copy.tensor in self.held:
-            return Reason("yes", "an optimizer holds it")
+            return WhyNeeded("yes", "an optimizer holds it")
         if self._of_module(copied):
             return None
         alone = self._alone(copied.position, source)
@@ -623,9 +629,9 @@ class _Judge:
             row = operation(self.history.events[at].operation)
             own = row.replaces or ("" if alone else row.own)
             if at > copied.position and own:
-                return Reason("yes", f"at {self._line(at)} it {own}", at)
+                return WhyNeeded("yes", f"at {self._line(at)} it {own}", at)
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
-                return Reason("yes", f"{self._line(at)} saves it as memory of its own", at)
+                return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(source, copy)
 
     def _of_module(self, copied: Copied) -> bool:
@@ -650,15 +656,15 @@ class _Judge:
                     return False
         return True
 
-    def _named(self, source: Operand, copy: Operand) -> Reason | None:
+    def _named(self, source: Operand, copy: Operand) -> WhyNeeded | None:
         """Ask for modules that hold the copy: they may write it, and register a Parameter."""
         name = self.history.facts_of_name(copy.tensor)
         if name is not None and name.module:
-            return Reason("unknown", f"as `{name.name}` a module holds it, and may write it")
+            return WhyNeeded("unknown", f"as `{name.name}` a module holds it, and may write it")
         if self._kind(source) == "Parameter":
             for held in self.history.names_of(copy.tensor):
                 if "." in held or "[" in held:
-                    return Reason("unknown", f"as `{held}` a Parameter would be registered")
+                    return WhyNeeded("unknown", f"as `{held}` a Parameter would be registered")
         return None
 
     def _alone(self, position: int, source: Operand) -> bool:
@@ -680,7 +686,7 @@ class _Judge:
 
     # -- layout, size, order ---------------------------------------------------------------------
 
-    def _layout(self, copied: Copied) -> Reason | None:
+    def _layout(self, copied: Copied) -> WhyNeeded | None:
         """Find a call for which it may matter how the elements lie."""
         parts = self._parts[copied.position] if copied.part else [copied]
         if parts[0].copy is not copied.copy and copied.part:
@@ -692,16 +698,16 @@ class _Judge:
         if text:
             return self._relied(parts, at, text, rounds=relied.rounding != UNKNOWN)
         if not (relied.used or copied.part or same_layout(copied.source, copied.copy)):
-            return Reason("unknown", "its layout is another, and nothing was seen to read it")
+            return WhyNeeded("unknown", "its layout is another, and nothing was seen to read it")
         return None
 
-    def _relied(self, parts: Sequence[Copied], at: int, text: str, *, rounds: bool) -> Reason:
+    def _relied(self, parts: Sequence[Copied], at: int, text: str, *, rounds: bool) -> WhyNeeded:
         """Say which call relies on how the elements lie, or may."""
         certain = text.startswith(("would copy", "would answer", "could not", "needs"))
         whole = all(one.source.strides == contiguous(one.source.shape) for one in parts)
         text = f"{self._line(at)}, {self.history.events[at].operation}, {text}"
         needed: Needed = "yes" if certain else "unknown"
-        return Reason(needed, text, at, rounds=rounds or (whole and not certain))
+        return WhyNeeded(needed, text, at, rounds=rounds or (whole and not certain))
 
     def _must_stay(self, copied: Copied) -> str:
         """Say why a later copy would have to stay, which would be made no more."""
@@ -712,33 +718,33 @@ class _Judge:
         self._asked.discard(copied.position)
         return found.text if found is not None else ""
 
-    def _size(self, copied: Copied) -> Reason | None:
+    def _size(self, copied: Copied) -> WhyNeeded | None:
         """Say whether the copy let a much larger memory go."""
         source, copy = copied.source, copied.copy
         fact = self.trace.storages[source.storage]
         more = fact.nbytes - nbytes(copy)
         least = min(FLOOR, fact.nbytes / 2)
         if self.lives.until(source) < self.lives.until(copy) and more > least:
-            return Reason("yes", f"it lets {more:,} bytes beside it be freed")
+            return WhyNeeded("yes", f"it lets {more:,} bytes beside it be freed")
         return None
 
-    def _kept(self, copied: Copied) -> Reason | None:
+    def _kept(self, copied: Copied) -> WhyNeeded | None:
         """Ask what comes after, and what others do between a library's calls: neither was seen."""
         source, copy = copied.source, copied.copy
         kept = min(self.lives.until(copy), self.lives.until(source)) == math.inf
         if not kept and not self.library:
             return None
         if kept and not self.whole:
-            return Reason("unknown", "both are alive where the recording ends")
+            return WhyNeeded("unknown", "both are alive where the recording ends")
         if kept and self.library:
             # The program has ended, but the library serves others as well.
             text = "both are kept: what a library's other callers write was not seen"
-            return Reason("unknown", text)
+            return WhyNeeded("unknown", text)
         # A program has its own order; a library's copy guards against that of other callers.
         for write in self.lives.written(source, UNKNOWN, math.inf):
             if write.at != copied.position and self._used_before(source, write.at):
                 text = f"{self._line(write.at)} writes {self._source(copied)}"
-                return Reason("unknown", f"{text} at other times", write.at)
+                return WhyNeeded("unknown", f"{text} at other times", write.at)
         return None
 
     def _used_before(self, source: Operand, at: int) -> bool:
@@ -751,7 +757,7 @@ class _Judge:
                 return True
         return False
 
-    def _order(self, copied: Copied) -> Reason | None:
+    def _order(self, copied: Copied) -> WhyNeeded | None:
         """Ask for sums of gradients: three parts or more, added in another order, round anew."""
         if not copied.copy.requires_grad:
             return None
@@ -760,7 +766,7 @@ class _Judge:
         ]
         if min(parts) and sum(parts) > 2:
             text = f"without it the gradient of {self._source(copied)}"
-            return Reason("unknown", f"{text} is added up in another order")
+            return WhyNeeded("unknown", f"{text} is added up in another order")
         return None
 
     def _in_graph(self, tensor: int, but: int) -> int:

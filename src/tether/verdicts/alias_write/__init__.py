@@ -83,7 +83,7 @@ A copy needs memory and freezes the values at that line: never applied by itself
 """.replace("SILENT", "\n".join(f"- {use}: {why}." for use, why in SILENT.items()))
 
 
-class Story(NamedTuple):
+class SharedThenWritten(NamedTuple):
     """Shared from here, written there, read there."""
 
     shared: int
@@ -106,7 +106,7 @@ def check(history: History) -> Iterator[Claim]:
 def _by_calls(history: History) -> Iterator[Claim]:
     """Find what calls that look like a copy, definitions, arrays and the text put in one memory."""
     found = history.get(Sharing)
-    groups: dict[int, list[Story]] = defaultdict(list)
+    groups: dict[int, list[SharedThenWritten]] = defaultdict(list)
     for story in (*_records(history, found), *_parameters(history, found)):
         groups[history.events[story.shared].site].append(story)
     for group in groups.values():
@@ -119,7 +119,7 @@ def _by_calls(history: History) -> Iterator[Claim]:
 # -- records ---------------------------------------------------------------------------------
 
 
-def _records(history: History, found: Sharing) -> Iterator[Story]:
+def _records(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
     """Find records whose memory was written through another name before they were read."""
     for memory, records in found.records.items():
         writes = found.writes.get(memory, ())
@@ -147,7 +147,7 @@ def _kept(history: History, record: int, at: int) -> bool:
     return event.inner == event.site and bool(history.site_of(event).target)
 
 
-def _passed_on(history: History, story: Story) -> bool:
+def _passed_on(history: History, story: SharedThenWritten) -> bool:
     """Whether another function than the one that made a record wrote it, and not by its name."""
     if history.get(Acts).died(story.writer) <= story.shared + 3:
         return False
@@ -162,7 +162,7 @@ def _read_after(
     at: int,
     writes: Sequence[Touch],
     reads: Sequence[Touch],
-) -> Story | None:
+) -> SharedThenWritten | None:
     """Find a write through another name, and a read of the record that was not filled anew."""
     shown = _as_made(history, record, at)
     own = [one for one in writes if found.family(one.operand.tensor) == record and one.at > at]
@@ -181,7 +181,7 @@ def _read_after(
         return None
     last = max((one for one in others if one.at < read), key=lambda one: one.at)
     writer = last.operand.tensor
-    return Story(max(at, _handed(history, writer, last)), last.at, read, record, writer)
+    return SharedThenWritten(max(at, _handed(history, writer, last)), last.at, read, record, writer)
 
 
 def _by_its_own_line(history: History, found: Sharing, record: int, write: Touch) -> bool:
@@ -232,7 +232,7 @@ def _written_through(
     at: int,
     writes: Sequence[Touch],
     reads: Sequence[Touch],
-) -> Story | None:
+) -> SharedThenWritten | None:
     """Find a write to part of the record by the user's own line, and a read of its source."""
     event = history.events[at]
     if event.operation == "data.__get__" or event.inner != event.site:
@@ -245,7 +245,7 @@ def _written_through(
             continue
         read = _source_read(history, found, record, write, reads)
         if read is not None:
-            return Story(at, write.at, read.at, read.operand.tensor, record)
+            return SharedThenWritten(at, write.at, read.at, read.operand.tensor, record)
     return None
 
 
@@ -288,7 +288,7 @@ def _in_passing(history: History, at: int) -> bool:
 # -- parameters on one storage -----------------------------------------------------------------
 
 
-def _parameters(history: History, found: Sharing) -> Iterator[Story]:
+def _parameters(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
     """Find leaves of different objects on the same elements, one written, the other one read."""
     joined: dict[int, dict[int, tuple[int, Operand]]] = defaultdict(dict)
     memory = history.flow.memory
@@ -321,11 +321,11 @@ def _owner(history: History, found: Sharing, operand: Operand) -> Operand:
 
 def _pairs(
     history: History, found: Sharing, memory: int, members: dict[int, tuple[int, Operand]]
-) -> Iterator[Story]:
+) -> Iterator[SharedThenWritten]:
     for reader, (since, shown) in members.items():
         for writer, (also, other) in members.items():
             if same_place(shown, other) and _called_apart(history, reader, writer):
-                pair = Story(max(since, also), UNKNOWN, UNKNOWN, reader, writer)
+                pair = SharedThenWritten(max(since, also), UNKNOWN, UNKNOWN, reader, writer)
                 story = _acted(history, found, memory, pair)
                 if story is not None:
                     yield story
@@ -338,7 +338,9 @@ def _called_apart(history: History, one: int, other: int) -> bool:
     return bool(mine and theirs) and mine.isdisjoint(theirs)
 
 
-def _acted(history: History, found: Sharing, memory: int, pair: Story) -> Story | None:
+def _acted(
+    history: History, found: Sharing, memory: int, pair: SharedThenWritten
+) -> SharedThenWritten | None:
     """Return the story with a write through one of a pair and a read of the other, if there is."""
     writes = [one for one in found.writes.get(memory, ()) if one.at > pair.shared]
     done = [one.at for one in writes if one.operand.tensor == pair.writer]
@@ -370,7 +372,7 @@ def _between(writes: list[int], rebound: list[int]) -> Iterator[_Stay]:
 # -- telling -----------------------------------------------------------------------------------
 
 
-def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
+def _claim(history: History, found: Sharing, group: list[SharedThenWritten]) -> Claim:
     first = group[0]
     readers = list(dict.fromkeys(one.reader for one in group))
     shared, write, read = (history.events[at] for at in (first.shared, first.write, first.read))
@@ -411,7 +413,7 @@ def _claim(history: History, found: Sharing, group: list[Story]) -> Claim:
     )  # fmt: skip
 
 
-def _is_meant(history: History, found: Sharing, one: Story) -> bool:
+def _is_meant(history: History, found: Sharing, one: SharedThenWritten) -> bool:
     return (
         follows(history, found, one.shared, one.reader)
         or written_for(history, found, one.reader, one.shared)
@@ -419,7 +421,7 @@ def _is_meant(history: History, found: Sharing, one: Story) -> bool:
     )
 
 
-def _how(history: History, found: Sharing, story: Story) -> Sentence:
+def _how(history: History, found: Sharing, story: SharedThenWritten) -> Sentence:
     event = history.events[story.shared]
     if event.operation == "Parameter":
         return say("nn.Parameter(t) makes a second object on the memory of t")
