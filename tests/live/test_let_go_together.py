@@ -85,6 +85,23 @@ def main():
 
 main()
 """,
+    "a state that follows, and what its graph has saved": """
+class Centre(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lift = nn.Linear(8, 8)
+        self.at = torch.zeros(8)
+
+    def forward(self, x):
+        y = self.lift(x)
+        self.at = 0.9 * self.at + 0.1 * y.var(0)  #+
+        return y - y.mean(0)
+
+part = Centre()
+for _ in range(9):
+    fit(part(torch.randn(4, 8)))
+print(part.at.sum().item())
+""",
     "one container with two names": """
 class Watch:
     def __init__(self):

@@ -29,11 +29,11 @@ the values saved for those graphs stay in memory. The finding names the line whe
 many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
 carried on. So do graphs of several steps that went at one moment: one thing, such as a list of
-linked objects, held them until then. So does the result of a custom Function that is an attribute of its own ctx: the three
-hold one another until Python's garbage collector runs. So does a sum of losses that no backward
-pass goes through, such as that of a validation. A note tells of losses of many runs that are summed
-up before one backward pass, where the runs have only parameters in common: a pass for each gives
-the same gradients and keeps one graph at a time.
+linked objects, held them until then. So does the result of a custom Function that is an attribute
+of its own ctx: the three hold one another until Python's garbage collector runs. So does a sum of
+losses that no backward pass goes through, such as that of a validation. A note tells of losses of
+many runs that are summed up before one backward pass, where the runs have only parameters in
+common: a pass for each gives the same gradients and keeps one graph at a time.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -443,20 +443,36 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
 def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
     """Find what a line made in several steps, and what went at one moment after: one thing had it.
 
-    What the graph of another holds goes with that.
+    What a graph has saved, or the graph of another holds, goes with that.
     """
-    moments: dict[int, list[int]] = defaultdict(list)
-    for tensor, life in history.trace.tensors.items() if history.backwards else ():
-        if life.died != UNKNOWN and life.kind == "Tensor" and history.made_at(tensor) >= 0:
-            moments[life.died].append(tensor)
-    for tensors in moments.values():
+    for tensors in _by_moment(history) if history.backwards else ():
         within = set(map(history.made_at, told.intersection(tensors)))
         for together in _made_alike(history, tensors):
             places = [history.made_at(one) for one in together]
-            if within.isdisjoint(places) and (steps := _graphs(history, places)) >= LEAST:
+            by_graphs = not within.isdisjoint(places) or _is_saved(history, together[0])
+            if not by_graphs and (steps := _graphs(history, places)) >= LEAST:
                 yield _held(history, together, places, steps)
             for at in places:
                 history.get(Graph).add_behind(at, within)
+
+
+def _by_moment(history: History) -> Iterable[list[int]]:
+    """Return the tensors that calls made and that are gone, by the moment when they went."""
+    moments: dict[int, list[int]] = defaultdict(list)
+    for tensor, life in history.trace.tensors.items():
+        if life.died != UNKNOWN and life.kind == "Tensor" and history.made_at(tensor) >= 0:
+            moments[life.died].append(tensor)
+    return moments.values()
+
+
+def _is_saved(history: History, tensor: int) -> bool:
+    """Whether a call has kept a tensor for its backward: its graph may be what holds it."""
+    operand, graph = history.operand_of(tensor), history.get(Graph)
+    return operand is None or any(
+        one.tensor == tensor
+        for at in history.on_storage(operand)
+        for one in graph.saved(at, unchecked=True)
+    )
 
 
 def _made_alike(history: History, tensors: list[int]) -> list[list[int]]:
