@@ -328,7 +328,7 @@ class Reassigned(NamedTuple):
 
 
 class CacheKept(NamedTuple):
-    """A function's cache keeps tensors by keys that nothing else has: no call can find them again.
+    """A function's cache keeps tensors by keys that only caches have: no call can find them again.
 
     A key is a tensor, a module or another object that is equal to itself alone.
     """
@@ -338,6 +338,7 @@ class CacheKept(NamedTuple):
     entries: int  # such keys
     tensors: tuple[TensorId, ...]  # the keys, or what they alone have
     nbytes: int
+    also: tuple[SiteId, ...] = ()  # the definitions of other functions whose caches have some too
 
 
 class MadeOnce(NamedTuple):

@@ -1,6 +1,7 @@
 """What the cache of a function keeps though no call can find it again.
 
-A comment ``#!`` marks the line of the decorator, ``#.`` the call that fills the cache.
+A comment ``#!`` marks the line of the decorator, ``#.`` the call that fills the cache, ``#+`` the
+decorator of another function whose cache has some of the same objects.
 """
 
 import pytest
@@ -90,6 +91,115 @@ def run():
 
 run()
 """,
+    "two methods with a cache each, of modules": """\
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(256, 256)
+
+    @functools.lru_cache(maxsize=32)  #!
+    def mask(self, size):
+        return torch.full((size, size), float("-inf")).triu(1)
+
+    @functools.lru_cache(maxsize=32)  #+
+    def offsets(self, size):
+        return torch.arange(size)[:, None] - torch.arange(size)
+
+    def forward(self, x):
+        scores = self.mix(x) @ x.T + self.mask(len(x)) - 0.1 * self.offsets(len(x)).abs()  #.
+        return scores.softmax(1) @ x
+
+def trial():
+    model = Attention()
+    opt = torch.optim.SGD(model.parameters(), 0.01)
+    for size in (8, 12, 8):
+        opt.zero_grad()
+        model(torch.randn(size, 256)).sum().backward()
+        opt.step()
+
+for _ in range(6):
+    trial()
+""",
+    "a method and a function that take the same objects": """\
+class Table:
+    def __init__(self):
+        self.rows = torch.randn(256, 256)
+
+    @functools.cache  #!
+    def largest(self):
+        return self.rows.max().item()
+
+@functools.cache  #+
+def spread(table):
+    return table.rows.std().item()
+
+def run():
+    for number in range(8):
+        table = Table()
+        print(table.largest())  #.
+        if number % 2:
+            print(spread(table))
+
+run()
+""",
+    "objects of two caches that a list has": """\
+class Table:
+    def __init__(self):
+        self.rows = torch.randn(256, 256)
+
+    @functools.cache
+    def largest(self):
+        return self.rows.max().item()
+
+    @functools.cache
+    def smallest(self):
+        return self.rows.min().item()
+
+tables = [Table() for _ in range(8)]
+print([one.largest() - one.smallest() for one in tables])
+""",
+    "two caches, both cleared": """\
+class Table:
+    def __init__(self):
+        self.rows = torch.randn(256, 256)
+
+    @functools.cache
+    def largest(self):
+        return self.rows.max().item()
+
+    @functools.cache
+    def smallest(self):
+        return self.rows.min().item()
+
+def run():
+    for _ in range(8):
+        table = Table()
+        print(table.largest() - table.smallest())
+    Table.largest.cache_clear()
+    Table.smallest.cache_clear()
+
+run()
+""",
+    "two caches of a few calls": """\
+class Table:
+    def __init__(self):
+        self.rows = torch.randn(256, 256)
+
+    @functools.lru_cache(maxsize=2)
+    def largest(self):
+        return self.rows.max().item()
+
+    @functools.lru_cache(maxsize=2)
+    def smallest(self):
+        return self.rows.min().item()
+
+def run():
+    for _ in range(8):
+        table = Table()
+        print(table.largest() - table.smallest())
+
+run()
+""",
     "results that plain values lead to": """\
 @functools.cache
 def table(size):
@@ -167,9 +277,13 @@ def test_what_caches_keep(name, tmp_path):
     text = HEAD + PROGRAMS[name]
     found = record_program(text, tmp_path).findings
     marked = {mark: [n for n, line in enumerate(text.splitlines(), 1) if mark in line]
-              for mark in ("#!", "#.")}  # fmt: skip
+              for mark in ("#!", "#.", "#+")}  # fmt: skip
     told = [one for one in found if one.slug == "storage-pinned"]
     assert [(one.site.line, one.severity) for one in told] == [(n, "warning") for n in marked["#!"]]
     assert [n for one in told for n in marked["#."]] == [
         each.site.line for one in told for each in one.evidence if each.role == "called"
     ]
+    assert marked["#+"] == [
+        each.site.line for one in told for each in one.evidence if each.role == "kept"
+    ][1:]
+    assert all((" but the cache of " in one.message) == bool(marked["#+"]) for one in told)

@@ -1,17 +1,17 @@
 """What the caches of functions keep as keys that nothing else has: looked for as a recording ends.
 
 ``@lru_cache`` on a method keeps ``self``, and on a function of tensors each tensor. Those are found
-again by their identity alone, so that an entry whose key nobody else has is never found again.
+again by their identity alone, so that an entry whose key only caches have is never found again.
 """
 
 from __future__ import annotations
 
-import collections
 import functools
 import gc
 import sys
+import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,34 +26,59 @@ MOST = 2_000
 _CACHE = type(functools.lru_cache(lambda: None))
 
 
+class _Cache(NamedTuple):
+    """A cache of one of the program's own functions, and the keys that are found by identity."""
+
+    name: str
+    code: types.CodeType
+    keys: list[Any]  # each as often as the cache has it
+
+
 def kept_by_caches(tape: Tape) -> list[CacheKept]:
-    """Return what each cache of the program's own functions keeps alone."""
-    caches = [one for one in gc.get_objects() if type(one) is _CACHE]
+    """Return what the caches of the program's own functions keep alone; each key is told once."""
     try:
-        return [fact for one in caches for fact in _kept_by(tape, one)]
+        return [*_kept_by(tape, _caches())]
     except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
         tape.failed("looking into caches", error)
         return []
 
 
-def _kept_by(tape: Tape, cache: Any) -> Iterator[CacheKept]:
-    code = getattr(cache.__dict__.get("__wrapped__"), "__code__", None)
-    if code is None or not is_user_file(code.co_filename):
-        return
-    keys = [part for key in _keys(cache) for part in key if _by_identity(type(part))]
-    times = collections.Counter(map(id, keys))
-    keys = list({id(one): one for one in keys}.values())
-    tensors, entries = list[torch.Tensor](), 0
-    for number in range(len(keys)):
-        if _references(keys, number) == _ONE + times[id(keys[number])] - 1:
-            inside = _tensors_of(keys[number])
-            tensors += inside
-            entries += bool(inside)
-    serials = [ref.serial for ref in map(tape.who.find, tensors) if ref is not None]
-    if serials:
-        site = SiteId(tape.places.add_definition(code))
-        nbytes = sum(one.untyped_storage().nbytes() for one in tensors)
-        yield CacheKept(cache.__qualname__, site, entries, tuple(map(TensorId, serials)), nbytes)
+def _caches() -> list[_Cache]:
+    """Return the caches of the program's own functions, in the order of their definitions."""
+    found = list[_Cache]()
+    for one in gc.get_objects():
+        if type(one) is _CACHE:
+            code = getattr(one.__dict__.get("__wrapped__"), "__code__", None)
+            if code is not None and is_user_file(code.co_filename):
+                keys = [part for key in _keys(one) for part in key if _by_identity(type(part))]
+                found.append(_Cache(one.__qualname__, code, keys))
+    return sorted(found, key=lambda one: (one.code.co_filename, one.code.co_firstlineno))
+
+
+def _kept_by(tape: Tape, caches: list[_Cache]) -> Iterator[CacheKept]:
+    keepers = dict[int, list[int]]()  # key -> the caches that have it, as often as they do
+    for number, cache in enumerate(caches):
+        for key in map(id, cache.keys):
+            keepers.setdefault(key, []).append(number)
+    for number, cache in enumerate(caches):
+        keys = [*{id(one): one for one in cache.keys}.values()]
+        tensors, entries, also = list[torch.Tensor](), 0, set[int]()
+        for at in range(len(keys)):
+            having = keepers[id(keys[at])]
+            # Each time it is in a key of the cache, and in the list that was made above.
+            if having[0] == number and _references(keys, at) == _ONE + 2 * len(having) - 1:
+                inside = _tensors_of(keys[at])
+                if inside:
+                    tensors, entries, also = tensors + inside, entries + 1, also.union(having)
+        serials = [ref.serial for ref in map(tape.who.find, tensors) if ref is not None]
+        if serials:
+            nbytes = sum(one.untyped_storage().nbytes() for one in tensors)
+            site, *others = (
+                SiteId(tape.places.add_definition(caches[one].code)) for one in sorted(also)
+            )
+            yield CacheKept(
+                cache.name, site, entries, tuple(map(TensorId, serials)), nbytes, tuple(others)
+            )
 
 
 def _keys(cache: Any) -> Iterator[tuple[Any, ...]]:

@@ -178,6 +178,9 @@ def _by_caches(history: History) -> Iterator[Claim]:
             continue
         site = history.site(fact.site)
         inside = next((one for one in history.trace.sites if _of_function(one, site)), site)
+        other = {f"other{at}": history.site(one).function for at, one in enumerate(fact.also)}
+        lines = {f"at{at}": At(one) for at, one in enumerate(fact.also)}
+        but = listed([f"`{{other{at}}}` ({{at{at}}})" for at in range(len(other))]) if other else ""
         yield Claim(
             tensors=fact.tensors,
             cause=("cache", fact.site),
@@ -187,17 +190,23 @@ def _by_caches(history: History) -> Iterator[Claim]:
             subject=fact.name,
             message=say(
                 "The cache of `{name}` ({line}) keeps {n} objects that it was called with, and"
-                " {size} of tensors with them: nothing else has them, so no call can find what was"
-                " cached for them.",
+                " {size} of tensors with them: nothing else"
+                + (f" but the cache of {but} has any of" if but else " has")
+                + " them, so no call can find what was cached for them.",
                 name=fact.name, line=At(fact.site), n=fact.entries, size=Bytes(fact.nbytes),
+                **other, **lines,
             ),
             story=(
-                Step("kept", fact.site, say("the cache of this function keeps what it is given")),
+                *(
+                    Step("kept", one, say("the cache of this function keeps what it is given"))
+                    for one in (fact.site, *fact.also)
+                ),
                 *history.get(Surroundings).calls(inside),
             ),
             repair=Repair(say("Keep the value on the object itself (functools.cached_property), or"
-                              " let the cache be asked by plain values; {name}.cache_clear() lets"
-                              " all go.", name=fact.name)),
+                              " let the cache be asked by plain values; "
+                              + ("cache_clear() of each" if but else "{name}.cache_clear()")
+                              + " lets all go.", name=fact.name)),
             count=fact.entries,
             bytes=fact.nbytes,
         )  # fmt: skip
