@@ -283,7 +283,8 @@ def test_what_caches_keep(name, tmp_path):
     assert [n for one in told for n in marked["#."]] == [
         each.site.line for one in told for each in one.evidence if each.role == "called"
     ]
-    assert marked["#+"] == [
-        each.site.line for one in told for each in one.evidence if each.role == "kept"
-    ][1:]
+    assert (
+        marked["#+"]
+        == [each.site.line for one in told for each in one.evidence if each.role == "kept"][1:]
+    )
     assert all((" but the cache of " in one.message) == bool(marked["#+"]) for one in told)

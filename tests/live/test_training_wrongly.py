@@ -51,9 +51,172 @@ for _ in range(3):
     (-policy.log_prob(actions).mean()).backward()  #! batch-crossed policy.loc
     opt.step()
 """,
+    "an advantage over values that are detached": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*policy.parameters(), *critic.parameters()], 0.1)
+x, returns, actions = torch.randn(6, 3), torch.randn(6), torch.randint(0, 4, (6,))
+for _ in range(3):
+    values = critic(x)
+    chosen = torch.distributions.Categorical(logits=policy(x)).log_prob(actions)
+    gain = returns - values.detach()  #! batch-crossed `values.detach()`
+    print(gain.mean().item())
+    opt.zero_grad()
+    ((values.squeeze(1) - returns).pow(2).mean() - (gain * chosen).mean()).backward()
+    opt.step()
+""",
+    "an advantage that is detached later, after the critic has learnt": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*policy.parameters(), *critic.parameters()], 0.1)
+x, returns, actions = torch.randn(6, 3), torch.randn(6), torch.randint(0, 4, (6,))
+for _ in range(3):
+    values = critic(x)
+    opt.zero_grad()
+    torch.nn.functional.mse_loss(values, returns.unsqueeze(1)).backward()
+    gain = returns - critic(x)  #! batch-crossed `critic(x)`
+    gain = ((gain - gain.mean()) / (gain.std() + 1e-8)).detach()
+    chosen = policy(x).log_softmax(1)[torch.arange(6), actions]
+    (-(gain * chosen).sum()).backward()
+    opt.step()
+""",
+    "a target of a column and a row, without gradients": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(policy.parameters(), 0.1)
+x, after, paid = torch.randn(6, 3), torch.randn(6, 3), torch.randn(6)
+actions = torch.randint(0, 4, (6,))
+for _ in range(3):
+    with torch.no_grad():
+        best = 0.9 * policy(after).max(1, keepdim=True).values
+        target = paid + best  #! batch-crossed best
+    value = policy(x).gather(1, actions.unsqueeze(1)).squeeze(1)
+    opt.zero_grad()
+    torch.nn.functional.smooth_l1_loss(value, target).backward()
+    opt.step()
+""",
+    "advantages that serve for several passes": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(policy.parameters(), 0.1)
+x, returns, actions = torch.randn(6, 3), torch.randn(6), torch.randint(0, 4, (6,))
+with torch.no_grad():
+    gain = returns - critic(x)  #! batch-crossed `critic(x)`
+    gain -= gain.mean()
+    old = policy(x).log_softmax(1)[torch.arange(6), actions]
+for _ in range(3):
+    ratio = (policy(x).log_softmax(1)[torch.arange(6), actions] - old).exp()
+    opt.zero_grad()
+    (-torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()).backward()
+    opt.step()
+""",
+    "samples weighed by a column that another net gave": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(policy.parameters(), 0.1)
+x, y, known = torch.randn(6, 3), torch.randint(0, 4, (6,)), torch.rand(6)
+for _ in range(3):
+    trust = critic(x).sigmoid().detach()
+    weight = known * trust  #! batch-crossed trust
+    errors = torch.nn.functional.cross_entropy(policy(x), y, reduction="none")
+    opt.zero_grad()
+    (errors * weight.float()).mean().backward()
+    opt.step()
+""",
 }
 
 TOGETHER = {
+    "advantages of one shape, and all gains in a table": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*policy.parameters(), *critic.parameters()], 0.1)
+x, returns, actions = torch.randn(6, 3), torch.randn(6), torch.randint(0, 4, (6,))
+for _ in range(3):
+    values = critic(x)
+    chosen = policy(x).log_softmax(1)[torch.arange(6), actions]
+    gain = returns - values.detach().squeeze(1)
+    table = returns - values.detach()
+    print(table.mean().item(), table.amax(1).tolist())
+    opt.zero_grad()
+    (torch.nn.functional.mse_loss(values, returns.unsqueeze(1)) - (gain * chosen).mean()).backward()
+    opt.step()
+""",
+    "as many quantiles as samples": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*policy.parameters(), *critic.parameters()], 0.1)
+heads = torch.nn.Linear(3, 6)
+opt = torch.optim.SGD(heads.parameters(), 0.1)
+x, returns, levels = torch.randn(6, 3), torch.randn(6), (torch.arange(6) + 0.5) / 6
+for _ in range(3):
+    gap = returns.unsqueeze(1).clone() - heads(x)
+    weight = (levels - (gap.detach() < 0).float()).abs()
+    opt.zero_grad()
+    (weight * gap.abs()).sum(1).mean().backward()
+    opt.step()
+""",
+    "weights of all pairs, made of sums of rows and columns": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(policy.parameters(), 0.1)
+near = torch.rand(6, 6)
+x = torch.randn(6, 3)
+for _ in range(3):
+    with torch.no_grad():
+        expected = near.sum(1, keepdim=True) * near.sum(0) / near.sum()
+    groups = policy(x).softmax(1)
+    opt.zero_grad()
+    (-((near - expected) * (groups @ groups.T)).sum()).backward()
+    opt.step()
+""",
+    "as many frequencies as times": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*policy.parameters(), *critic.parameters()], 0.1)
+mix = torch.nn.Linear(6, 1)
+opt = torch.optim.SGD(mix.parameters(), 0.1)
+times, rates, y = torch.rand(6, 1), torch.arange(6.0), torch.randn(6)
+for _ in range(3):
+    waves = torch.sin(times * rates)
+    opt.zero_grad()
+    torch.nn.functional.mse_loss(mix(waves).squeeze(1), y).backward()
+    opt.step()
+""",
+    "a column made for all pairs, and then detached": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(critic.parameters(), 0.1)
+x, returns, scale = torch.randn(6, 3), torch.randn(6), torch.rand(6)
+for _ in range(3):
+    column = policy(x).sum(1).unsqueeze(1).detach().double()
+    pairs = (returns - column).abs() * scale
+    value = critic(x).squeeze(1)
+    opt.zero_grad()
+    (pairs * value).mean().backward()
+    opt.step()
+""",
+    "what is added to a mean moves nothing": """\
+import torch
+
+policy, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(critic.parameters(), 0.1)
+x, returns = torch.randn(6, 3), torch.randn(6)
+for _ in range(3):
+    value = critic(x)
+    opt.zero_grad()
+    ((returns - value.detach()) + value.squeeze(1).pow(2)).mean().backward()
+    opt.step()
+""",
     "columns with columns, and rows with rows": """\
 import torch
 

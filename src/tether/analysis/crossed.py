@@ -4,6 +4,9 @@ One value of a batch for each sample is a row, of shape (n,), or a column, (n, 1
 element by element on one of each makes n times n values: each sample with every other. Where all of
 them go into one number, the samples were not to be paired: who wants the pairs makes the column for
 them, right there, or uses the square as one.
+
+What is joined need not have a graph: the advantage over a detached value weighs what has one. There
+it takes a third value of each sample, which was computed and has a graph, that meets the square.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, latest
 from tether.facts import Event, Operand, TensorId
 from tether.operations.table import operation
 
@@ -29,20 +32,32 @@ class Crossed(NamedTuple):
 
 def crossed(history: History) -> Iterator[Crossed]:
     """Yield the first such call of each line."""
-    graph, told = history.get(Graph), set[int]()
-    for backward in history.backwards:
-        if graph.leaves(backward) is None or history.events[backward].raised:
+    told = set[int]()
+    for at, event in history.events.where(_may_join):
+        found = None if event.site in told else _row_and_column(event)
+        if found is None or _on_purpose(history, *found):
             continue
-        behind = graph.behind(backward)
-        for at in sorted(behind):
-            event = history.events[at]
-            found = _row_and_column(event)
-            if found is None or event.site in told or _on_purpose(history, *found):
-                continue
-            reduced = _reduced(history, at, backward)
-            if reduced in behind and not _all_the_same(history, at, reduced):
-                told.add(event.site)
-                yield Crossed(at, *found, reduced, backward)
+        reduced = _reduced(history, at)
+        if reduced >= 0:
+            told.add(event.site)
+            yield Crossed(at, *found, reduced, history.get(_Passes).of[reduced])
+
+
+class _Passes:
+    """The calls in the graphs of losses, each with the first pass that goes back through it."""
+
+    def __init__(self, history: History) -> None:
+        graph = history.get(Graph)
+        self.of: dict[int, int] = {}
+        for backward in history.backwards:
+            if graph.leaves(backward) is not None and not history.events[backward].raised:
+                for at in graph.behind(backward):
+                    self.of.setdefault(at, backward)
+
+
+def _may_join(name: str) -> bool:
+    row = operation(name)
+    return row.pointwise or row.compares or row.selects == "index"
 
 
 def _row_and_column(event: Event) -> tuple[Operand, Operand] | None:
@@ -75,47 +90,83 @@ def _on_purpose(history: History, row: Operand, column: Operand) -> bool:
     ):
         return True
     made = history.made_at(column.tensor)
+    event = history.events[made]
+    while made >= 0 and operation(event.operation).same and event.reads[0].shape == column.shape:
+        column = event.reads[0]  # detached or copied after it was made
+        made = latest([history.made_at(column.tensor)], made)
+        event = history.events[made]
     if made < 0:
         return False
-    event = history.events[made]
     shown = [one for one in event.reads if one.storage == column.storage]
     return operation(event.operation).regroups or any(len(one.shape) < 2 for one in shown)
 
 
-def _reduced(history: History, call: int, backward: int) -> int:
-    """Return the call that makes one number of all that a call gave; -1 where it is used else."""
-    events = history.events
+def _reduced(history: History, call: int) -> int:
+    """Return the call of a loss's graph that makes one number of all that a call gave.
+
+    -1 where there is none before the values are used else, and where neither they nor what they
+    meet has a graph.
+    """
+    events, passes = history.events, history.get(_Passes).of
     (square,) = (one.shape for one in events[call].results)
     if not square:
-        return call
-    values, reduced = {one.tensor for one in events[call].results}, -1
-    for at in range(call + 1, backward):
+        return call if call in passes else -1
+    values, way, found, end = {events[call].results[0].tensor}, [call], list[int](), len(events)
+    for at in _uses(history, call, values):
         event = events[at]
-        if values.isdisjoint(one.tensor for one in event.reads):
-            continue
-        if event.results and not any(one.shape for one in event.results):
-            reduced = at
-        elif _goes_on(event, values, square):
+        way.append(at)
+        if any(one.shape == square and one.tensor not in values for one in event.reads):
+            end = at  # a square of another origin: they are pairs
+        elif event.results and not any(one.shape for one in event.results):
+            found.append(at)
+        elif _goes_on(event, square):
             values.add(event.results[0].tensor)
         else:
-            return -1
-    return reduced
+            end = at
+        if end == at:
+            break
+    reduced = max((one for one in found if passes.get(one, end) < end), default=-1)
+    way = [one for one in way if one in passes and one <= reduced]
+    met = call in passes or any(_meets(events[one], values, square) for one in way)
+    return reduced if met and not _all_the_same(history, way, reduced) else -1
 
 
-def _all_the_same(history: History, call: int, reduced: int) -> bool:
+def _uses(history: History, call: int, values: set[TensorId]) -> Iterator[int]:
+    """Yield the calls that read some values, in order, of which there may come to be more."""
+    events = history.events
+    at, waiting, known = call, list[int](), set[TensorId]()
+    while True:
+        for one in (one for one in events[at].results if one.tensor in values - known):
+            known.add(one.tensor)
+            waiting += history.readers(one, at)
+        waiting = sorted({one for one in waiting if one > at})
+        if not waiting:
+            return
+        at = waiting[0]
+        yield at
+
+
+def _meets(event: Event, values: set[TensorId], square: tuple[int, ...]) -> bool:
+    """Whether a call joins the square with one computed value for each sample."""
+    size = square[0]
+    return any(one.tensor in values for one in event.reads) and any(
+        one.requires_grad and not one.leaf and one.shape in ((size,), (size, 1))
+        for one in event.reads
+    )
+
+
+def _all_the_same(history: History, way: list[int], reduced: int) -> bool:
     """Whether the loss and its gradients are those of the pairs: a mean of sums, `(a + b).mean()`.
 
     No call on the way saved a value, so no derivative depends on who met whom.
     """
     graph, events = history.get(Graph), history.events
-    behind = {at for at in graph.behind(reduced) | {reduced} if call < at <= reduced}
-    way = [call, *(at for at in behind if call in graph.behind(at))]
     free = all(graph.kind(at) is not None and not [*graph.saved(at)] for at in way)
     return free and events[reduced].operation == "mean"
 
 
-def _goes_on(event: Event, values: set[TensorId], square: tuple[int, ...]) -> bool:
-    """Whether a call makes such a square element by element, of no square of another origin."""
-    if [one.shape for one in event.results] != [square] or not _by_elements(event):
+def _goes_on(event: Event, square: tuple[int, ...]) -> bool:
+    """Whether a call makes such a square element by element, or hands it on as it is."""
+    if [one.shape for one in event.results] != [square]:
         return False
-    return all(one.tensor in values or one.shape != square for one in event.reads)
+    return _by_elements(event) or operation(event.operation).same

@@ -16,7 +16,8 @@ PAGE = """
 ## What it says
 A call that works element by element was given a row of n values and a column of n values, and made
 n times n results of them: each value of one with every value of the other. All of them went into
-one number of the loss.
+one number of the loss. What was joined may have no graph (a value that was detached, a target made
+without gradients), where it meets a computed value of each sample that has one.
 
 ## Why it matters
 A prediction is compared with the targets of all samples and learns their mean; an advantage weighs
@@ -24,8 +25,8 @@ the actions of all samples, and what has a mean of zero teaches nothing. Nothing
 
 ## Known problems
 Silent where a column was made of a row for this call (`unsqueeze`, `[:, None]`, `view`), where a
-parameter has that shape, and where the square is used as one: multiplied as a matrix, masked, or
-reduced along one dimension.
+parameter has that shape, and where the square is used as one: multiplied as a matrix, masked, joined
+with another square, or reduced along one dimension.
 
 ## Example
 ```python

@@ -29,8 +29,8 @@ PAGE = """
 ## What it says
 A small view is all that is left of a large storage, which stays in memory for it; or a small view
 was given to `torch.save`, which writes the whole storage behind it. So it is with NumPy arrays that
-show a part of what `numpy()` gave, and with objects that only the cache of a function
-(`functools.lru_cache`) still has, as keys. A note tells of memory that a
+show a part of what `numpy()` gave, and with objects that only the caches of functions
+(`functools.lru_cache`) still have, as keys. A note tells of memory that a
 line makes run after run, that a container, a closure or an exception's traceback keeps, and that
 nothing uses again; and of memory of which a line took a small view, run after run, that is kept
 while no call uses more of it.
