@@ -40,10 +40,10 @@ def crossed(history: History) -> Iterator[Crossed]:
         reduced = _reduced(history, at)
         if reduced >= 0:
             told.add(event.site)
-            yield Crossed(at, *found, reduced, history.get(_Passes).of[reduced])
+            yield Crossed(at, *found, reduced, history.get(_PassesOfCalls).of[reduced])
 
 
-class _Passes:
+class _PassesOfCalls:
     """The calls in the graphs of losses, each with the first pass that goes back through it."""
 
     def __init__(self, history: History) -> None:
@@ -90,15 +90,20 @@ def _on_purpose(history: History, row: Operand, column: Operand) -> bool:
     ):
         return True
     made = history.made_at(column.tensor)
-    event = history.events[made]
-    while made >= 0 and operation(event.operation).same and event.reads[0].shape == column.shape:
-        column = event.reads[0]  # detached or copied after it was made
+    while made >= 0 and (before := _handed_on(history.events[made], column)):
+        column = before[0]  # it was detached or copied after it was made
         made = latest([history.made_at(column.tensor)], made)
-        event = history.events[made]
     if made < 0:
         return False
+    event = history.events[made]
     shown = [one for one in event.reads if one.storage == column.storage]
     return operation(event.operation).regroups or any(len(one.shape) < 2 for one in shown)
+
+
+def _handed_on(event: Event, operand: Operand) -> list[Operand]:
+    """Return what a call gave a tensor's values from, one by one as they were."""
+    same = operation(event.operation).same
+    return [one for one in event.reads[:1] if same and one.shape == operand.shape]
 
 
 def _reduced(history: History, call: int) -> int:
@@ -107,28 +112,35 @@ def _reduced(history: History, call: int) -> int:
     -1 where there is none before the values are used else, and where neither they nor what they
     meet has a graph.
     """
-    events, passes = history.events, history.get(_Passes).of
+    events, passes = history.events, history.get(_PassesOfCalls).of
     (square,) = (one.shape for one in events[call].results)
     if not square:
         return call if call in passes else -1
-    values, way, found, end = {events[call].results[0].tensor}, [call], list[int](), len(events)
+    values, way, end = {events[call].results[0].tensor}, [call], len(events)
     for at in _uses(history, call, values):
         event = events[at]
         way.append(at)
-        if any(one.shape == square and one.tensor not in values for one in event.reads):
-            end = at  # a square of another origin: they are pairs
-        elif event.results and not any(one.shape for one in event.results):
-            found.append(at)
-        elif _goes_on(event, square):
-            values.add(event.results[0].tensor)
+        if _stays(event, values, square):
+            values |= {one.tensor for one in event.results if one.shape}
         else:
             end = at
-        if end == at:
             break
-    reduced = max((one for one in found if passes.get(one, end) < end), default=-1)
-    way = [one for one in way if one in passes and one <= reduced]
+    way = [one for one in way if passes.get(one, end) < end]
+    reduced = max((one for one in way if not _shaped(events[one])), default=-1)
     met = call in passes or any(_meets(events[one], values, square) for one in way)
     return reduced if met and not _all_the_same(history, way, reduced) else -1
+
+
+def _shaped(event: Event) -> bool:
+    """Whether a call gave more than one number, or nothing."""
+    return not event.results or any(one.shape for one in event.results)
+
+
+def _stays(event: Event, values: set[TensorId], square: tuple[int, ...]) -> bool:
+    """Whether a call meets no square of another origin, and gives one more or one number."""
+    if any(one.shape == square and one.tensor not in values for one in event.reads):
+        return False
+    return not _shaped(event) or _goes_on(event, square)
 
 
 def _uses(history: History, call: int, values: set[TensorId]) -> Iterator[int]:

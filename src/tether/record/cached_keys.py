@@ -10,6 +10,7 @@ import functools
 import gc
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ MOST = 2_000
 _CACHE = type(functools.lru_cache(lambda: None))
 
 
-class _Cache(NamedTuple):
+class _KeysOfCache(NamedTuple):
     """A cache of one of the program's own functions, and the keys that are found by identity."""
 
     name: str
@@ -43,23 +44,22 @@ def kept_by_caches(tape: Tape) -> list[CacheKept]:
         return []
 
 
-def _caches() -> list[_Cache]:
+def _caches() -> list[_KeysOfCache]:
     """Return the caches of the program's own functions, in the order of their definitions."""
-    found = list[_Cache]()
+    found = list[_KeysOfCache]()
     for one in gc.get_objects():
         if type(one) is _CACHE:
             code = getattr(one.__dict__.get("__wrapped__"), "__code__", None)
             if code is not None and is_user_file(code.co_filename):
                 keys = [part for key in _keys(one) for part in key if _by_identity(type(part))]
-                found.append(_Cache(one.__qualname__, code, keys))
+                found.append(_KeysOfCache(one.__qualname__, code, keys))
     return sorted(found, key=lambda one: (one.code.co_filename, one.code.co_firstlineno))
 
 
-def _kept_by(tape: Tape, caches: list[_Cache]) -> Iterator[CacheKept]:
-    keepers = dict[int, list[int]]()  # key -> the caches that have it, as often as they do
-    for number, cache in enumerate(caches):
-        for key in map(id, cache.keys):
-            keepers.setdefault(key, []).append(number)
+def _kept_by(tape: Tape, caches: list[_KeysOfCache]) -> Iterator[CacheKept]:
+    keepers = defaultdict[int, list[int]](list)  # key -> caches, as often as they have it
+    for number, key in ((at, id(key)) for at, cache in enumerate(caches) for key in cache.keys):
+        keepers[key].append(number)
     for number, cache in enumerate(caches):
         keys = [*{id(one): one for one in cache.keys}.values()]
         tensors, entries, also = list[torch.Tensor](), 0, set[int]()
@@ -70,15 +70,18 @@ def _kept_by(tape: Tape, caches: list[_Cache]) -> Iterator[CacheKept]:
                 inside = _tensors_of(keys[at])
                 if inside:
                     tensors, entries, also = tensors + inside, entries + 1, also.union(having)
-        serials = [ref.serial for ref in map(tape.who.find, tensors) if ref is not None]
-        if serials:
-            nbytes = sum(one.untyped_storage().nbytes() for one in tensors)
-            site, *others = (
-                SiteId(tape.places.add_definition(caches[one].code)) for one in sorted(also)
-            )
-            yield CacheKept(
-                cache.name, site, entries, tuple(map(TensorId, serials)), nbytes, tuple(others)
-            )
+        sites = [SiteId(tape.places.add_definition(caches[one].code)) for one in sorted(also)]
+        yield from _told(tape, cache.name, sites, entries, tensors)
+
+
+def _told(
+    tape: Tape, name: str, sites: list[SiteId], entries: int, tensors: list[torch.Tensor]
+) -> Iterator[CacheKept]:
+    serials = [ref.serial for ref in map(tape.who.find, tensors) if ref is not None]
+    if serials:
+        nbytes = sum(one.untyped_storage().nbytes() for one in tensors)
+        kept = tuple(map(TensorId, serials))
+        yield CacheKept(name, sites[0], entries, kept, nbytes, tuple(sites[1:]))
 
 
 def _keys(cache: Any) -> Iterator[tuple[Any, ...]]:

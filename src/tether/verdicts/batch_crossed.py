@@ -25,8 +25,8 @@ the actions of all samples, and what has a mean of zero teaches nothing. Nothing
 
 ## Known problems
 Silent where a column was made of a row for this call (`unsqueeze`, `[:, None]`, `view`), where a
-parameter has that shape, and where the square is used as one: multiplied as a matrix, masked, joined
-with another square, or reduced along one dimension.
+parameter has that shape, and where the square is used as one: multiplied as a matrix, masked,
+joined with another square, or reduced along one dimension.
 
 ## Example
 ```python

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tether.analysis.already_there import nbytes as bytes_of
 from tether.analysis.cut_off import FACTOR, LARGE, CutOff, CutsOff, bytes_shown, view_of
@@ -18,7 +18,7 @@ from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
-from tether.facts import CACHE, UNKNOWN, ArrayKept, Operand, Site
+from tether.facts import CACHE, UNKNOWN, ArrayKept, Operand, Site, SiteId
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.source.names import root_of
 from tether.verdicts.base import Example, Expected, Verdict
@@ -178,9 +178,7 @@ def _by_caches(history: History) -> Iterator[Claim]:
             continue
         site = history.site(fact.site)
         inside = next((one for one in history.trace.sites if _of_function(one, site)), site)
-        other = {f"other{at}": history.site(one).function for at, one in enumerate(fact.also)}
-        lines = {f"at{at}": At(one) for at, one in enumerate(fact.also)}
-        but = listed([f"`{{other{at}}}` ({{at{at}}})" for at in range(len(other))]) if other else ""
+        but, others = _other_caches(history, fact.also)
         yield Claim(
             tensors=fact.tensors,
             cause=("cache", fact.site),
@@ -194,7 +192,7 @@ def _by_caches(history: History) -> Iterator[Claim]:
                 + (f" but the cache of {but} has any of" if but else " has")
                 + " them, so no call can find what was cached for them.",
                 name=fact.name, line=At(fact.site), n=fact.entries, size=Bytes(fact.nbytes),
-                **other, **lines,
+                **others,
             ),
             story=(
                 *(
@@ -210,6 +208,14 @@ def _by_caches(history: History) -> Iterator[Claim]:
             count=fact.entries,
             bytes=fact.nbytes,
         )  # fmt: skip
+
+
+def _other_caches(history: History, also: Sequence[SiteId]) -> tuple[str, dict[str, Any]]:
+    """Return the functions of some definitions as a piece of a sentence, and its parts."""
+    names = {f"other{at}": history.site(one).function for at, one in enumerate(also)}
+    lines = {f"at{at}": At(one) for at, one in enumerate(also)}
+    said = [f"`{{other{at}}}` ({{at{at}}})" for at in range(len(also))]
+    return listed(said) if said else "", {**names, **lines}
 
 
 def _of_function(one: Site, definition: Site) -> bool:
