@@ -121,7 +121,7 @@ def _reduced(history: History, call: int) -> int:
         event = events[at]
         way.append(at)
         if _stays(event, values, square):
-            values |= {one.tensor for one in event.results if one.shape}
+            values |= _squares(event)
         else:
             end = at
             break
@@ -129,6 +129,10 @@ def _reduced(history: History, call: int) -> int:
     reduced = max((one for one in way if not _shaped(events[one])), default=-1)
     met = call in passes or any(_meets(events[one], values, square) for one in way)
     return reduced if met and not _all_the_same(history, way, reduced) else -1
+
+
+def _squares(event: Event) -> set[TensorId]:
+    return {one.tensor for one in event.results if one.shape}
 
 
 def _shaped(event: Event) -> bool:
