@@ -11,6 +11,13 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "arrays of which each tensor is kept": """
+        import numpy as np, torch
+        kept, arrays = [], [np.random.rand(300, 100), np.random.rand(300, 100)]
+        for step in range(12):
+            kept.append([torch.tensor(one, dtype=torch.float32) for one in arrays])  #! slow-copy kept (note)
+        print(sum(one.sum() for some in kept for one in some))
+    """,
     "a window that moves on by one row at each step": """
         import torch
         window, total = torch.zeros(256, 32), 0.0
@@ -676,13 +683,6 @@ QUIET = {
         for epoch in range(4):
             for row in rows:
                 print(torch.tensor(row, dtype=torch.float32).sum())
-    """,
-    "arrays of which each tensor is kept": """
-        import numpy as np, torch
-        kept, arrays = [], [np.random.rand(300, 100), np.random.rand(300, 100)]
-        for step in range(12):
-            kept.append([torch.tensor(one, dtype=torch.float32) for one in arrays])
-        print(sum(one.sum() for some in kept for one in some))
     """,
     "arrays of which each tensor is written": """
         import numpy as np, torch

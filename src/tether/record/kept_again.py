@@ -138,7 +138,7 @@ class KeptAgainLog:
         self, name: str, items: list[Any], share: _Share, kept: int, since: Moment
     ) -> _LookedAt:
         chosen, single = _spread(items), len(items) == 1
-        refs = [self._tape.who.find(one) for one in chosen if isinstance(one, torch.Tensor)]
+        refs = [self._tape.who.find(one) for one in chosen if type(one) is torch.Tensor]
         fact = KeptAgain(
             Moment(self._tape.now()), since, name,
             tuple(TensorId(one.serial) for one in refs if one is not None),
@@ -166,10 +166,13 @@ def _groups(roots: Iterable[tuple[str, Any]]) -> list[tuple[str, list[Any]]]:
     singles: dict[tuple[int, int], tuple[str, list[Any]]] = {}
     for path, value in _memories(roots):
         name, inside, _ = path.partition("[")
-        where = _stretch(value)
+        described = _described(value)
+        if described is None:
+            continue
+        where, size, kind = described
         if inside:
-            found[name, str(value.dtype), tuple(value.shape)].setdefault(where, value)
-        if _size(value) > LEAST:
+            found[name, *kind].setdefault(where, value)
+        if size > LEAST:
             singles.setdefault(where, (path, [value]))
     groups = [(key[0], list(some.values())) for key, some in found.items() if len(some) > 1]
     large = [one for one in groups if sum(map(_size, one[1])) > LEAST]
@@ -189,8 +192,7 @@ def _memories(roots: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(value))
         if issubclass(kind, (torch.Tensor, np.ndarray)) and not _has_objects(value):
-            if _is_fit(value):
-                yield path, value
+            yield path, value
         elif depth < DEPTH and not is_kept_inside(kind):
             queue.extend((name, part, depth + 1) for name, part in _inside(path, value))
 
@@ -199,15 +201,26 @@ def _has_objects(value: Any) -> bool:
     return issubclass(type(value), np.ndarray) and holds_objects(value)
 
 
-def _is_fit(value: Any) -> bool:
-    """Whether something is a plain array, or a tensor on the host that has no gradient."""
+def _described(value: Any) -> tuple[tuple[int, int], int, tuple[Any, ...]] | None:
+    """Return where the elements lie, their bytes, and the type and shape that alike ones share.
+
+    Of plain arrays, and of tensors on the host that have no gradient and memory of their own.
+    """
+    if type(value) is np.ndarray:
+        return stretch_of(value), size_of(value), (str(value.dtype), value.shape)
     if type(value) is not torch.Tensor:
-        return type(value) is np.ndarray
-    return not value.requires_grad and value.is_cpu and value.layout is torch.strided
+        return None
+    try:
+        if value.requires_grad or not value.is_cpu or value.layout is not torch.strided:
+            return None
+        size = value.nbytes
+        return (value.data_ptr(), size), size, (str(value.dtype), tuple(value.shape))
+    except Exception:  # noqa: BLE001 -- one that functorch wraps has no memory; a method is replaced
+        return None
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, torch.nn.Module):
+    if not issubclass(type(value), torch.nn.Module):
         return parts_of(path, value)
     buffers = ((f"{path}.{name}", one) for name, one in value._buffers.items())
     own = ((f"{path}.{name}", one) for name, one in attributes_of(value))
@@ -218,15 +231,9 @@ def _size(value: Any) -> int:
     return size_of(value) if type(value) is np.ndarray else value.nbytes
 
 
-def _stretch(value: Any) -> tuple[int, int]:
-    if type(value) is np.ndarray:
-        return stretch_of(value)
-    return value.data_ptr(), value.nbytes
-
-
 def _array_of(value: Any) -> Array | None:
     """Return the elements as words, where each of them has a place of its own."""
-    words = words_of(value) if isinstance(value, torch.Tensor) else value
+    words = words_of(value) if type(value) is torch.Tensor else value
     if words is None or words.nbytes != _size(value):
         return None
     begin, end = stretch_of(words)
