@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -97,7 +98,8 @@ def serve(folder):
     yield start
     for one in made:
         if one.process.returncode is None:
-            os.killpg(one.process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.killpg(one.process.pid, signal.SIGKILL)
             one.process.communicate()
 
 

@@ -160,8 +160,8 @@ def serve(watched: Watched, port: int) -> int:
                 break
             time.sleep(EVERY)
         except KeyboardInterrupt:
-            over = watched.state == "ended"  # though its process may still be about to end
-            if over or watched.program is None or watched.program.poll() is not None:
+            # The same Ctrl-C may have ended the program already, which no look has seen yet.
+            if watched.state == "ended" or watched.program is None:
                 _tell("the report is no longer served")
                 break
             _tell("the program was interrupted; its report is served until the next Ctrl-C")
