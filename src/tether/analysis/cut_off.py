@@ -26,10 +26,6 @@ FACTOR = 8
 """Times that a storage is larger than what is shown of it."""
 
 
-_HELD = ("array", "capsule", "address", "process")
-"""What values leave for that may keep the memory."""
-
-
 class CutOff(NamedTuple):
     """A storage, and the small views of it that live as long as it does."""
 
@@ -111,7 +107,8 @@ def _cut_off(history: History, storage: int, operands: list[Operand]) -> CutOff 
 def _holds(history: History, at: int) -> bool:
     """Whether a call may have let something else keep the memory: a graph, an array."""
     event = history.events[at]
-    return event.kind >= 0 or operation(event.operation).leaves in _HELD
+    row = operation(event.operation)
+    return event.kind >= 0 or row.lends or row.leaves == "process"
 
 
 def _uses_more(history: History, at: int, storage: int) -> bool:

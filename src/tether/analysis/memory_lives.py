@@ -123,9 +123,9 @@ class MemoryLives:
 
     def _note(self, position: int, event: Event, within: int) -> None:
         """Note what an event wrote, and whose memory it handed out."""
-        leaves = operation(event.operation).leaves
-        if leaves in ("array", "capsule", "address"):
-            shown = self.addressed if leaves == "address" else self.exported
+        row = operation(event.operation)
+        if row.lends:
+            shown = self.addressed if row.leaves == "address" else self.exported
             shown.update(self._flow.memory(one) for one in event.reads)
         for operand in event.writes:
             memory = self._flow.memory(operand)

@@ -267,7 +267,7 @@ class OddWrites:
     def _has_left(self, memory: int) -> bool:
         """Whether a memory was handed to who is not heard reading it: an array, an address."""
         names = {self._history.events[at].operation for at in self._history.on_memory(memory)}
-        return any(operation(name).leaves in ("array", "capsule", "address") for name in names)
+        return any(operation(name).lends for name in names)
 
     def _was_there(self, maker: Event, made: int) -> bool:
         """Whether what a call made is elements that were there already, in its own memory."""

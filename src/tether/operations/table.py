@@ -127,6 +127,11 @@ class Operation:
         return self.leaves in ("number", "numbers", "array", "capsule", "truth")
 
     @property
+    def lends(self) -> bool:
+        """Whether what it gives is no tensor and shows the tensor's own memory."""
+        return self.leaves in ("array", "capsule", "address")
+
+    @property
     def records(self) -> bool:
         """Whether it reads as a copy or a record; it may give back the memory it was given."""
         return self.same or (self.enters and self.own_counter)

@@ -171,10 +171,10 @@ def _new_parameter(replacements: Replacements, recorder: Recorder, original: Any
         listener = replacements.listener()
         if listener is not None:
             with muted(listener):
-                place = replacements.tape.places.user_place(here(2))
+                caller = here(2)
+                place = replacements.tape.places.user_place(caller)
                 sources = [data] if isinstance(data, torch.Tensor) else []
                 event = listener.note("Parameter", place, sources, [result])
-                caller = here(2)
                 recorder.constructed.made(event, place[0], caller)
                 by_module = caller and caller.f_code.co_filename == modules.__file__
                 if by_module and place[0] not in seen:

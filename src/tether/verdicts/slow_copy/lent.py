@@ -119,7 +119,7 @@ def _shows(lines: Lines, event: Event, operand: Operand) -> bool:
 def _only_reads(lines: Lines, event: Event, operand: Operand, back: int) -> bool:
     """Whether a call reads a memory, outside a graph, and keeps nothing of it for later."""
     memory, row = lines.history.flow.memory, operation(event.operation)
-    if event.raised or event.kind >= 0 or row.leaves in ("array", "capsule", "address"):
+    if event.raised or event.kind >= 0 or row.lends:
         return False
     changes = row.own or row.replaces or row.rebinds
     if changes or memory(operand) in map(memory, event.writes):

@@ -80,8 +80,7 @@ def _is_done_with(lines: Lines, window: Operand, before: int, at: int) -> bool:
     freed = history.trace.storages[window.storage].freed
     if touched[-1] > at or freed == UNKNOWN or any(True for _ in history.writes_to(window, before)):
         return False
-    out = ("array", "capsule", "address")
-    if any(operation(lines.events[one].operation).leaves in out for one in touched):
+    if any(operation(lines.events[one].operation).lends for one in touched):
         return False
     # Autograd refuses a later write to what a call saved, as long as that may be asked for.
     graph = history.get(Graph)
