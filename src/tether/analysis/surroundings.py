@@ -41,6 +41,11 @@ class Surroundings:
         """Return the lines from which a line was first reached."""
         return self._callers.get(site.position, [])[:MOST]
 
+    def asked_from(self, site: Site) -> Iterator[Step]:
+        """Yield the line of another function from which a line was first reached."""
+        for one in [one for one in self.callers(site) if one.function != site.function][:1]:
+            yield Step("called", one, say("the first call came from here"))
+
     def calls(self, site: Site) -> Iterator[Step]:
         """Yield the lines of the text that call the function which a line stands in."""
         if site.function in ("", "<module>") or site.function.endswith("forward"):

@@ -201,10 +201,7 @@ def _story(history: History, one: Slow) -> Iterator[Step]:
     made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
     yield Step("made", event.site, made)
     if one.done == "made":
-        site = history.site_of(event)
-        above = history.get(Surroundings).callers(site)
-        for each in [each for each in above if each.function != site.function][:1]:
-            yield Step("called", each, say("the first call came from here"))
+        yield from history.get(Surroundings).asked_from(history.site_of(event))
     if one.also != UNKNOWN:
         then = history.events[one.also]
         does = "copies again" if operation(then.operation).copies else "is given it"

@@ -111,10 +111,7 @@ def _made(history: History, fact: KeptAgain, made: int) -> _Keeping:
 def _making(history: History, site: int) -> Iterator[Step]:
     """Yield the line that made it, and the one that called the function which that is in."""
     yield Step("made", site, say("made here, in memory of its own"))
-    at = history.site(site)
-    above = history.get(Surroundings).callers(at)
-    for one in [one for one in above if one.function != at.function][:1]:
-        yield Step("called", one, say("the first call came from here"))
+    yield from history.get(Surroundings).asked_from(history.site(site))
 
 
 def _written(lines: Lines, write: int) -> _Keeping:
