@@ -19,3 +19,8 @@ def programs(short: int, long: int) -> int:
 def sampled(cases: list, short: int) -> list:
     """Return cases spread over a list: about so many of them, or all."""
     return cases if LONG else cases[:: max(1, len(cases) // short)]
+
+
+def at_length(*cases) -> list:
+    """Return cases that are tried only at full length."""
+    return list(cases) if LONG else []

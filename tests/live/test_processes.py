@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from lengths import at_length
 from tether.store.file import load_all
 from warm import Child, fresh, python, tether
 
@@ -161,28 +162,28 @@ dist.destroy_process_group()
 """
 
 
-def values_of(folder):
-    return [(folder / f"values-{rank}").read_bytes() for rank in (0, 1)]
+def values_of(folder, count=2):
+    return [(folder / f"values-{rank}").read_bytes() for rank in range(count)]
 
 
 LAUNCH = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
 
 
-def run_bare(folder, *arguments):
-    """Run both ranks without tether and without a launcher, and return their values."""
-    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+def run_bare(folder, *arguments, count=2):
+    """Run all ranks without tether and without a launcher, and return their values."""
+    meeting = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     ranks = [
-        Child(*arguments, folder=folder, env={**os.environ, **meeting, "RANK": rank})
-        for rank in ("0", "1")
+        Child(*arguments, folder=folder, env={**os.environ, **meeting, "RANK": str(rank)})
+        for rank in range(count)
     ]
-    assert [one.wait(120) for one in ranks] == [0, 0]
-    return values_of(folder)
+    assert [one.wait(120) for one in ranks] == [0] * count
+    return values_of(folder, count)
 
 
 def free_port():
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
-        return some.getsockname()[1]
+        return str(some.getsockname()[1])
 
 
 def test_ranks_that_a_launcher_starts(tmp_path):
@@ -244,7 +245,7 @@ if __name__ == "__main__":
 
 
 ENGINES = """\
-import hashlib, sys, torch, torch.distributed as dist
+import sys, torch, torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 class Net(torch.nn.Module):
@@ -259,15 +260,21 @@ class Net(torch.nn.Module):
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = Net()
+mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+alike = sys.argv[1] == "tensor"  # all ranks are given the same rows
 if sys.argv[1] == "ddp":
     model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-else:
+elif sys.argv[1] == "fsdp":
     from torch.distributed.fsdp import fully_shard
-    mesh = init_device_mesh("cpu", (2,))
     for part in (model.body, model.head, model):
         fully_shard(part, mesh=mesh)
-optimizer = torch.optim.AdamW(model.parameters(), 0.1)
-torch.manual_seed(dist.get_rank())
+else:
+    from torch.distributed.tensor import Replicate, parallel
+    split = {"body": parallel.ColwiseParallel(output_layouts=Replicate())}
+    split["head"] = parallel.RowwiseParallel(input_layouts=Replicate())
+    model = parallel.parallelize_module(model, mesh, split)
+optimizer = torch.optim.AdamW(model.parameters(), 0.1, foreach=not alike)
+torch.manual_seed(0 if alike else dist.get_rank())
 for step in range(3):
     loss = model(torch.randn(4, 8)).pow(2).mean()
     optimizer.zero_grad()
@@ -281,16 +288,21 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_two_ranks_under_an_engine(tmp_path, engine):
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("engine", "count"),
+    [("ddp", 2), ("fsdp", 2), *at_length(("ddp", 4), ("fsdp", 4), ("tensor", 2), ("tensor", 4))],
+)
+def test_ranks_under_an_engine(tmp_path, engine, count):
     (tmp_path / "train.py").write_text(ENGINES)
-    bare = run_bare(tmp_path, "train.py", engine)
-    done = tether("run", "--json", "all.json", *LAUNCH, "train.py", engine, folder=tmp_path)
+    bare = run_bare(tmp_path, "train.py", engine, count=count)
+    launch = (*LAUNCH[:-1], str(count))
+    done = tether("run", "--json", "all.json", *launch, "train.py", engine, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert values_of(tmp_path) == bare
+    assert values_of(tmp_path, count) == bare
     found = json.loads((tmp_path / "all.json").read_text())
     graver = [one for one in found["findings"] if one["severity"] != "note"]
-    assert all(one["ranks"] == ["rank 0", "rank 1"] for one in graver)
+    assert all(one["ranks"] == [f"rank {rank}" for rank in range(count)] for one in graver)
     cut = next(one for one in graver if one["slug"] == "gradient-cut")
     unused = next(one for one in graver if one["slug"] == "gradient-unused")
     assert cut["site"]["line"] == 11
@@ -302,5 +314,59 @@ def test_two_ranks_under_an_engine(tmp_path, engine):
 NAMED = {
     engine: [f"model.{prefix}{part}.{kind}" for part in ("body", "head", "unused")
              for kind in ("weight", "bias")]
-    for engine, prefix in (("ddp", "module."), ("fsdp", ""))
+    for engine, prefix in (("ddp", "module."), ("fsdp", ""), ("tensor", ""))
 }  # fmt: skip
+
+
+PIPELINE = """\
+import torch, torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+class Stage(torch.nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.body, self.gate, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), last
+
+    def forward(self, x):
+        gate = torch.sigmoid(self.gate(x))
+        if self.last:
+            gate = gate.detach()
+        return torch.relu(self.body(x)) * gate
+
+dist.init_process_group("gloo")
+rank, count = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(rank)
+module = Stage(rank == count - 1)
+stage = PipelineStage(module, rank, count, torch.device("cpu"))
+schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+optimizer = torch.optim.SGD(module.parameters(), 0.1)
+torch.manual_seed(7)
+x, y = torch.randn(8, 8), torch.randn(8, 8)
+for step in range(3):
+    optimizer.zero_grad()
+    schedule.step(*[x] * (rank == 0), **{"target": y} if rank == count - 1 else {})
+    optimizer.step()
+with open(f"values-{rank}", "wb") as file:
+    for value in module.state_dict().values():
+        file.write(value.numpy().tobytes())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", at_length(2, 4))
+def test_the_stages_of_a_pipeline(tmp_path, count):
+    (tmp_path / "train.py").write_text(PIPELINE)
+    bare = run_bare(tmp_path, "train.py", count=count)
+    launch = (*LAUNCH[:-1], str(count))
+    done = tether("run", "--json", "all.json", *launch, "train.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert values_of(tmp_path, count) == bare
+    found = json.loads((tmp_path / "all.json").read_text())
+    (cut,) = [one for one in found["findings"] if one["severity"] != "note"]
+    last = f"rank {count - 1}"
+    assert (cut["slug"], cut["site"]["line"], cut["ranks"]) == ("gradient-cut", 12, [last])
+    others = "rank 0" if count == 2 else f"ranks 0-{count - 2}"
+    rows = {one["name"]: one["ranks"] for one in found["gradients"]}
+    assert rows["module.gate.weight"] == f"reached in {others}, none in {last}"
+    assert rows["module.body.weight"] == ""

@@ -253,10 +253,10 @@ def _serve(number: int) -> list[str]:
 
 
 def _ended(running: dict[int, socket.socket]) -> None:
-    """Say of each child that has ended how it did."""
-    for child in list(running):
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
+    """Say of each child that has ended how it did; another signal may come meanwhile."""
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            child, status = ended
             with running.pop(child) as said, contextlib.suppress(OSError):
                 said.send(str(status).encode())
 
