@@ -35,6 +35,8 @@ def may_overlap(a: Operand, b: Operand) -> bool:
     """
     if a.storage != b.storage or a.dtype != b.dtype:
         return True
+    if a.offset == b.offset:  # the first element of both, unless one has none
+        return 0 not in a.shape and 0 not in b.shape
     (first, last), (other_first, other_last) = extent(a), extent(b)
     if first >= other_last or other_first >= last:
         return False

@@ -44,6 +44,8 @@ def test_run_reports_on_stderr_and_leaves_stdout_alone(program):
 
 
 def test_a_fresh_interpreter_runs_and_reports_as_the_forks_of_these_tests_do(program):
+    for name in ("rich", "click", "networkx"):  # the program's own, which it may be named like
+        (program / f"{name}.py").write_text("raise SystemExit('imported by tether')")
     arguments = ("-m", "tether", "run", "train.py", "--lr", "1")
     environment = {**os.environ, "COLUMNS": "80"}
     fresh = warm.fresh(*arguments, folder=program, env=environment)

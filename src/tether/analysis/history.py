@@ -411,9 +411,15 @@ class History:
         return Dataflow(self.trace)
 
     @cached_property
-    def _by_memory(self) -> tuple[Numbers, Numbers]:
-        """Memories in order, and beside each a position of an event that touches it."""
-        events, operands = self.events.touched()
+    def _touching(self) -> tuple[Numbers, Numbers]:
+        return self._by_memory(*self.events.touched())
+
+    @cached_property
+    def _writing(self) -> tuple[Numbers, Numbers]:
+        return self._by_memory(*self.events.touched("writes"))
+
+    def _by_memory(self, events: Numbers, operands: Numbers) -> tuple[Numbers, Numbers]:
+        """Return memories in order, and beside each a position of an event on it."""
         memories = self.flow.memories(self.events.operands.table[operands, 2])
         order = np.lexsort((events, memories))
         memories, events = memories[order], events[order]
@@ -426,10 +432,7 @@ class History:
 
     def on_memory(self, memory: int) -> list[int]:
         """Positions of the events that touch a memory."""
-        memories, events = self._by_memory
-        first, last = np.searchsorted(memories, [memory, memory + 1])
-        found: list[int] = events[first:last].tolist()
-        return found
+        return _on(*self._touching, memory)
 
     def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
         """Positions of the events after `since`, and before `until`, that read this very tensor."""
@@ -451,11 +454,10 @@ class History:
 
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""
-        for position in self.on_storage(operand):
-            if position > after:
-                event = self.events[position]
-                if any(overlaps(operand, written) for written in event.writes):
-                    yield position
+        writes = _on(*self._writing, self.flow.memory(operand))
+        for position in writes[bisect_right(writes, after) :]:
+            if any(overlaps(operand, written) for written in self.events[position].writes):
+                yield position
 
     def sharing(self, operand: Operand) -> set[int]:
         """Tensors seen on bytes that `operand` can see, itself left out."""
@@ -466,6 +468,12 @@ class History:
                 if other.tensor != operand.tensor and overlaps(operand, other):
                     found.add(other.tensor)
         return found
+
+
+def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
+    first, last = np.searchsorted(memories, [memory, memory + 1])
+    found: list[int] = events[first:last].tolist()
+    return found
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -10,7 +10,7 @@ passes, those that an epoch has left over, too few for a step, may be cleared at
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -165,8 +165,9 @@ class _Passes:
         history, leaves = self._history, self.leaves(at)
         found: OtherPasses | None = None
         for tensor in leaves:
-            ends = self._ends[tensor]
-            cleared = next((one for one in ends if one > at), UNKNOWN)
+            ends, times = self._ends[tensor], self._times_of(tensor)
+            place = bisect_right(times, at)
+            cleared = times[place] if place < len(times) else UNKNOWN
             steps = history.steps_of(tensor)
             place = bisect_right(steps, at)
             step = steps[place] if place < len(steps) else UNKNOWN
@@ -181,8 +182,8 @@ class _Passes:
 
     def left_over(self, tensor: int, passes: Sequence[int]) -> tuple[list[int], int, list[int]]:
         """Return the passes that were cleared unread before a step, the call, and the others."""
-        ends = self._ends[tensor]
-        inside = [at for at in ends if passes[0] < at < passes[-1]]
+        ends, times = self._ends[tensor], self._times_of(tensor)
+        inside = times[bisect_right(times, passes[0]) : bisect_left(times, passes[-1])]
         clear = inside[-1] if inside else UNKNOWN
         lost = [at for at in passes if at < clear]
         stepped = bisect_right(self._steps, passes[0]) < bisect_right(self._steps, clear)
@@ -190,12 +191,15 @@ class _Passes:
             return [], UNKNOWN, list(passes)
         return lost, clear, [at for at in passes if at > clear]
 
+    def _times_of(self, tensor: int) -> list[int]:
+        if tensor not in self._times:
+            self._times[tensor] = list(self._ends[tensor])
+        return self._times[tensor]
+
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""
         ends, found = self._ends[tensor], list[tuple[int, int]]()
-        times = self._times.get(tensor)
-        if times is None:
-            times = self._times[tensor] = list(ends)
+        times = self._times_of(tensor)
         for first, last in pairwise(passes):
             place = bisect_right(times, first)
             after = times[place] if place < len(times) else last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -31,12 +31,13 @@ class MemoryLives:
         self._joined: dict[int, int] = {}
         self._heard: dict[int, list[MemoryWrite]] = defaultdict(list)
         self.unheard: dict[int, list[MemoryWrite]] = defaultdict(list)
+        self._born: dict[int, int] = {}  # memory -> position when the first of it was made
         self._freed: dict[int, float] = {}  # memory -> position when the last of it was gone
         self.exported: set[int] = set()  # memories that an array showed
         self.addressed: set[int] = set()  # memories whose address was asked for
+        self._index_ends()
         self._index_events()
         self._index_unseen()
-        self._index_ends()
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -97,20 +98,28 @@ class MemoryLives:
                 accumulating.append(position)
         # A backward pass adds to gradients in place, a step writes its optimizer's state.
         for memory in self._memories & (gradients | (self._memories - made)):
-            self.unheard[memory] += [
-                MemoryWrite(at, verb="may write", since=began.get(at, at - 1))
-                for at in accumulating
-            ]
+            end = self._freed.get(memory, math.inf)
+            for at in accumulating[bisect_left(accumulating, self._born.get(memory, 0)) :]:
+                since = began.get(at, at - 1)
+                if since > end:
+                    break
+                self.unheard[memory].append(MemoryWrite(at, verb="may write", since=since))
         for found in self._heard.values():
             found.sort(key=lambda one: one.at)
         self._note_moved(moved)
 
     def _note_moved(self, moved: _MovedVersions) -> None:
+        known: dict[int, list[int]] = {}  # memory -> when it was written
         for memory, since, position in moved.found:
-            heard = [*self._heard.get(memory, ()), *self.unheard.get(memory, ())]
-            if not any(since <= one.at <= position for one in heard):
+            times = known.get(memory)
+            if times is None:
+                heard = (*self._heard.get(memory, ()), *self.unheard.get(memory, ()))
+                times = known[memory] = sorted(one.at for one in heard)
+            first = bisect_left(times, since)
+            if first == len(times) or times[first] > position:
                 write = MemoryWrite(position, None, "comes after something wrote", since)
                 self.unheard[memory].append(write)
+                insort(times, position)
 
     def _began(self) -> dict[int, int]:
         """Return where steps and backward passes began, by the event that tells of their end."""
@@ -147,6 +156,8 @@ class MemoryLives:
         for serial, fact in self._history.trace.storages.items():
             memory = self._flow.memory_of(serial)
             if memory in self._memories:
+                born = self._history.position(fact.born)
+                self._born[memory] = min(self._born.get(memory, born), born)
                 end = math.inf if fact.freed == UNKNOWN else self._history.position(fact.freed)
                 self._freed[memory] = max(self._freed.get(memory, -math.inf), end)
                 if fact.memory != UNKNOWN:

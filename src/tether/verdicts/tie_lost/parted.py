@@ -61,8 +61,10 @@ def _filled_from(history: History, tensor: int) -> tuple[int, int]:
     operand = history.operand_of(tensor)
     trained = min(history.steps_of(tensor), default=len(history.events))
     for at in () if operand is None else history.writes_to(operand):
+        if at >= trained:
+            break
         event = history.events[at]
-        if at < trained and operation(event.operation).copies and len(event.reads) > 1:
+        if operation(event.operation).copies and len(event.reads) > 1:
             return event.reads[1].tensor, at
     return UNKNOWN, UNKNOWN
 
