@@ -167,6 +167,25 @@ FOUND = {
         "#MARK", "#! tie-lost net.0.stats['mean']"
     ).replace("STATS", 'self.stats["mean"]')
     + STEPS,
+    "values that a pool keeps of what a network, called several times, gave": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(2048, 2048)
+
+    def forward(self, x):
+        return self.inner(x).tanh()  #! storage-pinned pool (note)
+
+net, pool = Net(), []
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for _ in range(24):
+    same, made = net(torch.randn(8, 2048)), net(torch.randn(8, 2048))
+    back = net(made)
+    pool.extend(one[None] for one in made.data)
+    opt.zero_grad()
+    (same.sum() + made.pow(2).mean() + back.sum()).backward()
+    opt.step()
+""",
     "exceptions that a function kept, in a ring with its own frame": FAILING.replace(
         "#MARK", "#! graph-retained report.failures"
     ).replace("KEPT", "error"),

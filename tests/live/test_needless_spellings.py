@@ -325,6 +325,48 @@ SPELLINGS = {
             optimizer.step()
             best = copy.deepcopy(model)  #? no
         """,
+    "a copy under a default device": """
+        with torch.device("cpu"):
+            y = x.clone()  #? no
+        print(y.sum())
+        """,
+    "a copy under a default device, by a function written in Python": """
+        with torch.device("cpu"):
+            y = torch.nn.functional.pad(x, (0, 0))  #? no
+        print(y.sum())
+        """,
+    "a copy where a default device was set": """
+        torch.set_default_device("cpu")
+        y = torch.cat([x])  #? no
+        torch.set_default_device(None)
+        print(y.sum())
+        """,
+    "a copy under a default device that is written": """
+        with torch.device("cpu"):
+            y = x.clone()  #? yes writes
+            y.add_(1)
+        print(x.sum(), y.sum())
+        """,
+    "the library's copy under a default device": """
+        with torch.device("cpu"):
+            y = torch.nn.functional.normalize(x)
+        print(y.sum())
+        """,
+    "places of a sparse tensor, which no call is heard to take": """
+        places = torch.stack([torch.arange(4), torch.arange(4)])  #? unknown nothing was heard
+        square = torch.sparse.FloatTensor(places, torch.ones(4), (6, 6))
+        print(torch.sparse.mm(square, x).sum())
+        """,
+    "places of a sparse tensor, put together by a function": """
+        def square(n):
+            places = torch.stack([torch.arange(n), torch.arange(n)])  #? unknown nothing was heard
+            return torch.sparse.FloatTensor(places, torch.ones(n), (6, 6))
+        print(torch.sparse.mm(square(4).coalesce(), x).sum())
+        """,
+    "parts put together, each read by itself": """
+        y = torch.stack([torch.arange(4.), torch.ones(4)])  #? no
+        print(y[0].sum(), y[1].sum())
+        """,
     "a model copied at each step, and used": """
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -51,7 +51,7 @@ _CLOSED = {
 }
 """Spans in which a copy plays a part that the facts do not tell."""
 
-_BLIND = frozenset({"killed", "failed", "pytorch", "thread", "compiled", "traced"})
+_BLIND = frozenset({"killed", "failed", "pytorch", "thread", "compiled", "traced", "memory"})
 """Gaps beside which memory may have been read unseen."""
 
 _FAR = 1_000  # events behind an index that are looked through
@@ -328,6 +328,12 @@ class _Judge:
             return None
         return any(self.flow.memory(one) == memory for event in events for one in event.writes)
 
+    def _heard(self, copied: Copied) -> bool:
+        """Whether a call is heard that reads what was made, or a part of it."""
+        memory = self.flow.memory(copied.copy)
+        later = (at for at in self.history.on_storage(copied.copy) if at > copied.position)
+        return not all(self._reads_nothing(self.history.events[at], memory) for at in later)
+
     def _reads_nothing(self, event: Event, memory: int) -> bool:
         """Whether an event gives or writes nothing but a memory, if it was given that at all."""
         row = operation(event.operation)
@@ -360,6 +366,8 @@ class _Judge:
             return WhyNeeded("unknown", "not all of the run is in the recording")
         if self.history.had_children:
             return WhyNeeded("unknown", "a child process, which was not recorded, may write it")
+        if copied.part and not self._heard(copied):
+            return WhyNeeded("unknown", "nothing was heard to read it, in one piece or in parts")
         return (
             self._inside(copied, event)
             or self._opaque(copied)

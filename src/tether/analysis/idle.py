@@ -97,13 +97,17 @@ class IdleMemory:
     def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
         kept = tuple(at for one in idle for at in living.get(one.memory, ()))
         made, nbytes = tuple(one.made for one in idle), sum(one.nbytes for one in idle)
-        return Idle(event.site, made, nbytes, self._by_graph(made, kept), kept)
+        return Idle(event.site, made, nbytes, self._by_graph(idle, living), kept)
 
-    def _by_graph(self, made: tuple[int, ...], kept: tuple[int, ...]) -> bool:
-        """Whether a graph holds what some calls made, and not tensors outside of it."""
+    def _by_graph(self, idle: list[_Left], living: dict[int, list[int]]) -> bool:
+        """Whether a graph holds what is left, and not tensors outside of it.
+
+        The last runs' results may be held by variables besides: what counts is what is held by
+        nothing that stands outside.
+        """
         has_graph = self._history.get(Graph).kind
-        outside = len(kept) >= len(made) and not any(map(has_graph, kept))
-        return not outside and any(map(has_graph, made))
+        inside = [one for one in idle if all(map(has_graph, living.get(one.memory, ())))]
+        return _weighs(inside) and any(has_graph(one.made) for one in inside)
 
     def _living(self, blocks: list[_Left]) -> dict[int, list[int]]:
         """Return memory -> the calls that made the tensors which show it as long as it lives."""

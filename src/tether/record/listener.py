@@ -20,6 +20,7 @@ import torch
 import torch.overrides
 import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
 from tether.record.addressed import AddressLog
@@ -50,6 +51,7 @@ _boolean = next(  # of F.max_pool2d and the like: return_indices or not
     ),
     _handle,  # a torch that does without it
 )
+_device = DeviceContext.__torch_function__.__code__  # of a default device
 _decorators = torch.utils._contextlib.__file__  # where ``@torch.no_grad()`` wraps functions
 _NOTHING: list[NodeAnswer] = []
 _NO_DETAIL = 0  # number of the empty string in every log
@@ -62,8 +64,11 @@ _without_subclasses = torch._C.DisableTorchFunctionSubclass
 
 
 def past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeType]:
-    """Step back from PyTorch's dispatch of a function written in Python to who called that."""
-    while frame.f_code is _handle or frame.f_code is _boolean:
+    """Step back from what PyTorch puts between a call and its kernel to who made the call.
+
+    It is the dispatch of a function written in Python, and the mode of a default device.
+    """
+    while frame.f_code is _handle or frame.f_code is _boolean or frame.f_code is _device:
         steps = 2 if frame.f_code is _handle else 1
         for _ in range(steps):
             if frame.f_back is None:
@@ -160,7 +165,7 @@ class Listener(TorchFunctionMode):
         # Where from: the caller, past PyTorch's own dispatch of functions written in Python.
         frame = _getframe(1)
         code = frame.f_code
-        if code is _handle or code is _boolean:
+        if code is _handle or code is _boolean or code is _device:
             frame, code = past_dispatch(frame)
         places = tape.places
         known = places.codes.get(id(code)) or places.of_code(code)
