@@ -181,7 +181,7 @@ def _prove(script: Path, drops: dict[int, list[Any]], rows: list[dict[str, Any]]
         for n in drops:
             attempt([n])
     for row in rows:
-        row["noise"] = len(noise)
+        row["noise"] = len(noise.lines) + len(noise.values)
         row["values"] = len(plain.values)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import warm
 from programs import record_program
-from tether.measure.proving import CannotProveError, Outcome, noise_of, prove
+from tether.measure.proving import CannotProveError, Outcome, differences, noise_of, prove
 
 RESIDUAL = """
     import torch
@@ -166,7 +166,48 @@ def test_a_copy_that_no_run_reached_is_not_proven(tmp_path):
 
 
 def test_lines_that_differ_by_themselves_are_left_out():
-    assert noise_of(outcome("a", lines=("x", "1.2 s")), outcome("a", lines=("x", "1.3 s"))) == {1}
+    found = noise_of(outcome("a", lines=("x", "1.2 s")), outcome("a", lines=("x", "1.3 s")))
+    assert found.lines == {1}
+    assert not found.values
+
+
+def test_numbers_that_differ_by_themselves_are_left_out():
+    plain = outcome("a", "1.2 s")
+    noise = noise_of(plain, outcome("a", "1.3 s"))
+    assert noise.values == {1}
+    assert not differences(plain, outcome("a", "1.4 s"), noise)
+    assert differences(plain, outcome("b", "1.2 s"), noise) == ["item at p.py:1 is another value"]
+
+
+@pytest.mark.parametrize(
+    "row", [["backward", "p.py:2"], ["a gradient", ""], ["a parameter at the end", ""]]
+)
+def test_nothing_is_held_against_runs_whose_training_differs(row):
+    one, other = outcome("a"), outcome("a")
+    one.values.append([*row, "x"])
+    other.values.append([*row, "y"])
+    with pytest.raises(CannotProveError, match="1 of 2 values"):
+        noise_of(one, other)
+
+
+def test_a_proof_says_how_many_values_differ_by_themselves(tmp_path):
+    recording = record_program(
+        """
+        import torch
+        def f(x):
+            return x.clone().sum()
+        f(torch.ones(3))
+        """,
+        tmp_path,
+    )
+    times = iter("123")
+
+    def timed(changes, _):
+        return outcome("a", next(times), applied=[1] * len(changes))
+
+    (found,), _ = prove(recording.findings, recording.history, timed, lambda _: None)
+    assert found.proven
+    assert "but for 1 that unchanged runs hand out differently" in found.evidence[-1].text
 
 
 @pytest.mark.parametrize(

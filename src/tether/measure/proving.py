@@ -56,6 +56,13 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+class Noise(NamedTuple):
+    """What two unchanged runs hand out differently, by number: times and speeds, say."""
+
+    lines: set[int]
+    values: set[int]
+
+
 Run = Callable[[Sequence[list[Any]], float], Outcome]
 """Runs the program with some changes (rows of `tether.measure.rerun.CallChange`), within a time."""
 
@@ -79,15 +86,16 @@ def prove(
         if proven is False:
             defects.append(replace(one, proven=False, assumes=(*one.assumes, why)))
         elif proven:
-            kept.append(_proven(one, trial.spent[n]))
+            kept.append(_proven(one, trial.spent[n], len(trial.noise.values)))
         else:
             kept.append(trial.with_copy(one) if n in inserts else one)
     return kept, defects
 
 
-def _proven(finding: Finding, seconds: float) -> Finding:
+def _proven(finding: Finding, seconds: float, noise: int) -> Finding:
     """Return a finding of a copy without which a run was the same."""
     text = "without it every value is the same, bit for bit"
+    text += f", but for {noise:,} that unchanged runs hand out differently as well" if noise else ""
     text += f"; it took {seconds * 1e3:.3g} ms of this run" if seconds else ""
     return replace(
         finding,
@@ -108,7 +116,7 @@ class _Trial:
         tell("running the program twice as it is")
         timed = [["time", *change[1:]] for changes in drops.values() for change in changes]
         self._plain, again = run(timed, 0), run([], 0)
-        self._noise = noise_of(self._plain, again)
+        self.noise = noise_of(self._plain, again)
         self._limit = 60 + 10 * max(self._plain.seconds, again.seconds)
         self.spent = _spent(self._plain, drops)
         self.told: dict[int, tuple[bool | None, str]] = {}  # whether it was proven, or why not
@@ -118,14 +126,14 @@ class _Trial:
         changes = [change for n in numbers for change in self.drops[n]]
         self._tell(f"running it without {len(numbers)} of the copies")
         found = self._run(changes, self._limit)
-        return differences(self._plain, found, self._noise), found
+        return differences(self._plain, found, self.noise), found
 
     def with_copy(self, finding: Finding) -> Finding:
         """Run with the copy that a finding asks for; return the finding with what changes."""
         self._tell(f"running it with the copy that {finding.subject} asks for")
         change = ["insert", finding.operation, list(finding.site[:5]), None]
         found = self._run([change], self._limit)
-        return _with_effect(finding, differences(self._plain, found, self._noise), found)
+        return _with_effect(finding, differences(self._plain, found, self.noise), found)
 
     def search(self) -> None:
         """Find which copies make a difference, by halves; what is not reached stays unproven."""
@@ -197,10 +205,11 @@ def _same(one: Site, other: Site) -> bool:
     return one[:5] == other[:5]
 
 
-def noise_of(one: Outcome, other: Outcome) -> set[int]:
-    """Return which lines two unchanged runs print differently: times, say.
+def noise_of(one: Outcome, other: Outcome) -> Noise:
+    """Return which lines and numbers two unchanged runs hand out differently: times, say.
 
-    Raises `CannotProveError` where their values differ: then nothing can be held against them.
+    Raises `CannotProveError` where a loss, a gradient or a parameter differs, or every value: then
+    nothing can be held against them.
     """
     if one.error != other.error or one.exit_code != other.exit_code:
         raise CannotProveError(
@@ -208,25 +217,34 @@ def noise_of(one: Outcome, other: Outcome) -> set[int]:
         )
     if len(one.values) != len(other.values):
         raise CannotProveError("two unchanged runs handed out different numbers of values")
-    differing = sum(a != b for a, b in zip(one.values, other.values, strict=True))
-    if differing:
+    pairs = enumerate(zip(one.values, other.values, strict=True))
+    values = {n for n, (a, b) in pairs if a != b}
+    numbers = all(_is_number(one.values[n], other.values[n]) for n in values)
+    if values and (not numbers or len(values) == len(one.values)):
         raise CannotProveError(
-            f"{differing:,} of {len(one.values):,} values differ between two unchanged runs;"
+            f"{len(values):,} of {len(one.values):,} values differ between two unchanged runs;"
             " set every seed (and torch.use_deterministic_algorithms)"
         )
     if len(one.lines) != len(other.lines):
         raise CannotProveError("two unchanged runs printed different numbers of lines")
-    return {n for n, (a, b) in enumerate(zip(one.lines, other.lines, strict=True)) if a != b}
+    lines = {n for n, (a, b) in enumerate(zip(one.lines, other.lines, strict=True)) if a != b}
+    return Noise(lines, values)
 
 
-def differences(plain: Outcome, changed: Outcome, noise: set[int]) -> list[str]:
+def _is_number(one: list[str], other: list[str]) -> bool:
+    """Whether two runs handed out one thing, which is no loss, gradient, parameter or file."""
+    what, line, _ = one
+    return one[:2] == other[:2] and line != "" and what != "backward"
+
+
+def differences(plain: Outcome, changed: Outcome, noise: Noise) -> list[str]:
     """Return in words what a changed run handed out differently; nothing: the same, bit for bit."""
     found = []
     if changed.error != plain.error:
         found.append(f"it ends with {changed.error or 'no error'}")
     if changed.exit_code != plain.exit_code:
         found.append(f"its exit code is {changed.exit_code}")
-    found += _other_values(plain, changed)
+    found += _other_values(plain, changed, noise)
     if len(plain.lines) != len(changed.lines):
         found.append("it prints other lines")
     else:
@@ -234,17 +252,17 @@ def differences(plain: Outcome, changed: Outcome, noise: set[int]) -> list[str]:
         found += [
             f"it prints {_short(new)} instead of {_short(old)}"
             for n, (old, new) in pairs
-            if old != new and n not in noise
+            if old != new and n not in noise.lines
         ]
     return list(dict.fromkeys(found))
 
 
-def _other_values(plain: Outcome, changed: Outcome) -> Iterator[str]:
+def _other_values(plain: Outcome, changed: Outcome, noise: Noise) -> Iterator[str]:
     if [one[:2] for one in plain.values] != [one[:2] for one in changed.values]:
         yield "it hands out other values, in number or order"
         return
-    for one, other in zip(plain.values, changed.values, strict=True):
-        if one[2] != other[2]:
+    for n, (one, other) in enumerate(zip(plain.values, changed.values, strict=True)):
+        if one[2] != other[2] and n not in noise.values:
             where = f" at {one[1]}" if one[1] else ""
             yield f"{one[0]}{where} is another value"
 
