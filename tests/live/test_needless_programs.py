@@ -406,6 +406,22 @@ PROGRAMS = {
         step()
         print(before)
     """,
+    "nothing reads it but a view that its source could not give": """
+        import torch
+        def f(x):
+            y = x.t().contiguous()  #? yes line 5, view, could not view its source without it
+            rows = y.view(-1)
+            return x.sum()
+        f(torch.randn(2, 3))
+    """,
+    "nothing reads it but a view that its source gives as well": """
+        import torch
+        def f(x):
+            y = x.clone()  #? no
+            rows = y.view(-1)
+            return x.sum()
+        f(torch.randn(2, 3))
+    """,
     "a complex tensor": """
         import torch
         z = torch.ones(2, dtype=torch.complex64)

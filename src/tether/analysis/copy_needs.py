@@ -317,7 +317,8 @@ class _Judge:
         """Say of a copy that nothing in the whole program read whether it was written.
 
         None for any other. A call that gives another tensor on the same memory, or writes nothing
-        but it, has read nothing for anybody else.
+        but it, has read nothing for anybody else; but a view that its source could not give needs
+        the copy.
         """
         memory = self.flow.memory(copied.copy)
         if self.library or self._blind or memory in self.lives.exported:
@@ -325,6 +326,9 @@ class _Judge:
         later = [at for at in self.history.on_storage(copied.copy) if at > copied.position]
         events = [self.history.events[at] for at in later]
         if not all(self._reads_nothing(event, memory) for event in events):
+            return None
+        layout = self._layout(copied) if later else None
+        if layout is not None and layout.needed == "yes":
             return None
         return any(self.flow.memory(one) == memory for event in events for one in event.writes)
 
