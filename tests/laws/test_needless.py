@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, assume, event, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, event, example, given, note, settings
 from hypothesis import strategies as st
 
 from lengths import programs as programs_to_try
@@ -48,23 +48,8 @@ OTHER = ["del {a}", "kept.append({a})", "total = total + {a}.sum()", "total = to
          "read.append({a}.stride())", "{a} = {b}"]  # fmt: skip
 
 
-@st.composite
-def programs(draw):
-    """Draw a function of a few statements, and a loop that calls it."""
-    names, lines = ["x", "y"], []
-    for number in range(draw(st.integers(2, 9))):
-        kind = draw(st.sampled_from([COPIES, COPIES, COMPUTED, WRITES, OTHER]))
-        text = draw(st.sampled_from(kind)).format(
-            a=draw(st.sampled_from(names)), b=draw(st.sampled_from(names))
-        )
-        if kind in (COPIES, COMPUTED):
-            names.append(f"v{number}")
-            text = f"v{number} = {text}"
-        if draw(st.integers(0, 5)) == 0:
-            text = f"with torch.no_grad(): {text}"
-        lines.append(text)
-    result = draw(st.sampled_from(names))
-    source = draw(st.sampled_from(["w", "w * 2", "data", "data.clone()"]))
+def program_of(lines, result, source):
+    """Make a program of the statements of its function, what that returns, and what it is given."""
     body = textwrap.indent("\n".join(lines), "    ")
     return (
         "torch.manual_seed(0)\n"
@@ -85,6 +70,26 @@ def programs(draw):
         "read += [one.tolist() for one in arrays]\n"
         "read.append(None if w.grad is None else w.grad.tolist())\n"
     )
+
+
+@st.composite
+def programs(draw):
+    """Draw a function of a few statements, and a loop that calls it."""
+    names, lines = ["x", "y"], []
+    for number in range(draw(st.integers(2, 9))):
+        kind = draw(st.sampled_from([COPIES, COPIES, COMPUTED, WRITES, OTHER]))
+        text = draw(st.sampled_from(kind)).format(
+            a=draw(st.sampled_from(names)), b=draw(st.sampled_from(names))
+        )
+        if kind in (COPIES, COMPUTED):
+            names.append(f"v{number}")
+            text = f"v{number} = {text}"
+        if draw(st.integers(0, 5)) == 0:
+            text = f"with torch.no_grad(): {text}"
+        lines.append(text)
+    result = draw(st.sampled_from(names))
+    source = draw(st.sampled_from(["w", "w * 2", "data", "data.clone()"]))
+    return program_of(lines, result, source)
 
 
 def run(program, session):
@@ -109,6 +114,34 @@ def run(program, session):
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(programs())
+@example(  # what a view would need is needed, though nothing reads the view
+    program_of(
+        [
+            "v0 = y.clone()",
+            "y.relu_()",
+            "v2 = y.t().contiguous()",
+            "v3 = y.clone()",
+            "v4 = v2.view(-1)",
+        ],
+        "v3",
+        "w",
+    )
+)
+@example(  # numbers of what was left out are made a tensor again
+    program_of(
+        [
+            "v0 = x.permute(1, 0).clone()",
+            "with torch.no_grad(): v1 = x[:1].repeat(2, 1)",
+            "v3 = x.masked_select(torch.ones(2, 2, dtype=torch.bool)).view(2, 2)",
+            "v0.data.zero_()",
+            "v6 = torch.cat(v3.split(1))",
+            "with torch.no_grad(): v0.copy_(v0)",
+            "v8 = torch.tensor(v1.tolist())",
+        ],
+        "v3",
+        "data.clone()",
+    )
+)
 def test_a_needless_copy_can_go(program):
     note(program)
     try:

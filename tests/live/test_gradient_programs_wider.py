@@ -8,6 +8,44 @@ import pytest
 from programs import check_program
 
 MISSING = {
+    "a teacher's score as the target that a loss has no formula for": """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+enc, teacher = nn.Linear(5, 5), nn.Linear(5, 1)
+opt = torch.optim.SGD([*enc.parameters(), *teacher.parameters()], 0.1)
+for _ in range(3):
+    x = torch.randn(4, 5)
+    labels = torch.tanh(teacher(x)).squeeze(1)
+    loss = F.cosine_embedding_loss(enc(x), x + 1, labels)  #! gradient-cut teacher.weight
+    opt.zero_grad()
+    (loss + enc(x).pow(2).mean()).backward()
+    opt.step()
+""",
+    "a learned sign that only chooses the branch of a loss": """\
+import torch
+
+torch.manual_seed(0)
+distance, sign = (torch.nn.Parameter(torch.randn(5)) for _ in range(2))
+opt = torch.optim.SGD([distance, sign], 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    torch.nn.functional.hinge_embedding_loss(distance, sign).backward()  #! gradient-cut sign
+    opt.step()
+""",
+    "a learned mask of whole places": """\
+import torch
+
+torch.manual_seed(0)
+scores, length = torch.nn.Parameter(torch.randn(4, 6)), torch.nn.Parameter(torch.tensor(3.0))
+opt = torch.optim.SGD([scores, length], 0.1)
+for _ in range(3):
+    opt.zero_grad()
+    mask = torch.arange(6) < length  #! gradient-cut length
+    scores.masked_fill(mask, 0).sum().backward()
+    opt.step()
+""",
     "a detach before a call that gives two results of all its operands": """\
 import torch
 from torch import nn
@@ -268,6 +306,37 @@ for _ in range(3):
 }
 
 QUIET = {
+    "a target that another loss trains": """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+enc, teacher = nn.Linear(5, 5), nn.Linear(5, 1)
+opt = torch.optim.SGD([*enc.parameters(), *teacher.parameters()], 0.1)
+for _ in range(3):
+    x = torch.randn(4, 5)
+    labels = torch.tanh(teacher(x)).squeeze(1)
+    loss = F.cosine_embedding_loss(enc(x), x + 1, labels) + (labels - x.sum(1)).pow(2).mean()
+    opt.zero_grad()
+    (loss + enc(x).pow(2).mean()).backward()
+    opt.step()
+""",
+    "three results of one call go into one call": """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+qkv, out = nn.Linear(4, 12), nn.Linear(4, 1)
+opt = torch.optim.SGD([*qkv.parameters(), *out.parameters()], 0.1)
+for _ in range(3):
+    q, k, v = qkv(torch.randn(2, 3, 4)).chunk(3, -1)
+    loss = out(F.scaled_dot_product_attention(q, k, v)).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
     "collocation points kept by the module": """\
 import torch
 from torch import nn

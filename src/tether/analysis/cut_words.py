@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History, shortened
 from tether.analysis.surroundings import at_line
 from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
-from tether.finding import At, Code, Segment, Sentence, Step, Where, say
+from tether.finding import At, Code, Segment, Sentence, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.source.reading import outcomes_of
 from tether.source.syntax import source_of
@@ -318,6 +319,20 @@ def _selection(call: _Call) -> Cut | None:
     return None
 
 
+def _no_formula(call: _Call) -> Cut | None:
+    """Return the cut by a call that has a graph, which does not lead to one of its arguments."""
+    nothing = call.history.get(Graph).given_nothing(call.at)
+    if not nothing:
+        return None
+    given = Tensor(min(nothing))
+    return call.cut(
+        "{code} has no gradient for {given}",
+        "Use another function than {code} where a gradient is to flow to {given}",
+        "its result leads back to other arguments alone",
+        given=given,
+    )
+
+
 # In this order: what was written there goes before the mode it ran in, and both before its dtype.
 _KINDS = (
     _detached,
@@ -327,6 +342,7 @@ _KINDS = (
     _exported,
     _rebuilt,
     _mode,
+    _no_formula,
     _by_dtype,
     _selection,
 )

@@ -177,14 +177,18 @@ class _Walk:
         """Masks of all that goes into an event; what was cut on the way there is noted."""
         reaches = live = smooth = uncertain = 0
         lost: list[tuple[int, int]] = []
-        function = self._function_around(position)
+        function, nothing = self._function_around(position), self.graph.given_nothing(position)
         for edge in edges:
             operand, source = edge.operand, edge.source
+            given = operand is None or operand.tensor not in nothing
             if operand is not None:
                 begins = self._begins(operand)
                 reaches |= self._own_bits(operand)
-                live |= begins
-                smooth |= begins
+                if given:
+                    live |= begins
+                    smooth |= begins
+                else:
+                    lost.append((position, begins))
             if source < 0:
                 continue
             only = -1 if operand is None else self.only.get((source, operand.tensor), -1)
@@ -192,11 +196,12 @@ class _Walk:
             uncertain |= self.uncertain_bits[source]
             # Within one forward of a custom Function nothing is decided: its `apply` decides.
             within = function >= 0 and function == self._function_around(source)
-            if within or (operand is not None and operand.requires_grad and not operand.leaf):
+            tracked = operand is not None and operand.requires_grad and not operand.leaf
+            if within or (tracked and given):
                 live |= self.live[source] & only
                 smooth |= self.smooth[source] & only
             else:
-                lost.append((source, self.live[source] & only))
+                lost.append((source if given else position, self.live[source] & only))
         for source, bits in lost:
             if bits & ~live:
                 cut = self._blamed(source, position)

@@ -92,6 +92,27 @@ class Graph:
             if target < 0 and -1 - target < len(event.reads):
                 yield from self.makers_of(event.reads[-1 - target], position)
 
+    def given_nothing(self, position: int) -> frozenset[int]:
+        """Return the tensors that require grad and to which no node of a call leads back.
+
+        A target of a loss, a weight of samples: what its formula has no derivative for. A custom
+        Function says by itself what it gives back.
+        """
+        kind, event = self.kind(position), self._events[position]
+        if kind is None or not kind.known or not kind.edges or event.operation == "apply":
+            return frozenset()
+        ends = {-1 - target for _, _, target in kind.edges if target < 0}
+        led = [event.reads[place] for place in ends if place < len(event.reads)]
+        tensors = {one.tensor for one in led}
+        calls = {at for one in led for at in self.makers_of(one, position)}
+        return frozenset(
+            one.tensor
+            for one in event.reads
+            if one.requires_grad and one.tensor not in tensors
+            # Results of one call have one node: which of them an edge leads to was not kept.
+            and calls.isdisjoint(self.makers_of(one, position))
+        )  # fmt: skip
+
     def behind_result(self, position: int, tensor: int) -> frozenset[int] | None:
         """Return the operands behind one result of a call that has several, by their tensors.
 

@@ -323,6 +323,8 @@ def _joined(
 ) -> tuple[torch.Tensor, View] | None:
     """Return the view that shows what a call repeated, or put side by side."""
     tensors = list(args[0]) if isinstance(args[0], (list, tuple)) else [args[0]]
+    if not all(isinstance(one, torch.Tensor) for one in tensors):
+        return None  # numbers that no tensor was found for in this run
     detail = str(kwargs.get("dim", args[1] if len(args) > 1 else "") or "")
     call = Event(
         name, SiteId(0), tuple(map(_operand, tensors)), (_operand(made),),
