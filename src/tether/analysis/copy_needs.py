@@ -327,7 +327,7 @@ class _Judge:
         events = [self.history.events[at] for at in later]
         if not all(self._reads_nothing(event, memory) for event in events):
             return None
-        layout = self._layout(copied) if later else None
+        layout = self._layout(copied)
         if layout is not None and layout.needed == "yes":
             return None
         return any(self.flow.memory(one) == memory for event in events for one in event.writes)

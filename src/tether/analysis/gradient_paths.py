@@ -175,20 +175,12 @@ class _Walk:
 
     def _into(self, position: int, edges: Sequence[Edge]) -> tuple[int, int, int, int]:
         """Masks of all that goes into an event; what was cut on the way there is noted."""
-        reaches = live = smooth = uncertain = 0
-        lost: list[tuple[int, int]] = []
         function, nothing = self._function_around(position), self.graph.given_nothing(position)
+        reaches, live, idle = self._own(edges, nothing)
+        smooth, uncertain = live, 0
+        lost = [(position, idle)]
         for edge in edges:
             operand, source = edge.operand, edge.source
-            given = operand is None or operand.tensor not in nothing
-            if operand is not None:
-                begins = self._begins(operand)
-                reaches |= self._own_bits(operand)
-                if given:
-                    live |= begins
-                    smooth |= begins
-                else:
-                    lost.append((position, begins))
             if source < 0:
                 continue
             only = -1 if operand is None else self.only.get((source, operand.tensor), -1)
@@ -196,8 +188,8 @@ class _Walk:
             uncertain |= self.uncertain_bits[source]
             # Within one forward of a custom Function nothing is decided: its `apply` decides.
             within = function >= 0 and function == self._function_around(source)
-            tracked = operand is not None and operand.requires_grad and not operand.leaf
-            if within or (tracked and given):
+            given = operand is None or operand.tensor not in nothing
+            if within or (given and _tracked(operand)):
                 live |= self.live[source] & only
                 smooth |= self.smooth[source] & only
             else:
@@ -208,10 +200,21 @@ class _Walk:
                 self.paths.cuts[cut] = self.paths.cuts.get(cut, 0) | bits & ~live
         return reaches, live, smooth, uncertain
 
-    def _begins(self, operand: Operand) -> int:
-        """Return the tensors whose own gradient an operand is asked for: itself, or its shards."""
-        own = self.bits.get(operand.tensor, 0) if operand.requires_grad else 0
-        return own | self._stands_for(operand)
+    def _own(self, edges: Sequence[Edge], nothing: frozenset[int]) -> tuple[int, int, int]:
+        """Masks of what operands are themselves: shown, given a gradient, and given none.
+
+        Its own gradient an operand is asked for where it is one of the tensors, or its shards.
+        """
+        shown = given = idle = 0
+        for operand in [edge.operand for edge in edges if edge.operand is not None]:
+            own = self.bits.get(operand.tensor, 0) if operand.requires_grad else 0
+            begins = own | self._stands_for(operand)
+            shown |= self._own_bits(operand)
+            if operand.tensor in nothing:
+                idle |= begins
+            else:
+                given |= begins
+        return shown, given, idle
 
     def _blamed(self, source: int, position: int) -> int:
         """Return the call that cut: an `apply` for what happened inside its forward."""
@@ -246,6 +249,10 @@ class _Walk:
 
     def _function_around(self, position: int) -> int:
         return self.history.inside(self.history.events[position], "function")
+
+
+def _tracked(operand: Operand | None) -> bool:
+    return operand is not None and operand.requires_grad and not operand.leaf
 
 
 def is_step(history: History, event: Event) -> bool:

@@ -88,9 +88,15 @@ class Graph:
                 for one in losses_of(event):
                     yield from self.makers_of(one, position)
             return
-        for _, _, target in kind.edges:
-            if target < 0 and -1 - target < len(event.reads):
-                yield from self.makers_of(event.reads[-1 - target], position)
+        for one in self._led_to(position):
+            yield from self.makers_of(one, position)
+
+    def _led_to(self, position: int) -> Iterator[Operand]:
+        """Yield the operands that the nodes of a call lead to."""
+        kind, reads = self.kind(position), self._events[position].reads
+        for _, _, target in kind.edges if kind is not None else ():
+            if target < 0 and -1 - target < len(reads):
+                yield reads[-1 - target]
 
     def given_nothing(self, position: int) -> frozenset[int]:
         """Return the tensors that require grad and to which no node of a call leads back.
@@ -101,14 +107,11 @@ class Graph:
         kind, event = self.kind(position), self._events[position]
         if kind is None or not kind.known or not kind.edges or event.operation == "apply":
             return frozenset()
-        ends = {-1 - target for _, _, target in kind.edges if target < 0}
-        led = [event.reads[place] for place in ends if place < len(event.reads)]
-        tensors = {one.tensor for one in led}
-        calls = {at for one in led for at in self.makers_of(one, position)}
+        led, calls = {one.tensor for one in self._led_to(position)}, set(self.parents(position))
         return frozenset(
             one.tensor
             for one in event.reads
-            if one.requires_grad and one.tensor not in tensors
+            if one.requires_grad and one.tensor not in led
             # Results of one call have one node: which of them an edge leads to was not kept.
             and calls.isdisjoint(self.makers_of(one, position))
         )  # fmt: skip
