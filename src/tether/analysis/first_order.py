@@ -6,6 +6,7 @@ gradient they are, and a loss goes through the result, backward takes the update
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Operand, SiteId
 
 MOST_RUNS = 8
-"""Runs of a line that are followed until one is found."""
+"""Runs of a line, each the last before a loss, that are followed until one is found."""
 
 
 class FirstOrder(NamedTuple):
@@ -33,9 +34,23 @@ def first_order(history: History) -> Iterator[FirstOrder]:
     for at, event in history.events.where("autograd.grad".__eq__):
         if not event.raised and not any(one.requires_grad for one in event.results):
             runs.setdefault(event.site, []).append(at)
-    for some in runs.values():
-        found = (_followed(history, at) for at in islice(some, MOST_RUNS))
+    events = history.events
+    passes = [at for at in history.backwards if events[at].operation == "backward"]
+    for some in runs.values():  # those that come before no loss may be of an evaluation
+        last = dict.fromkeys(bisect_left(some, at) for at in passes if at > some[0])
+        found = (_first(history, some[:end][-MOST_RUNS:]) for end in islice(last, MOST_RUNS))
         yield from islice((one for one in found if one is not None), 1)
+
+
+def _first(history: History, runs: list[int]) -> FirstOrder | None:
+    """Return the first of the runs, from the last one back, whose updates one loss goes through."""
+    found = None
+    for at in reversed(runs):
+        one = _followed(history, at)
+        if one is None or (found is not None and one.loss != found.loss):
+            break
+        found = one
+    return found
 
 
 def _followed(history: History, at: int) -> FirstOrder | None:
