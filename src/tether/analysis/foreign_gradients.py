@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tether.analysis.cuts import Cuts
 from tether.analysis.graph import Graph
-from tether.analysis.history import History, latest
+from tether.analysis.history import History, following, latest
 from tether.facts import OptimizerId
 
 LEAST_STEPS = 2
@@ -56,9 +56,12 @@ class _Steps:
             if history.events[at].operation == "backward" and not history.events[at].raised
         ]
         self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> looks at its gradient
+        self._cleared: dict[int, list[int]] = defaultdict(list)  # the calls that cleared it
         for at, event in history.events.where(_meets_gradients):
             for read in event.reads:
                 self._met[read.tensor].append(at)
+                if event.operation == "zero_grad":
+                    self._cleared[read.tensor].append(at)
 
     def passes(self, number: OptimizerId) -> Iterator[list[int]]:
         """Yield for each step the passes that its gradients are of, where all were walked."""
@@ -76,10 +79,9 @@ class _Steps:
         """Return what a step uses of another's loss; None where it uses nothing of it."""
         own, tensors = passes[-1], self._history.trace.optimizers[number].tensors
         reached = [one for one in tensors if one in self._reach(own)]
-        if self._reach(own) & self._history.held != {*reached}:
-            return None  # its loss trains more than the optimizer does
+        beside = {*map(int, self._reach(own))} & self._history.held - {*map(int, reached)}
         for other in passes[:-1] if reached else ():
-            stepped, parts = self._between(number, other, own)
+            stepped, parts = self._between(number, other, own, beside)
             if stepped >= 0 and self._reach(other).issuperset(reached):
                 step = self.at[number][bisect_right(self.at[number], own)]
                 cleared = latest(self._met[reached[0]], other)
@@ -87,18 +89,27 @@ class _Steps:
                 return ForeignGradients(other, stepped, own, step, cleared, tuple(reached), parted)
         return None
 
-    def _between(self, number: OptimizerId, other: int, own: int) -> tuple[int, set[int]]:
+    def _between(
+        self, number: OptimizerId, other: int, own: int, beside: set[int]
+    ) -> tuple[int, set[int]]:
         """Return the step of another optimizer on the first of two passes alone, and its tensors.
 
-        -1 where there is none.
+        -1 where there is none. What the second pass goes through `beside` is the other's, and lost.
         """
         for theirs, steps in self.at.items():
             after = bisect_right(steps, other)
             if theirs != number and after < len(steps) and steps[after] < own:
                 parts = set(map(int, self._history.trace.optimizers[theirs].tensors))
-                if parts & self._reach(other) and not parts & self._reach(own):
+                lost = parts & self._reach(own) == beside
+                lost = lost and self._are_cleared(beside, own, following(steps, own))
+                if parts & self._reach(other) and lost:
                     return steps[after], parts
         return -1, set()
+
+    def _are_cleared(self, tensors: set[int], own: int, step: int) -> bool:
+        """Whether what a pass gave some tensors is cleared before their next step; -1: none."""
+        cleared = (following(self._cleared[one], own) for one in tensors)
+        return all(own < at < step or step < 0 for at in cleared)
 
     def _reach(self, at: int) -> frozenset[int]:
         return self._graph.asked(at) or self._graph.leaves(at) or frozenset()
