@@ -409,6 +409,8 @@ class Schedule(NamedTuple):
     factor: SiteId = SiteId(UNKNOWN)  # the user's function that it computes the rate by
     before: tuple[float, ...] = ()  # the rate of each group as it was about to be made
     after: tuple[float, ...] = ()  # and when it was; nothing: not known
+    steps: int = UNKNOWN  # of the scheduler, that its maker did not take; UNKNOWN: not heard
+    stepped: SiteId = SiteId(UNKNOWN)  # the line of the first of them
 
 
 class ModeSwitch(NamedTuple):

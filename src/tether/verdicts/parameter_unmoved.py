@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
+from tether.analysis.rates_spent import RateSpent, rates_spent
 from tether.analysis.training import BY_VALUES, Training
-from tether.finding import Claim, Repair, say
+from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -18,7 +19,9 @@ The program trained, came to its end, and this parameter has the very values it 
 look, or lost what its steps had changed. The finding says why, as far as the facts tell: no
 optimizer holds it, no step of its optimizer ever ran, its learning rate was zero, its steps were
 too small for its dtype, or something wrote over what the steps did. A gradient that was there and
-exactly zero is told by [gradient-zero](gradient-zero.md).
+exactly zero is told by [gradient-zero](gradient-zero.md). Or it moved, and for a quarter of all
+steps or more it does not any longer: its learning rate has fallen so far that no step changes a
+bit, as that of a scheduler does which was made for epochs and counts batches.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -26,7 +29,8 @@ Nothing raises, the loss is printed, and a part of the model stays as it was mad
 ## Known problems
 Values are compared at the first, second, fourth, eighth... step of each optimizer and at the end.
 On devices other than the CPU they are not compared, since that would make the program wait. What
-can be meant (a layer left out of the optimizer, a learning rate of zero for one group) is a note.
+can be meant (a layer left out of the optimizer, a learning rate of zero for one group) is a note;
+so is a rate that is spent where another optimizer goes on, or for less than half of the steps.
 
 ## Example
 ```python
@@ -90,6 +94,44 @@ def check(history: History) -> Iterator[Claim]:
             repair=Repair(say(_REPAIRS[reason.why])),
             count=0,
         )
+    for spent in rates_spent(history):
+        yield _spent(history, spent)
+
+
+def _spent(history: History, found: RateSpent) -> Claim:
+    optimizer, schedule = history.trace.optimizers[found.optimizer], found.schedule
+    site = optimizer.site if schedule is None else schedule.site
+    parts = {
+        "kind": optimizer.kind, "n": found.number, "steps": found.steps, "step": At(found.step),
+        "rate": f"{found.rate:.3g}", "before": f"{found.before:.3g}",
+        "setter": "the program" if schedule is None else schedule.kind,
+    }  # fmt: skip
+    half = 2 * (found.steps - found.number) >= found.steps
+    return Claim(
+        tensors=optimizer.tensors,
+        cause=("spent", found.optimizer),
+        site=site,
+        operation="step",
+        severity="warning" if half and found.alone and schedule is not None else "note",
+        message=say(
+            "From step {n} of {steps} on no step moves {subject}: the learning rate of {kind}, once"
+            " {before}, is {rate} there, and none that was looked at changed a bit.",
+            **parts,
+        ),
+        story=(
+            Step("held", optimizer.site, say("{kind} is made here", **parts)),
+            *(() if schedule is None else
+              (Step("rate", schedule.site, say("{setter} sets its rate", **parts)),)),
+            *(() if schedule is None or schedule.stepped < 0 else
+              (Step("rate", schedule.stepped, say("{setter} is stepped here, {m} times in all",
+                    m=schedule.steps, **parts)),)),
+            Step("step", found.step, say("its steps go on, {steps} in all, and change nothing",
+                 **parts)),
+        ),
+        repair=Repair(say("Let {setter} count what it was made for: a schedule in epochs is stepped"
+                          " once an epoch, one in batches is given their number.", **parts)),
+        count=0,
+    )  # fmt: skip
 
 
 VERDICT = Verdict(
@@ -184,6 +226,36 @@ for _ in range(3):
     opt.zero_grad()
     net(torch.rand(4, 3)).pow(2).mean().backward()
     opt.step()
+""",
+        ),
+        Example(
+            "A schedule made for epochs that counts batches",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(opt, step_size=1, gamma=0.1)
+for epoch in range(5):
+    for batch in range(10):
+        opt.zero_grad()
+        (w - torch.rand(3)).pow(2).sum().backward()
+        opt.step()
+        schedule.step()
+""",
+            (Expected("parameter-unmoved", "w", 5),),
+        ),
+        Example(
+            "A schedule that ends at zero as the training does",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+schedule = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 - step / 31)
+for step in range(32):
+    opt.zero_grad()
+    (w - torch.rand(3)).pow(2).sum().backward()
+    opt.step()
+    schedule.step()
 """,
         ),
         Example(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain, rebound_in_vain
+from tether.analysis.from_itself import FromItself, from_itself
 from tether.analysis.history import History
 from tether.analysis.never_put_back import NeverPutBack, never_put_back
 from tether.analysis.rates_lost import RateLost, rates_lost
+from tether.analysis.schedules_in_vain import ScheduleInVain, schedules_in_vain
 from tether.analysis.states_left import LeftBehind, LoadedInVain, left_behind, loaded_in_vain
 from tether.analysis.surroundings import at_line
 from tether.analysis.unmatched import HandedInVain, handed_in_vain
@@ -44,8 +46,13 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   has none: it is a note where the other has another learning rate.
 - Parameters are copied, given other values for an evaluation, such as an average, and trained on
   from those: nothing ever reads the copies.
+- A line gives tensors the values that they have: a network loads its own `state_dict`, or is
+  blended with itself by two names. It is a note where an optimizer trains them.
 - An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
   before any step used it (a note).
+- A scheduler sets no learning rate that the training uses: nothing steps it, or it is made anew for
+  each of its steps (notes), or the optimizer that it was given never steps, and another one steps
+  the same parameters.
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -99,11 +106,13 @@ def check(history: History) -> Iterator[Claim]:
 def _never_used(history: History) -> Iterator[Claim]:
     """Give one claim for each place that what was handed over, loaded or kept never reached."""
     yield from (_rate(history, one) for one in rates_lost(history))
+    yield from (_scheduled(history, one) for one in schedules_in_vain(history))
     yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
     yield from (_loaded(history, one) for one in loaded_in_vain(history))
     yield from (_kept(history, one) for one in never_put_back(history))
+    yield from (_own(history, one) for one in from_itself(history))
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -418,6 +427,40 @@ def _kept(history: History, found: NeverPutBack) -> Claim:
     )  # fmt: skip
 
 
+def _own(history: History, found: FromItself) -> Claim:
+    event = history.events[found.write]
+    parts = {"call": Code(event.site), "line": At(event.site), "n": found.times}
+    message = say(
+        "{call} at {line} changes nothing of {subject}: what it copies there, {n} times in all, is"
+        " that very memory.", **parts,
+    ) if not found.blended else say(
+        "What {call} at {line} writes into {subject} is computed from the same memory alone, by"
+        " another name: no value of another tensor comes in, at any of {n} times.", **parts,
+    )  # fmt: skip
+    taken = [history.events[found.taken].site] if found.taken >= 0 else []
+    stepped = [history.events[found.stepped].site] if found.stepped >= 0 else []
+    trained = not history.held.isdisjoint(found.tensors)
+    return Claim(
+        tensors=found.tensors,
+        cause=("own", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="warning" if stepped and not trained else "note",
+        message=message,
+        story=(
+            *(Step("read", one, say("what is written is taken from {x} itself",
+                   x=Tensor(found.tensors[0]))) for one in taken),
+            Step("written", event.site, say("{x} is given its own values",
+                 x=Tensor(found.tensors[0]))),
+            *(Step("step", one, say("between two of these calls this step trains others"))
+              for one in stepped if not trained),
+        ),
+        repair=Repair(say("Take the values from what {subject} is to follow; or leave {call} out.",
+                          **parts)),
+        count=found.times,
+    )  # fmt: skip
+
+
 def _rate(history: History, found: RateLost) -> Claim:
     loaded, replaced = found.loaded.site, found.replaced.site
     kind = history.trace.optimizers[found.replaced.optimizer].kind
@@ -443,6 +486,62 @@ def _rate(history: History, found: RateLost) -> Claim:
         ),
         repair=Repair(say("Make the scheduler first and then load both states; or tell it by"
                           " last_epoch at which step it goes on.")),
+        count=0,
+    )  # fmt: skip
+
+
+_IN_VAIN = {
+    "never": (
+        (
+            "Nothing steps the {kind} that {line} makes: the learning rate of {optimizer} is the"
+            " same in all of its {n} steps."
+        ),
+        "the optimizer steps, at one rate",
+        "Call its step() once an epoch, or once a batch: what its numbers count.",
+    ),
+    "other": (
+        (
+            "The {kind} that {line} makes sets the learning rate of an optimizer that never steps:"
+            " {n} steps at {stepped} are those of the {optimizer} made at {made}, of the same"
+            " parameters."
+        ),
+        "the other optimizer steps, at a rate of its own",
+        "Give {kind} the optimizer that steps.",
+    ),
+    "anew": (
+        (
+            "{line} makes a new {kind} for each of its steps, {n} times: each begins at the rate"
+            " that the first began with, and none comes further than its first step."
+        ),
+        "the optimizer steps",
+        "Make {kind} once, before the loop.",
+    ),
+}
+"""What is said of a scheduler in vain, of the steps, and what to do."""
+
+
+def _scheduled(history: History, found: ScheduleInVain) -> Claim:
+    schedule, message = found.schedule, _IN_VAIN[found.why]
+    optimizer = history.trace.optimizers[found.other]
+    parts = {
+        "kind": schedule.kind, "line": At(schedule.site), "n": found.steps,
+        "optimizer": optimizer.kind, "made": At(optimizer.site), "stepped": At(found.stepped),
+    }  # fmt: skip
+    steps = [schedule.stepped] if schedule.stepped >= 0 else []
+    return Claim(
+        tensors=(),
+        subject=schedule.kind,
+        cause=("scheduled", schedule.site),
+        site=schedule.site,
+        operation=schedule.kind,
+        severity="warning" if found.why == "other" else "note",
+        message=say(message[0], **parts),
+        story=(
+            Step("made", schedule.site, say("{kind} is made", **parts)),
+            *(Step("rate", one, say("it is stepped here")) for one in steps),
+            Step("step", found.stepped, say(message[1])),
+        ),
+        repair=Repair(say(message[2], **parts)),
         count=0,
     )  # fmt: skip
 
@@ -529,6 +628,42 @@ net.load_state_dict(state)
 kept = net.state_dict()
 kept["epoch"] = 3
 torch.save(kept, "/dev/null")
+""",
+        ),
+        Example(
+            "A network that is to follow another, and loads its own state",
+            """import copy
+import torch
+
+net = torch.nn.Linear(3, 1)
+target = copy.deepcopy(net)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    x = torch.rand(4, 3)
+    opt.zero_grad()
+    (net(x) - target(x).detach() - 1).pow(2).mean().backward()
+    opt.step()
+    target.load_state_dict(target.state_dict())
+""",
+            (Expected("values-lost", "target.weight", 12),),
+        ),
+        Example(
+            "A state changed in place before it is loaded, and one entry of another network",
+            """import copy
+import torch
+
+net = torch.nn.Linear(3, 1)
+target = copy.deepcopy(net)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    x = torch.rand(4, 3)
+    opt.zero_grad()
+    (net(x) - target(x).detach() - 1).pow(2).mean().backward()
+    opt.step()
+    state = target.state_dict()
+    state["weight"].lerp_(net.weight.detach(), 0.1)
+    target.load_state_dict(state)
+    target.load_state_dict({**target.state_dict(), "bias": net.bias})
 """,
         ),
         Example(

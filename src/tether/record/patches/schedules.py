@@ -1,9 +1,10 @@
-"""What sets learning rates: schedulers that are made, and states that are loaded."""
+"""What sets learning rates: schedulers that are made and stepped, and states that are loaded."""
 
 from __future__ import annotations
 
 import functools
 import math
+import weakref
 from typing import Any
 
 import torch
@@ -28,21 +29,31 @@ class Schedules:
         self._replacements = replacements
         self._tape = replacements.tape
         self._resumptions = resumptions
+        self._facts: weakref.WeakKeyDictionary[LRScheduler, int] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Put the replacements in place."""
         self._replacements.replace(LRScheduler, "__init__", self._init)
+        telling = self._replacements.telling
         for kind in list(vars(lr_scheduler).values()):
-            of_its_own = isinstance(kind, type) and "state_dict" in vars(kind)
-            if of_its_own and issubclass(kind, LRScheduler):
-                self._replacements.replace(
-                    kind, "state_dict", self._replacements.telling(self._saved)
-                )
+            if isinstance(kind, type) and issubclass(kind, LRScheduler):
+                for name, tell in (("state_dict", self._saved), ("step", self._stepped)):
+                    if name in vars(kind):
+                        self._replacements.replace(kind, name, telling(tell))
 
     def _saved(
         self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
     ) -> None:
         self._resumptions.saved(args[0], place[0])
+
+    def _stepped(
+        self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
+    ) -> None:
+        number, facts = self._facts.get(args[0]), self._tape.schedules
+        if number is not None:
+            fact = facts[number]
+            stepped = fact.stepped if fact.steps else SiteId(place[0])
+            facts[number] = fact._replace(steps=fact.steps + 1, stepped=stepped)
 
     def _init(self, original: Original) -> Original:
         @functools.wraps(original)
@@ -75,6 +86,10 @@ class Schedules:
         self._resumptions.made(scheduler, site)
         after = rates_of(optimizer)
         self.set_by(type(scheduler).__name__, optimizer, site, at, before, after)
+        stepping = next(one for one in type(scheduler).__mro__ if "step" in vars(one))
+        if stepping.__module__ == lr_scheduler.__name__:  # else it may step without being heard
+            self._facts[scheduler] = len(self._tape.schedules) - 1
+            self._tape.schedules[-1] = self._tape.schedules[-1]._replace(steps=0)
 
     def set_by(
         self, kind: str, optimizer: Optimizer, site: int, factor: int = UNKNOWN,

@@ -1,0 +1,124 @@
+"""Optimizers that go on stepping at a rate that has become too small to change anything.
+
+A schedule that ends at zero ends with the training. Where it is there long before (it was made for
+epochs, and counts batches), the steps change no bit of any parameter that the optimizer holds.
+
+That it is for the rate: a step of the size that moved a parameter before, made smaller as the rate
+was, is less than half of the last place of the step itself; and where values were looked at, none
+had changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.history import History
+from tether.facts import Movement, OptimizerId, Schedule, SiteId
+
+LEAST_PART = 4
+"""Of all steps of an optimizer, at least one in so many changes nothing: more than an end."""
+
+LOST = {"float64": 2.0**-54}
+"""By which factor the rate fell, at most, by the type of a parameter; else `LOST_IN_SINGLE`."""
+
+LOST_IN_SINGLE = 2.0**-25
+
+
+class RateSpent(NamedTuple):
+    """An optimizer whose last steps change nothing."""
+
+    optimizer: OptimizerId
+    schedule: Schedule | None  # what set its rate, last of all
+    step: SiteId  # the line of its steps
+    number: int  # the first step that was seen to change nothing
+    steps: int  # in all
+    rate: float  # the greatest of a group at that step
+    before: float  # and at a step that moved its parameters
+    alone: bool  # nothing else moved in the meantime
+
+
+def rates_spent(history: History) -> Iterator[RateSpent]:
+    """Yield them."""
+    if not history.whole:
+        return
+    looks: dict[OptimizerId, list[Movement]] = defaultdict(list)
+    for one in history.trace.movements:
+        if one.moment == "step":
+            looks[one.optimizer].append(one)
+    for number, some in looks.items():
+        still = _still(some)
+        if still and len(still) < len(some):
+            found = _spent(history, number, some[-len(still) - 1], still)
+            if found is not None:
+                yield found
+
+
+def _still(looks: list[Movement]) -> list[Movement]:
+    """Return the looks, the last one among them, that found all values as they had been."""
+    first = len(looks)
+    while first and set(looks[first - 1].status.values()) == {"same"}:
+        first -= 1
+    return looks[first:]
+
+
+def _spent(
+    history: History, number: OptimizerId, moved: Movement, still: list[Movement]
+) -> RateSpent | None:
+    rates = _Rates(history, number)
+    spent = next((one for one in still if rates.spent(one)), None)
+    if spent is None or rates.at(moved).keys() != rates.at(spent).keys():
+        return None
+    steps = [history.position(one.at) for one in history.steps if one.optimizer == number]
+    at = bisect_right(steps, history.position(spent.at))
+    if LEAST_PART * (len(steps) - at) < len(steps):
+        return None
+    made = [one for one in history.trace.schedules if one.optimizer == number and one.after]
+    return RateSpent(
+        number, made[-1] if made else None, spent.site, at, len(steps),
+        max(rates.since(spent).values()), max(rates.greatest.values()), _alone(history, spent),
+    )  # fmt: skip
+
+
+def _alone(history: History, still: Movement) -> bool:
+    """Whether no step of another optimizer was seen to move anything after a look."""
+    return not any(
+        one.moment == "step" and one.optimizer != still.optimizer and "moved" in one.status.values()
+        for one in history.trace.movements
+        if one.at > still.at
+    )
+
+
+class _Rates:
+    """The rates of an optimizer's groups, as far as they were noted."""
+
+    def __init__(self, history: History, number: OptimizerId) -> None:
+        self._facts = [one for one in history.trace.rates if one.optimizer == number]
+        self.greatest: dict[int, float] = {}
+        for one in self._facts:
+            self.greatest[one.group] = max(one.rate, self.greatest.get(one.group, 0.0))
+        self._lost = _lost(history, number)
+
+    def spent(self, look: Movement) -> bool:
+        """Whether the rate of each group is too small from a step on, and is known."""
+        now = self.since(look).items()
+        return bool(now) and all(rate <= self.greatest[one] * self._lost for one, rate in now)
+
+    def at(self, look: Movement) -> dict[int, float]:
+        """Return the rate of each group as the step was made that was looked at."""
+        return {one.group: one.rate for one in self._facts if one.at <= look.at}
+
+    def since(self, look: Movement) -> dict[int, float]:
+        """Return the greatest rate of each group from that step on."""
+        found = self.at(look)
+        for one in self._facts:
+            if one.at > look.at:
+                found[one.group] = max(one.rate, found.get(one.group, 0.0))
+        return found
+
+
+def _lost(history: History, number: OptimizerId) -> float:
+    operands = map(history.operand_of, history.trace.optimizers[number].tensors)
+    return min((LOST.get(one.dtype, LOST_IN_SINGLE) for one in operands if one), default=0.0)

@@ -1,0 +1,144 @@
+"""Learning rates that are spent, and schedulers that set none: found, and what looks alike.
+
+Each program says in comments what must be found and where; see `programs.py`.
+"""
+
+import pytest
+
+from programs import check_program
+
+START = """\
+import torch
+from torch.optim import SGD, Adam, lr_scheduler
+
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 1)
+
+
+def train(*optimizers):
+    for one in optimizers:
+        one.zero_grad()
+    (net(torch.rand(8, 3)) - torch.rand(8, 1)).pow(2).mean().backward()
+    for one in optimizers:
+        one.step()
+
+
+"""
+
+FOUND = {
+    "an exponential schedule stepped for each batch": """\
+opt = Adam(net.parameters(), lr=0.01)
+schedule = lr_scheduler.ExponentialLR(opt, 0.5)  #! parameter-unmoved net.weight
+for _ in range(80):
+    train(opt)
+    schedule.step()
+""",
+    "a linear one that counts epochs and is given batches": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.LambdaLR(  #! parameter-unmoved net.weight
+    opt, lambda epoch: max(0.0, 1 - epoch / 5)
+)
+for _ in range(40):
+    train(opt)
+    schedule.step()
+""",
+    "a rate that the program itself lowers, for less than half of the steps": """\
+opt = SGD(net.parameters(), lr=0.1)  #! parameter-unmoved net.weight (note)
+for step in range(100):
+    for group in opt.param_groups:
+        group["lr"] *= 0.1 if step > 40 else 1
+    train(opt)
+""",
+    "a scheduler that nothing steps": """\
+opt = SGD(net.parameters(), lr=0.1)
+lr_scheduler.CosineAnnealingLR(opt, 9)  #! values-lost CosineAnnealingLR (note)
+for _ in range(9):
+    train(opt)
+""",
+    "a scheduler of an optimizer that does not train": """\
+opt = SGD(net.parameters(), lr=0.1)
+other = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.StepLR(other, 2)  #! values-lost StepLR
+for _ in range(9):
+    train(opt)
+    schedule.step()
+""",
+    "a scheduler for each epoch": """\
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(5):
+    schedule = lr_scheduler.StepLR(opt, 2)  #! values-lost StepLR (note)
+    for _ in range(3):
+        train(opt)
+    schedule.step()
+""",
+}
+
+RIGHT = {
+    "a schedule that ends at zero with the training": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.LambdaLR(opt, lambda step: max(0.0, 1 - step / 31))
+for _ in range(32):
+    train(opt)
+    schedule.step()
+""",
+    "warm restarts that come through zero": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.LambdaLR(opt, lambda step: 1 - step % 16 / 15)
+for _ in range(40):
+    train(opt)
+    schedule.step()
+""",
+    "a plateau, a sequence and a chain of schedulers, and one with a step of its own": """\
+class Own(lr_scheduler.LRScheduler):
+    def get_lr(self):
+        return self.base_lrs
+
+    def step(self, epoch=None):
+        self.last_epoch += 1
+
+
+def parts(opt):
+    return [lr_scheduler.ConstantLR(opt, 0.5), lr_scheduler.StepLR(opt, 50)]
+
+
+for make in (
+    lambda opt: lr_scheduler.ReduceLROnPlateau(opt),
+    lambda opt: lr_scheduler.SequentialLR(opt, parts(opt), [90]),
+    lambda opt: lr_scheduler.ChainedScheduler(parts(opt)),
+    Own,
+):
+    net = torch.nn.Linear(3, 1)
+    opt = SGD(net.parameters(), lr=0.1)
+    schedule = make(opt)
+    for _ in range(6):
+        train(opt)
+        schedule.step(*([1.0] if isinstance(schedule, lr_scheduler.ReduceLROnPlateau) else []))
+""",
+    "a scheduler made anew that goes on from the rate it finds": """\
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(5):
+    schedule = lr_scheduler.ExponentialLR(opt, 0.9)
+    train(opt)
+    schedule.step()
+""",
+    "a rate of zero before a warm-up, and a phase of each of two optimizers": """\
+first, second = SGD(net.parameters(), lr=0.1), Adam(net.parameters(), lr=0.1)
+schedules = [lr_scheduler.LambdaLR(one, lambda step: min(1.0, step / 4)) for one in (first, second)]
+for opt, schedule in zip((first, second), schedules):
+    for _ in range(9):
+        train(opt)
+        schedule.step()
+""",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
+def test_rates_that_are_spent_or_not_set(body, tmp_path):
+    check_program(START + body, tmp_path)
+
+
+@pytest.mark.parametrize("body", RIGHT.values(), ids=RIGHT)
+def test_of_schedules_that_are_meant_nothing_is_said(body, tmp_path):
+    found = check_program(START + body, tmp_path).findings
+    assert [one.slug for one in found if one.slug in ("values-lost", "parameter-unmoved")] == []
