@@ -694,6 +694,16 @@ class KeptAgain(NamedTuple):
     single: bool
 
 
+class Refilled(NamedTuple):
+    """Who holds arrays that are in several places each was looked for; `Trace.holders` has them.
+
+    They were met so for the first time, or had other bytes than at the look before.
+    """
+
+    event: EventId  # the last call before
+    arrays: int
+
+
 class Rewritten(NamedTuple):
     """Calls made tensors of one place in an array's memory, and found other bytes than before.
 
@@ -900,6 +910,7 @@ class Trace:
     repeated: list[Repeated] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
     kept_again: list[KeptAgain] = field(default_factory=list)
+    refilled: list[Refilled] = field(default_factory=list)
     rewritten: list[Rewritten] = field(default_factory=list)
     arrays: list[ArrayFact] = field(default_factory=list)
     arrays_kept: list[ArrayKept] = field(default_factory=list)

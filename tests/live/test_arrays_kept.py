@@ -103,3 +103,120 @@ for _ in range(20):
 @pytest.mark.parametrize("name", KEPT)
 def test_an_array_that_is_kept(name, taken, tmp_path):
     check_program((HEAD + KEPT[name]).replace("TAKEN", taken), tmp_path)
+
+
+FIT = (
+    HEAD
+    + """
+def fit(first, second):
+    first, second = (torch.from_numpy(np.stack(one)) for one in (first, second))
+    loss = (policy(first) - second[:, :3]).pow(2).mean()
+    policy.zero_grad()
+    loss.backward()
+    print(loss.item())
+
+class Log:
+    def __init__(self):
+        self.entries = []
+    def put(self, *entry):
+        self.entries.append(entry)
+"""
+)
+
+NEVER_GIVEN = {
+    "in tuples of a class": """
+log = Log()
+for turn in range(80):
+    before = board
+    board = game.play(turn % 6)
+    log.put(before, turn, board)
+    chosen = [log.entries[(turn * 7) % len(log.entries)] for _ in range(3)]
+    fit([one[0] for one in chosen], [one[2] for one in chosen])
+""",
+    "in dictionaries": """
+kept = []
+for turn in range(80):
+    kept.append({"board": game.play(turn % 6), "turn": turn})  #! alias-write kept
+    fit([one["board"] for one in kept[-4:]], [one["board"] for one in kept[:4]])
+""",
+    "views of one array": """
+kept = []
+for turn in range(80):
+    kept.append(np.asarray(game.play(turn % 6)[:]))  #! alias-write kept
+    fit(kept[-4:], kept[:4])
+""",
+    "copies": """
+kept = []
+for turn in range(80):
+    kept.append((game.play(turn % 6).copy(), turn))
+    fit([one[0] for one in kept[-4:]], [one[0] for one in kept[:4]])
+""",
+    "a constant beside copies": """
+scale, kept = np.arange(6, dtype=np.float32), []
+for turn in range(80):
+    kept.append((game.play(turn % 6).copy(), scale))
+    fit([one[0] * one[1] for one in kept[-4:]], [one[0] for one in kept[:4]])
+""",
+    "parts of one table": """
+table, kept = np.zeros((80, 6), dtype=np.float32), []
+for turn in range(80):
+    table[turn] = game.play(turn % 6)
+    kept.append(table[turn])
+    fit(kept[-4:], kept[:4])
+""",
+    "a board of all players": """
+class Player:
+    def __init__(self, board):
+        self.board = board
+    def turn(self, number):
+        self.board[number] += 1
+        return self.board.copy()
+
+players = []
+for turn in range(40):
+    players.append(Player(board))
+    fit([one.turn(turn % 6) for one in players], [one.turn(0) for one in players])
+""",
+}
+
+
+@pytest.mark.parametrize("name", NEVER_GIVEN)
+def test_an_array_that_pytorch_is_never_given(name, tmp_path):
+    text = FIT + NEVER_GIVEN[name]
+    if name == "in tuples of a class":
+        text = text.replace("append(entry)", "append(entry)  #! alias-write log.entries")
+    check_program(text, tmp_path)
+
+
+TENSORS = {
+    "by a number": """
+class Memory:
+    def __init__(self):
+        self.boards = {}
+    def put(self, turn, board):
+        self.boards[turn] = torch.as_tensor(board)  #! alias-write self.boards
+
+memory = Memory()
+for turn in range(60):
+    memory.put(turn, game.play(turn % 6))
+    print(policy(memory.boards[min(turn, 5)]).sum())
+""",
+    "rows of a table": """
+table, kept = np.zeros((60, 6), dtype=np.float32), {}
+for turn in range(60):
+    table[turn] = game.play(turn % 6)
+    kept[turn] = torch.from_numpy(table[turn])
+    print(policy(torch.stack(list(kept.values()))).sum())
+""",
+    "copies": """
+kept = {}
+for turn in range(60):
+    kept[turn] = torch.tensor(game.play(turn % 6))
+    print(policy(torch.stack(list(kept.values()))).sum())
+""",
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_that_show_one_array(name, tmp_path):
+    check_program(HEAD + TENSORS[name], tmp_path)

@@ -128,6 +128,46 @@ m = torch.zeros(4).expand(3, 4)  #! alias-write m
 m[torch.randn(3, 4) > 0] = 1
 print(m)
 """,
+    "views of an expanded tensor, each changed": """
+def shaped(levels):
+    grids = torch.ones(5, 5).unsqueeze(0).expand(len(levels), -1, -1)  #! alias-write grids
+    for number, level in enumerate(levels):
+        grids[number].tril_(level)
+    return grids
+
+print(shaped([2, 0, -1]).sum((1, 2)))
+""",
+    "views of views of a tensor that was broadcast": """
+rows = torch.broadcast_to(torch.zeros(2, 6), (4, 2, 6))  #! alias-write rows
+for number in range(4):
+    upper = rows[number][0]
+    upper[number:] = -1.0
+print(rows.sum())
+""",
+    "a loop over an expanded tensor": """
+scales = torch.rand(5).expand(3, 5)  #! alias-write scales
+for number, scale in enumerate(scales):
+    scale.mul_(number + 1)
+print(scales)
+""",
+    "rows of a grid of coordinates": """
+down, across = torch.meshgrid(torch.arange(3.0), torch.arange(4.0), indexing="ij")  #! alias-write across
+for number in range(3):
+    across[number] += 0.1 * number
+print(down, across)
+""",
+    "places of a tensor laid over another by strides": """
+lanes = torch.randn(8).as_strided((3, 8), (0, 1))  #! alias-write lanes
+for number in range(3):
+    lanes.select(0, number).add_(number)
+print(lanes)
+""",
+    "one view of an expanded tensor, changed again and again": """
+m = torch.rand(4).expand(3, 4)  #! alias-write m (note)
+for _ in range(3):
+    m[1].mul_(2)
+print(m)
+""",
     "windows that overlap written": """
 m = torch.zeros(6).unfold(0, 3, 1)  #! alias-write m
 m[0, 2] = 1
@@ -636,6 +676,40 @@ for _ in range(3):
     loss.backward()
     w.data -= 0.1 * w.grad
     w.grad.zero_()
+""",
+    "frames added up where they overlap": """
+signal, parts = torch.zeros(20), torch.randn(4, 8)
+frames = signal.unfold(0, 8, 4)
+for number in range(4):
+    frames[number].add_(parts[number])
+    frames[number] += parts[number]
+print(signal)
+""",
+    "copies of an expanded tensor, each changed": """
+shared = torch.ones(5, 5).expand(3, -1, -1)
+grids = shared.clone()
+for number in range(3):
+    grids[number].tril_(number)
+print(shared.sum(), grids.sum())
+""",
+    "what was expanded is written, and read through the expansion": """
+level = torch.zeros(6)
+table = level.expand(3, 6)
+for number in range(6):
+    level[number] = number
+    print(table.sum())
+""",
+    "a view of an expansion that is gone": """
+level = torch.rand(6)
+row = level.expand(3, 6)[0]
+row.mul_(2)
+print(row.sum())
+""",
+    "repeated rows, each changed": """
+rows = torch.rand(6).repeat(3, 1)
+for number, row in enumerate(rows):
+    row.mul_(number)
+print(rows.sum())
 """,
     "an expanded mask that is only read": """
 mask = torch.ones(4).expand(3, 4)

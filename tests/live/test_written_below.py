@@ -149,3 +149,104 @@ def test_functions_that_are_called_to_write_are_right(tmp_path):
 def test_a_function_that_is_called_for_a_number_changes_its_argument(tmp_path):
     text = FUNCTIONS + "spread = standardized(data)  #! alias-write data (note)\nprint(data * 2)\n"
     check_program(text, tmp_path)
+
+
+AGAIN = """\
+import torch
+from torch import nn
+
+MIDDLE, WIDTH = torch.tensor([0.2, 0.1, 0.3]), torch.tensor([2.0, 1.5, 1.2])
+
+
+class Places(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.rand(5, 3))
+
+    def forward(self):
+        return self.table[:4]
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places, self.line = Places(), nn.Linear(3, 2)
+
+    def forward(self, words):
+        WRITTEN
+        return self.line(words)
+
+
+def centred(x):
+    HERE
+    return x.tanh()
+
+
+torch.manual_seed(0)
+readers = [Reader(), Reader()]
+one, two = readers
+texts = [torch.randn(4, 3) for _ in range(3)]
+whole = torch.randn(4, 3)
+LOOP
+"""
+
+TWO = """
+for _ in range(3):
+    for words in texts:
+        print((one(words) + two(words)).sum())
+"""
+
+DRIFTS = {
+    "what a list keeps": ("words += self.places()", "pass", TWO, "words"),
+    "what two lines hand in": (
+        "words.add_(self.places())", "pass", "a = one(whole)\nb = two(whole)\nprint(a + b)", "whole",
+    ),
+    "in two steps": (
+        "pass", "x.sub_(MIDDLE).div_(WIDTH)",
+        "for _ in range(3):\n    for x in texts:\n        print(centred(x).sum())", "x",
+    ),
+    "what a dictionary keeps": (
+        "words.mul_(1.1)", "pass",
+        ("kept = dict(enumerate(texts))\nfor _ in range(3):\n"
+        "    for key, words in kept.items():\n        print(key, one(words).sum())"), "words",
+    ),
+    "parts of what was computed": (
+        "words += self.places()", "pass", "texts = whole.repeat(3, 1).split(4)" + TWO, "words",
+    ),
+}  # fmt: skip
+
+STAYS = {
+    "a new tensor": ("words = words + self.places()", "pass", TWO),
+    "handed in once": (
+        "words += self.places()", "pass", "for words in texts:\n    print(one(words).sum())",
+    ),
+    "filled anew": (
+        "pass", "x.sub_(MIDDLE)",
+        ("for _ in range(3):\n    for x in texts:\n        x.copy_(whole)\n"
+        "        print(centred(x).sum())"),
+    ),
+    "a state that began blank": (
+        "words.add_(1.0)", "pass", "texts = [torch.zeros(4, 3) for _ in range(3)]" + TWO,
+    ),
+    "called for what it writes": (
+        "pass", "x.sub_(MIDDLE)", "for _ in range(3):\n    for x in texts:\n        centred(x)",
+    ),
+    "kept within bounds": ("words.clamp_(-1, 1)", "pass", TWO),
+}  # fmt: skip
+
+
+def _again(written, here, loop):
+    return AGAIN.replace("WRITTEN", written).replace("HERE", here).replace("LOOP", loop)
+
+
+@pytest.mark.parametrize(("written", "here", "loop", "name"), DRIFTS.values(), ids=DRIFTS)
+def test_what_is_written_each_time_it_is_handed_in(written, here, loop, name, tmp_path):
+    mark = f"  #! alias-write {name} (note)"
+    written, here = (one if one == "pass" else one + mark for one in (written, here))
+    check_program(_again(written, here, loop), tmp_path)
+
+
+@pytest.mark.parametrize(("written", "here", "loop"), STAYS.values(), ids=STAYS)
+def test_what_keeps_its_values_does_not_drift(written, here, loop, tmp_path):
+    found = check_program(_again(written, here, loop), tmp_path).findings
+    assert not [one for one in found if one.slug == "alias-write"]

@@ -98,6 +98,7 @@ def example() -> Trace:
         repeated=[facts.Repeated(8, 3)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
         kept_again=[facts.KeptAgain(9, 5, "seen", (1,), 8, 4096, 1024, -1, True, False)],
+        refilled=[facts.Refilled(8, 2)],
         rewritten=[facts.Rewritten(8, 7, 3)],
         arrays=[facts.ArrayFact(7, 9)],
         arrays_kept=[facts.ArrayKept(7, 8, 9, "rows[2]", 64, 1 << 20)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -52,10 +53,10 @@ class RewrittenArrays:
         holders = self._holders.get(fact.event) or self._of_site.get(event.site, [])
         names = sorted((one.name for one in holders), key=lambda name: "." not in name)
         return RewrittenArray(
-            before, read, fact.times, tuple(dict.fromkeys(names)), self._perhaps(holders)
+            before, read, fact.times, tuple(dict.fromkeys(names)), self.perhaps(holders)
         )
 
-    def _perhaps(self, holders: list[Holder]) -> tuple[Site, ...]:
+    def perhaps(self, holders: Iterable[Holder]) -> tuple[Site, ...]:
         """Return the statements that may have written an array, those of PyTorch's left out."""
         names = {(one.function, one.name) for one in holders}
         found = array_writes(self._history.trace.sources, names) if names else []

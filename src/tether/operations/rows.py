@@ -139,6 +139,10 @@ ROWS: dict[str, Row] = _joined(
     _each("stack vstack row_stack dstack column_stack", joins="new"),
     _each("repeat tile repeat_interleave", repeats=True),
     _each(
+        "expand expand_as broadcast_to broadcast_tensors as_strided as_strided_ unfold meshgrid",
+        spreads=True,
+    ),
+    _each(
         "bincount histc histogram histogramdd unique unique_consecutive cov corrcoef nonzero"
         " cartesian_prod combinations argwhere masked_select repeat_interleave",
         single=True,

@@ -61,7 +61,7 @@ class Function:
     __slots__ = (
         "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "memo",
         "name", "number", "originals", "pads", "picks", "places", "plain", "silent", "special",
-        "switches", "writes",
+        "spreads", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -78,6 +78,7 @@ class Function:
         self.enters = row.enters
         self.picks = row.picks
         self.places = row.places
+        self.spreads = row.spreads
         self.memo = row.typed == "deepcopy"
         self.apart = row.own_counter  # on known memory, with a version counter of its own
         self.changes_identity = row.retypes
@@ -94,6 +95,7 @@ class Function:
             or self.changes_identity
             or self.special
             or self.places
+            or self.spreads
             or self.pads
         )
 

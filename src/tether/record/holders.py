@@ -119,6 +119,14 @@ class HolderLog:
         times = collections.Counter(one.tensor for one in found)
         self.facts += [one for one in found if one.tensor < 0 or times[one.tensor] > 1]
 
+    def asked(self, arrays: Sequence[Any], event: int) -> bool:
+        """Take note of who shows some arrays; say whether there was time to look."""
+        if self._budget.late():
+            return False
+        with self._budget:
+            self.facts += self._search(arrays, event)
+        return True
+
     def _look(self, tensors: Iterable[Any], event: int, site: int) -> list[Holder]:
         """Look for who shows some tensors, if it is time for it."""
         count = self._writes[site] = self._writes.get(site, 0) + 1

@@ -35,6 +35,7 @@ from tether.record.naming import (
     parts_of,
     variables_of_frames,
 )
+from tether.record.refilled import MetArrays, RefilledLog
 from tether.record.tape import Tape
 
 SHARE = 0.01
@@ -89,8 +90,9 @@ class _LookedAt:
 class KeptAgainLog:
     """Looks for what is kept several times over, at every doubling of the events."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, refilled: RefilledLog) -> None:
         self._tape = tape
+        self._refilled = refilled
         self._known: dict[tuple[Any, ...], _LookedAt] = {}
         self._in_vain: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._budget = Budget(SHARE, allowed=0.2)
@@ -105,7 +107,9 @@ class KeptAgainLog:
         try:
             with torch._C.DisableTorchFunction():
                 with self._budget:
-                    groups = _groups(roots)
+                    met = MetArrays()
+                    groups = _groups(roots, met)
+                    self._refilled.look(met.several())
                 for name, items in groups:
                     if self._budget.late():
                         return
@@ -160,11 +164,11 @@ def _spread(items: Sequence[Any]) -> list[Any]:
 # -- what the variables lead to ---------------------------------------------------------------
 
 
-def _groups(roots: Iterable[tuple[str, Any]]) -> list[tuple[str, list[Any]]]:
+def _groups(roots: Iterable[tuple[str, Any]], met: MetArrays) -> list[tuple[str, list[Any]]]:
     """Return what is large enough: by container and shape, and each large one by itself."""
     found: dict[tuple[Any, ...], dict[tuple[int, int], Any]] = collections.defaultdict(dict)
     singles: dict[tuple[int, int], tuple[str, list[Any]]] = {}
-    for path, value in _memories(roots):
+    for path, value in _memories(roots, met):
         name, inside, _ = path.partition("[")
         described = _described(value)
         if described is None:
@@ -179,7 +183,7 @@ def _groups(roots: Iterable[tuple[str, Any]]) -> list[tuple[str, list[Any]]]:
     return [*large, *singles.values()]
 
 
-def _memories(roots: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def _memories(roots: Iterable[tuple[str, Any]], met: MetArrays) -> Iterator[tuple[str, Any]]:
     """Yield the tensors without a gradient, and the arrays, by the first name of each."""
     queue = collections.deque((name, value, 0) for name, value in roots)
     seen: set[int] = set()
@@ -188,6 +192,8 @@ def _memories(roots: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
             return
         path, value, depth = queue.popleft()
         kind = type(value)
+        if kind is np.ndarray:
+            met.met(value)
         if kind in LEAVES or id(value) in seen:
             continue
         seen.add(id(value))

@@ -139,6 +139,8 @@ class Listener(TorchFunctionMode):
         self._holders = recorder.holders
         self._same = recorder.same
         self._collisions = recorder.collisions
+        self._addressed = recorder.addressed
+        self._pieces = recorder.addressed.pieces
         self._repeats = recorder.repeats
 
     def __torch_function__(
@@ -299,6 +301,11 @@ class Listener(TorchFunctionMode):
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
                                 self._same.picked(what.name, arguments, result, index)
+                        if self._pieces and count and reads[0][0] in self._pieces:
+                            with _without_subclasses():
+                                self._addressed.met(
+                                    what.name, args, result, index, wrote=written is not None
+                                )
                         if who.large >= 0 and written is None:
                             with _without_subclasses():
                                 self.made(what.name, (site, inner), index, result, tensors)
@@ -393,6 +400,14 @@ class Listener(TorchFunctionMode):
         elif self.who.large >= 0:
             self.made(what.name, (site, inner), index, call.result, call.tensors)
         self._follow_arrays(what, index, call)
+        self._follow_places(what, index, call)
+
+    def _follow_places(self, what: Function, index: int, call: Call) -> None:
+        """Follow tensors of which several places are one element, and views of them."""
+        if what.spreads:
+            self._addressed.spread(self.tensors_in(call.result))
+        elif self._pieces:
+            self._addressed.met(what.name, call.args, call.result, index, wrote=what.writes)
 
     def made(
         self, name: str, place: tuple[int, int], index: int, result: Any,
@@ -431,9 +446,7 @@ class Listener(TorchFunctionMode):
             )
             if what.name == "__setitem__":
                 written = call.args[0]
-                self.recorder.addressed.wrote(
-                    written, self.who.serial(written), call.args[1], index
-                )
+                self._addressed.wrote(written, self.who.serial(written), call.args[1], index)
         if what.pads:
             self.recorder.padding.look(call.args, call.kwargs, index, call.site)
         if what.exits:

@@ -35,6 +35,7 @@ from tether.record.naming import Naming
 from tether.record.padding import PaddingLog
 from tether.record.read_back import ReadBackLog
 from tether.record.reassigned import ReassignedLog
+from tether.record.refilled import RefilledLog
 from tether.record.repeats import RepeatLog
 from tether.record.resumptions import Resumptions
 from tether.record.sameness import SameLog
@@ -77,7 +78,7 @@ class Recorder:
         self.functions = Functions(self.tape)
         self.same = SameLog(self.tape)
         self.collisions = CollisionLog()
-        self.addressed = AddressLog()
+        self.addressed = AddressLog(self.tape.who)
         self.function_states = FunctionStates()
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
@@ -94,7 +95,8 @@ class Recorder:
         made_once = MadeOnceLog(self.tape)
         self.holders = HolderLog(self.tape, made_once)
         self.movement = MovementLog(self.tape)
-        self.kept_again = KeptAgainLog(self.tape)
+        self.refilled = RefilledLog(self.tape, self.holders)
+        self.kept_again = KeptAgainLog(self.tape, self.refilled)
         self.followed: list[Followed] = []
         self.cached: list[object] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
@@ -204,6 +206,7 @@ class Recorder:
             "repeated": self.repeats.facts(),
             "drawn": list(self.same.drawn.facts()),
             "kept_again": self.kept_again.facts(),
+            "refilled": list(self.refilled.facts),
             "rewritten": list(self.arrays.rewritten.facts()),
             "arrays": list(self.arrays.array_facts()),
             "arrays_kept": list(self.arrays.small.facts.values()),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tether.analysis.acts import Acts
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, Touch, overlaps_itself, same_place
-from tether.facts import UNKNOWN, Operand
+from tether.facts import UNKNOWN, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import overlaps
@@ -33,21 +33,22 @@ of the write, and the line that read the changed values.
 Beside names that share by a call: one tensor in several places of a container, filled at different
 times or by `[t] * n`; a cached value that its caller changed; an argument that a function changed
 and returned, where the caller goes on to read both; two places of one memory that a later call
-compares; pieces of `unfold` or `expand` that overlap; a copy onto elements it has still to read;
-one gradient assigned to several parameters, or taken twice; two optimizers on one state; one tensor
-as the learning rate of groups that are to have different ones; a vector whose pieces became the
-memory of parameters; a write into a tensor that is gone after its line, or into a copy that was to
-be a view; one array in many places that NumPy code goes on to fill; an item that a data set changes
-each time it is asked for; a buffer that is another attribute of its module as well, and is loaded;
-a buffer that a producer hands out each time and writes for the next; one model that is averaged
-with itself. Where the facts leave open whether it was meant the finding is a note: a module's
-tensor was put on another's memory once and is read in turn with its writes, what is written by one
-name is read through the other alone, an array that a tensor shows is written, one module stands in
-several places, an optimizer steps one memory as two parameters, a file is written over whenever a
-line opens it as an array, a constant that a function computes once is changed by who was given it,
-several optimizers step the same parameters in turn, a function or module writes what it is handed
-and its caller reads that again, of the places of an expanded tensor that are one element the
-program writes no second one.
+compares; pieces of `unfold` or `expand` that overlap, written one after the other; a copy onto
+elements it has still to read; one gradient assigned to several parameters, or taken twice; two
+optimizers on one state; one tensor as the learning rate of groups that are to have different ones;
+a vector whose pieces became the memory of parameters; a write into a tensor that is gone after its
+line, or into a copy that was to be a view; one array in many places that NumPy code goes on to
+fill, whether PyTorch is given it or not; an item that a data set changes each time it is asked for;
+a buffer that is another attribute of its module as well, and is loaded; a buffer that a producer
+hands out each time and writes for the next; one model that is averaged with itself. Where the facts
+leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
+once and is read in turn with its writes, what is written by one name is read through the other
+alone, an array that a tensor shows is written, one module stands in several places, an optimizer
+steps one memory as two parameters, a file is written over whenever a line opens it as an array, a
+constant that a function computes once is changed by who was given it, several optimizers step the
+same parameters in turn, a function or module writes what it is handed and its caller reads that
+again or hands it in again, of the places of an expanded tensor that are one element the program
+writes no second one.
 
 Nothing is said of:
 
@@ -450,18 +451,41 @@ def _did_nothing(history: History, tensor: int, since: int) -> int:
 
 def _overlapping(history: History, found: Sharing) -> Iterator[Claim]:
     """Find writes into `expand` and its kin, where one element stands for many."""
-    apart = {int(one.tensor) for one in history.trace.addressed_apart}
-    groups: dict[tuple[int, int], list[_Overlapped]] = defaultdict(list)
-    for at, operand in (touch for touches in found.writes.values() for touch in touches):
-        write, made = history.events[at], history.made_at(operand.tensor)
-        if made == UNKNOWN or write.operation == "step" or not overlaps_itself(operand):
-            continue
-        maker = history.events[made]
-        one_place = write.operation == "__setitem__" and operand.tensor not in apart
-        if history.site_of(maker).user:
-            groups[maker.site, write.site].append(_Overlapped(one_place, made, at, operand.tensor))
+    groups: dict[tuple[SiteId, SiteId], list[_Overlapped]] = defaultdict(list)
+    for one in _overlapped(history, found):
+        maker = history.events[one.made].site
+        if history.site(maker).user:
+            groups[maker, history.events[one.at].site].append(one)
     for group in groups.values():
         yield _overlaps(history, min(group, key=lambda one: one.one_place))
+
+
+def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
+    """Yield the writes to tensors of which several places are one element."""
+    apart = {int(one.tensor) for one in history.trace.addressed_apart}
+    for at, operand in (touch for touches in found.writes.values() for touch in touches):
+        write, whole = history.events[at].operation, _sharing_elements(history, found, at, operand)
+        made = UNKNOWN if whole is None else history.made_at(whole.tensor)
+        if whole is not None and made != UNKNOWN and write != "step":
+            piece = write == "__setitem__" or whole is not operand
+            yield _Overlapped(piece and whole.tensor not in apart, made, at, whole.tensor)
+
+
+def _sharing_elements(
+    history: History, found: Sharing, at: int, operand: Operand
+) -> Operand | None:
+    """Return what was written, or what it is a piece of, if several places of it are one element.
+
+    Not what has windows that overlap and of which one was written: sums are made in them.
+    """
+    if overlaps_itself(operand):
+        return operand
+    for link in found.chain(operand.tensor):
+        for whole in history.events[link.at].reads:
+            repeated = any(n > 1 and not step for n, step in zip(whole[4], whole[5], strict=True))
+            if whole.tensor == link.source and repeated:
+                return whole if history.get(Acts).died(whole.tensor) > at else None
+    return None
 
 
 class _Overlapped(NamedTuple):

@@ -2,21 +2,24 @@
 
 An environment that fills its observation in place hands out one array again and again; who keeps
 what it was given keeps that array many times. What NumPy writes is seen as PyTorch is given the
-array with other bytes; by which names the program reaches it then is looked up.
+array with other bytes, or as the variables are looked through and it is met in several places; by
+which names the program reaches it then is looked up.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.holding import Holding, common_place
 from tether.analysis.rewritten import RewrittenArrays
-from tether.facts import UNKNOWN, Holder, Site
-from tether.finding import At, Claim, Code, Repair, Step, Where, say
+from tether.facts import UNKNOWN, Event, Holder, Operand, Site, SiteId
+from tether.finding import At, Claim, Code, Repair, Step, say
+from tether.operations.table import operation
+from tether.regions import element_size, extent
 from tether.source.names import steps_in
 
 _DIGITS = re.compile(r"\d+")
@@ -28,10 +31,11 @@ another one after it."""
 
 
 class _ArrayLook(NamedTuple):
-    """The places of arrays as a call was given one with other bytes."""
+    """The places of arrays as one was met with other bytes."""
 
     at: int
     holders: tuple[Holder, ...]
+    seen: bool  # by the call, which was given it; else as the variables were looked through
 
     def names(self) -> set[str]:
         return {one.name for one in self.holders}
@@ -53,7 +57,8 @@ def arrays_kept(history: History) -> Iterator[Claim]:
             container = common_place(found.names)
             if container and container not in told and not _works_with(history, found.holder):
                 told.add(container)
-                yield _claim(history, found, container)
+                claim = _claim(history, found, container)
+                yield from () if claim is None else (claim,)
 
 
 def _works_with(history: History, holder: Holder) -> bool:
@@ -64,18 +69,43 @@ def _works_with(history: History, holder: Holder) -> bool:
 
 
 def _by_line(history: History) -> dict[int, list[_ArrayLook]]:
-    """Return the looks for arrays with other bytes, by the line that was given them."""
+    """Return the looks for arrays with other bytes, by the line that was given them.
+
+    All looks through the variables are together.
+    """
     found: dict[int, list[Holder]] = defaultdict(list)
     for one in history.trace.holders:
-        if one.tensor == UNKNOWN and one.kind in ("slot", "attribute") and not one.part:
+        if one.kind in ("slot", "attribute") and not one.part and _shows_array(history, one):
             found[one.event].append(one)
     lines: dict[int, list[_ArrayLook]] = defaultdict(list)
+    refilled = {one.event for one in history.trace.refilled}
     for number, holders in found.items():
         at = history.position(number)
         event = history.events[at] if 0 <= at < len(history.events) else None
-        if event is not None and not event.writes:
-            lines[event.site].append(_ArrayLook(at, tuple(holders)))
+        if event is not None and number in refilled:
+            lines[UNKNOWN].append(_ArrayLook(at, tuple(holders), seen=False))
+        elif event is not None and not event.writes:
+            lines[event.site].append(_ArrayLook(at, tuple(holders), seen=True))
     return lines
+
+
+def _shows_array(history: History, holder: Holder) -> bool:
+    """Whether a place has an array that was looked for, or a tensor that shows all of it."""
+    at, shown = history.position(holder.event), history.operand_of(holder.tensor)
+    if holder.tensor == UNKNOWN or shown is None:
+        return holder.tensor == UNKNOWN
+    event = history.events[at] if 0 <= at < len(history.events) else None
+    if event is None or not operation(event.operation).enters or not event.results:
+        return False
+    return _bytes_of(history, shown) == _bytes_of(history, event.results[0])
+
+
+def _bytes_of(history: History, shown: Operand) -> tuple[int, int, int, str]:
+    """Return the memory that a tensor shows, the bytes in it, and as what."""
+    first, end = extent(shown)
+    start = history.trace.storages[shown.storage].start if shown.storage != UNKNOWN else 0
+    size = element_size(shown.dtype)
+    return history.flow.memory(shown), start + first * size, start + end * size, shown.dtype
 
 
 def _grown(looks: list[_ArrayLook]) -> Iterator[_KeptArray]:
@@ -98,37 +128,84 @@ def _grown(looks: list[_ArrayLook]) -> Iterator[_KeptArray]:
                 yield _KeptArray(look, holder, sorted(names))
 
 
-def _claim(history: History, found: _KeptArray, container: str) -> Claim:
-    event = history.events[found.look.at]
-    filled = [one for one in history.get(Holding).filled(found.holder) if one.how == "stored"]
-    site: Where = filled[-1].site if filled else event.site
-    story = [Step("read", event.site, say("{code} is given the array, with other bytes than before",
-                                          code=Code(event.site)))]  # fmt: skip
-    for one in _written(history, found)[:2]:
-        story.insert(0, Step("written", one, say("NumPy code may write it here")))
-    if filled:
-        story.insert(0, Step("shared", site, say("the array itself is put into each place")))
+def _claim(history: History, found: _KeptArray, container: str) -> Claim | None:
+    event, seen = history.events[found.look.at], found.look.seen
+    filled = [one.site for one in history.get(Holding).filled(found.holder) if one.how == "stored"]
+    if not (seen or filled):
+        return None
+    what = _ARRAY if found.holder.tensor == UNKNOWN else _TENSORS
+    deep = len(steps_in(found.holder.name)) - len(steps_in(container))
+    writes = _written(history, found)
     return Claim(
-        tensors=tuple(one.tensor for one in (*event.reads, *event.results)[:1]),
+        tensors=_tensors(history, event, what) if seen else (),
         cause=("array kept", container),
-        site=site,
-        operation="numpy",
+        site=filled[-1] if filled else event.site,
+        operation=what.operation if deep == 1 else "",  # of what lies deeper no edit makes a copy
+        severity=None if seen or writes else "note",
         subject=container,
         message=say(
-            "{name} holds one NumPy array in several places ({count} were seen), and NumPy code"
-            " writes that array between two of them: every place shows what was written last, as"
-            " {read} sees it.",
+            "{name} holds " + what.held + " ({count} were seen), and NumPy code writes that array"
+            " between two of them: every one shows what was written last" + _SEEN[seen],
             name=f"`{container}`", count=len(found.names), read=At(event.site),
         ),
-        story=tuple(story),
-        repair=Repair(say("Put a copy there: .copy() of the array, of each one in a dictionary or"
-                          " a tuple.")),
+        story=tuple(_story(filled, writes, what, event.site if seen else UNKNOWN)),
+        repair=Repair(say(what.repair)),
         count=0,
     )  # fmt: skip
 
 
+_SEEN = {True: ", as {read} sees it.", False: "."}
+
+
+def _story(
+    filled: Sequence[Site], writes: Sequence[Site], what: _What, read: SiteId | int
+) -> Iterator[Step]:
+    for one in filled[-1:]:
+        yield Step("shared", one, say(what.put))
+    for one in writes[:2]:
+        yield Step("written", one, say("NumPy code may write it here"))
+    if read != UNKNOWN:
+        site = SiteId(read)
+        said = say("{code} is given the array, with other bytes than before", code=Code(site))
+        yield Step("read", site, said)
+
+
+class _What(NamedTuple):
+    """What the places of a container hold, in words."""
+
+    operation: str
+    held: str
+    put: str
+    repair: str
+
+
+_ARRAY = _What(
+    "numpy",
+    "one NumPy array in several places",
+    "the array itself is put into each place",
+    "Put a copy there: .copy() of the array, of each one in a dictionary or a tuple.",
+)
+_TENSORS = _What(
+    "",
+    "tensors that show one NumPy array",
+    "a tensor on the array is put into each place",
+    "Put a copy there: torch.tensor(...) of the array, or .clone() of the tensor.",
+)
+
+
+def _tensors(history: History, event: Event, what: _What) -> tuple[int, ...]:
+    """Return the tensor of an array that a call read or made; all that its line made of arrays."""
+    if what is _ARRAY:
+        return tuple(one.tensor for one in (*event.reads, *event.results)[:1])
+    made = history.events.where(lambda name: operation(name).enters)
+    same = (one for _, one in made if one.site == event.site)
+    return tuple(dict.fromkeys(each.tensor for one in same for each in one.results))
+
+
 def _written(history: History, found: _KeptArray) -> tuple[Site, ...]:
     """Return the statements that may write the array, where its names say so."""
+    if not found.look.seen:
+        return history.get(RewrittenArrays).perhaps(found.look.holders)
     names = found.look.names()
     for one in history.get(RewrittenArrays).all:
         if names & set(one.names):

@@ -4,6 +4,9 @@ The one who calls for a result goes on to read what was handed in, by a name tha
 skip connection around a branch that begins with `ReLU(inplace=True)`. It is a note, for it may be
 known. Nothing is said of a call whose result nobody takes, since it is made for what it writes; of
 a write by what is handed in beside the tensor, as a total is; and of what is handed in many times.
+
+What a container keeps, or what two lines hand in, is another matter: written each time it is handed
+in, from what the time before had left, it drifts away from what it was.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
+from tether.analysis.odd_writes import goes_on
 from tether.analysis.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, EventId, Holder, Site, SiteId
+from tether.facts import UNKNOWN, EventId, Holder, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
 from tether.source.filling import mentions
@@ -42,6 +46,7 @@ class _Below(NamedTuple):
 def written_below(history: History) -> Iterator[Claim]:
     """Yield one claim for each call that wrote a tensor which its caller still reads."""
     told = set[tuple[SiteId, str]]()
+    yield from _drifting(history, told)
     lines: dict[tuple[int, SiteId, SiteId], set[EventId]] = defaultdict(set)
     frames: dict[tuple[EventId, int, int], list[Holder]] = defaultdict(list)
     for one in history.trace.holders:
@@ -55,6 +60,104 @@ def written_below(history: History) -> Iterator[Claim]:
         if found is not None and (found.call, found.name) not in told:
             told.add((found.call, found.name))
             yield _claim(history, found)
+
+
+class _Drift(NamedTuple):
+    """Elements that a line wrote each time they were handed in."""
+
+    holder: Holder  # the caller's variable, as one of the writes was looked at
+    writes: list[int]
+
+
+def _drifting(history: History, told: set[tuple[SiteId, str]]) -> Iterator[Claim]:
+    """Yield one claim for each line that writes what is handed in again and again."""
+    looks: dict[int, list[Holder]] = defaultdict(list)
+    for one in history.trace.holders:
+        looks[history.position(one.event)].append(one)
+    drifts: dict[tuple[str, str], _Drift] = {}  # by the function that writes
+    calls: dict[Operand, set[SiteId]] = defaultdict(set)
+    for at, holders in looks.items():
+        found = _handed_in(history, at, holders) if at >= 0 else None
+        if found is not None:
+            held, kept, shown = found
+            calls[shown].add(held.site)
+            writes = _again(history, at, shown) if kept or len(calls[shown]) > 1 else []
+            if len(writes) > 1:
+                site = history.site_of(history.events[at])
+                drifts.setdefault((site.file, site.function), _Drift(held, writes))
+    for drift in drifts.values():
+        told.add((drift.holder.site, drift.holder.name))
+        yield _claim_on_drift(history, drift)
+
+
+def _handed_in(
+    history: History, at: int, holders: list[Holder]
+) -> tuple[Holder, bool, Operand] | None:
+    """Return the caller's variable that was written, whether a container keeps it, and where."""
+    event = history.events[at]
+    if len(event.writes) != 1 or not goes_on(history, at, event):
+        return None
+    shown = event.writes[0]._replace(version=0)
+    same = [one for one in holders if one.tensor == shown.tensor]
+    given = next((one for one in same if _is_given(history, one)), None)
+    outside = {one.kind for one in same} <= _OUTSIDE and not shown.requires_grad
+    if given is None or not outside or not _is_meant_for_a_result(history, given, given.name):
+        return None
+    return given, any(one.kind == "slot" for one in same), shown
+
+
+_OUTSIDE = {"variable", "slot"}  # of an object's own attribute it is the state that is written
+
+
+def _is_given(history: History, held: Holder) -> bool:
+    """Whether a variable of the caller's is named in the call that it was making."""
+    call = history.site(held.site)
+    named = held.depth and held.kind == "variable" and call.user
+    return bool(named) and mentions(call.expression, held.name)
+
+
+def _again(history: History, at: int, shown: Operand) -> list[int]:
+    """Return the writes to some elements by the line of one; none where they are filled anew.
+
+    Or where another function writes them too.
+    """
+    event, made = history.events[at], history.made_at(shown.tensor)
+    function, found = history.site_of(event).function, []
+    for one in history.writes_to(shown, max(made, 0)):
+        other = history.events[one]
+        if history.site_of(other).function != function or fills_anew(other):
+            return []
+        found += [one] if other.site == event.site else []
+    return found
+
+
+def _claim_on_drift(history: History, found: _Drift) -> Claim:
+    held, write = found.holder, found.writes[-1]
+    event = history.events[write]
+    function = history.site_of(event).function
+    return Claim(
+        tensors=(held.tensor,),
+        cause=("drifts", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="note",
+        subject=held.name,
+        message=say(
+            "`{function}` writes into what it is handed: {op} at {write} changes `{name}`, which"
+            " {line} hands in and which is kept. It was written {n} times, each time from what the"
+            " time before had left.",
+            function=function, op=CallOf(write), write=At(event.site), name=held.name,
+            line=At(held.site), n=len(found.writes),
+        ),
+        story=(
+            Step("shared", held.site, say("{code} is given `{name}` itself", code=Code(held.site),
+                 name=held.name)),
+            written(history, write),
+        ),
+        repair=Repair(say("If `{name}` is to keep its values, use the call that makes a new tensor,"
+                          " or hand in `{name}`.clone().", name=held.name)),
+        count=len(found.writes),
+    )  # fmt: skip
 
 
 def _line(history: History, held: Holder) -> SiteId:
@@ -134,11 +237,18 @@ def _of_itself(history: History, at: int, tensor: int, *, alone: bool) -> bool:
             owned = name is not None and name.module
             if one.tensor == tensor or owned or (alone and 0 <= made < since):
                 continue
-            if made < 0 or history.site_of(history.events[made]).function != function:
+            if made < 0 or not _is_within(history, made, function):
                 return False
             waiting.append(made)
         seen.add(call)
     return not waiting
+
+
+def _is_within(history: History, made: int, function: str) -> bool:
+    """Whether a function made a call, or one that it called did."""
+    site = history.site_of(history.events[made])
+    around = (site, *history.get(Surroundings).callers(site))
+    return any(one.function == function for one in around)
 
 
 def _is_result(history: History, held: Holder, target: str, names: list[str]) -> bool:
