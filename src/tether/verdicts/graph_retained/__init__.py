@@ -106,13 +106,26 @@ def _steps(history: History, calls: Iterable[int], passes: Iterable[int] | None 
     Backward passes part them, those of one line at a time: a step may hold passes of several lines
     (two networks' losses). After `autograd.grad` with ``create_graph`` the graph is to go on.
     """
+    every = passes is None or passes is history.backwards
+    lines = history.get(_PassesByLine).lines if every else _by_line(history, passes or ())
+    found = list(calls)
+    return max((len({bisect_left(one, at) for at in found}) for one in lines.values()), default=0)
+
+
+class _PassesByLine:
+    """All backward passes that part steps, by their lines."""
+
+    def __init__(self, history: History) -> None:
+        self.lines = _by_line(history, history.backwards)
+
+
+def _by_line(history: History, passes: Iterable[int]) -> dict[int, list[int]]:
     lines: dict[int, list[int]] = defaultdict(list)
-    for at in history.backwards if passes is None else passes:
+    for at in passes:
         event = history.events[at]
         if event.operation == "backward" or not event.create_graph:
             lines[event.site].append(at)
-    found = list(calls)
-    return max((len({bisect_left(one, at) for at in found}) for one in lines.values()), default=0)
+    return lines
 
 
 def _passes(history: History, calls: set[int], used: Callable[[frozenset[int]], bool]) -> list[int]:
