@@ -8,6 +8,51 @@ import pytest
 from programs import record_program
 
 PROGRAMS = {
+    "a clone that is copied on by its own line, of an array too large to be watched": """
+        import numpy as np, torch
+        pixels = np.ones((4200, 32, 32), dtype=np.float32)
+        images = torch.from_numpy(pixels).permute(0, 2, 1)
+        first = images.clone().double()  #? no
+        print(first[0, 0, 0])
+    """,
+    "the same on two lines, between which the array may be written": """
+        import numpy as np, torch
+        pixels = np.ones((4200, 32, 32), dtype=np.float32)
+        images = torch.from_numpy(pixels).permute(0, 2, 1)
+        copied = images.clone()  #? unknown an array on its memory may have been written unheard
+        pixels += 1
+        print(copied.contiguous()[0, 0, 0])
+    """,
+    "clones of arrays that are gone, joined by the same line": """
+        import numpy as np, torch
+        arrays = [np.full(50, n, dtype=np.float32) for n in range(6)]
+        for step in range(2):
+            batch = torch.stack([torch.from_numpy(one).clone() for one in arrays])  #? no
+            print(batch.mean())
+    """,
+    "clones of arrays that are joined, and read by themselves too": """
+        import numpy as np, torch
+        arrays = [np.full(50, n, dtype=np.float32) for n in range(6)]
+        for step in range(2):
+            parts = [torch.from_numpy(one).clone() for one in arrays]  #? unknown array
+            batch, _ = torch.stack(parts), arrays[0].fill(9)
+            print(batch.mean(), parts[0].mean())
+    """,
+    "a copy that is made only where it must be": """
+        import torch
+        for n in range(6):
+            x = torch.randn(8, 8)
+            print((x.t() if n % 2 else x).contiguous().max())  #? no
+    """,
+    "a layout that outlives the copy": """
+        import torch
+        def doubled(x):
+            x = x.contiguous()  #? yes could not view its source
+            return x * 2
+        for n in range(3):
+            twice = doubled(torch.randn(8, 4).t())
+            print(twice.view(-1)[1])
+    """,
     "the best weights kept, which the last happen to be": """
         import copy, torch
         model = torch.nn.Linear(2, 1, bias=False)

@@ -50,7 +50,7 @@ class AlreadyThere:
         self.by_position: dict[int, list[Copied]] = {}
         chosen: dict[tuple[int, int, str], list[int]] = defaultdict(list)
         for position, event in enumerate(history.events):
-            if event.raised or not event.results or event.flags & OUT:
+            if event.raised or not event.results or event.flags & OUT or _gives_itself(event):
                 continue
             line = event.site, event.inner, event.operation
             if line in self._compared or _may_differ(event):
@@ -152,6 +152,34 @@ class AlreadyThere:
                     leads = leads_back(history, position, at, behind)
                     return (at, one) if leads else None
         return None
+
+
+def _gives_itself(event: Event) -> bool:
+    """Whether a call that copies only where it must had nothing to do."""
+    alone = operation(event.operation).copies and len(event.reads) == 1 and not event.writes
+    return bool(alone) and event.results[0].storage == event.reads[0].storage
+
+
+def copied_on(history: History, at: int, copy: Operand) -> int:
+    """Return the call that copies all that is read of a copy, and was all that read it.
+
+    -1 where there is none, or more is done with the copy: it would have been given the source.
+    """
+    events, memory = history.events, history.flow.memory(copy)
+    later = [one for one in history.on_storage(copy) if one > at]
+    read = [one for one in later if not _reads_nothing(history, events[one], memory)]
+    if len(read) != 1 or events[read[0]].raised:
+        return -1
+    event, row = events[read[0]], operation(events[read[0]].operation)
+    given = {history.flow.memory(one) for one in (*event.results, *event.writes)}
+    return read[0] if given and memory not in given and (row.copies or row.joins) else -1
+
+
+def _reads_nothing(history: History, event: Event, memory: int) -> bool:
+    """Whether a call shows a memory as it is, takes it away, or asks for its gradient."""
+    row = operation(event.operation)
+    shows = bool(event.results) and {history.flow.memory(one) for one in event.results} == {memory}
+    return bool(row.gradients or row.replaces or (shows and not event.writes and not row.leaves))
 
 
 def _may_differ(event: Event) -> bool:

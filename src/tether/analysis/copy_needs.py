@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tether.analysis.already_there import AlreadyThere, Copied, nbytes, within_one
+from tether.analysis.already_there import AlreadyThere, Copied, copied_on, nbytes, within_one
 from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
@@ -391,15 +391,18 @@ class _Judge:
 
     def _opaque(self, copied: Copied) -> WhyNeeded | None:
         """Ask for memory that others may write unheard, and tensors that are more than elements."""
+        at_once = self._copied_on_at_once(copied)
         for one in (copied.source, copied.copy):
             kind = self._kind(one)
             if kind not in ("Tensor", "Parameter", "Buffer"):
                 return WhyNeeded("unknown", f"a {kind} may be more than its elements")
+            if at_once:
+                continue
             if self.lives.memory(one) in self.lives.exported and self._unwatched(one):
                 return WhyNeeded("unknown", "an array on its memory may have been written unheard")
             if self.lives.memory(one) in self.lives.addressed:
                 return WhyNeeded("unknown", "what is done with its address is not heard")
-        if self._outlived_by_array(copied):
+        if not at_once and self._outlived_by_array(copied):
             return WhyNeeded(
                 "unknown", "the array behind its source may have been written later on"
             )
@@ -476,6 +479,16 @@ class _Judge:
         """Whether writes through an array on this memory could have gone unnoticed."""
         fact = self.trace.storages[operand.storage]
         return fact.device != "cpu" or fact.nbytes > 16 << 20 or self.history.arrays_unchecked
+
+    def _copied_on_at_once(self, copied: Copied) -> bool:
+        """Whether a copy was copied again by the line that made it, and that was all: no other ran.
+
+        Then nothing wrote its source unheard, whoever shows that memory.
+        """
+        then = copied_on(self.history, copied.position, copied.copy)
+        within = range(copied.position, then + 1)
+        lines = {self.history.site_of(self.history.events[at])[:2] for at in within}
+        return len(lines) == 1 and self.lives.until(copied.copy) < math.inf
 
     def _outlived_by_array(self, copied: Copied) -> bool:
         """Whether the source was made of an array, and gone before the copy was.
@@ -705,7 +718,7 @@ class _Judge:
             return None  # asked with the first of them
         if not copied.part and copied.source.strides == copied.copy.strides:
             return None
-        relied = ReliedLayout(self.history, parts, self.lives.until(copied.copy), self._must_stay)
+        relied = ReliedLayout(self.history, parts, self._must_stay)
         at, text = relied.run()
         if text:
             return self._relied(parts, at, text, rounds=relied.rounding != UNKNOWN)

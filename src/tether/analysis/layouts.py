@@ -48,6 +48,13 @@ def channels_last(operand: Operand) -> bool:
     return True
 
 
+def last_channels(operand: Operand) -> Operand:
+    """Return a tensor of images or of volumes as it would lie with its channels last."""
+    batch, channels, *places = operand.shape
+    outer, *inner, step = contiguous((batch, *places, channels))
+    return operand._replace(strides=(outer, step, *inner))
+
+
 def remapped(view: Operand, copy: Operand, source: Operand) -> Operand | None:
     """Return a view of a copy as the same view of what it was copied from.
 

@@ -18,6 +18,7 @@ from tether.analysis.layouts import (
     channels_last,
     contiguous,
     elementwise,
+    last_channels,
     remapped,
     same_layout,
     same_strides,
@@ -32,16 +33,16 @@ Ask = Callable[[Copied], str]
 class ReliedLayout:
     """Follows what would lie in another way without some copies made by one call."""
 
-    def __init__(self, history: History, made: Sequence[Copied], until: float, ask: Ask) -> None:
+    def __init__(self, history: History, made: Sequence[Copied], ask: Ask) -> None:
         self._history = history
         self._ask = ask
-        self._until = until
         self._first = made[0].position
         self._parts = made[0].part
         self._shown: dict[int, list[tuple[Operand, Operand]]] = {}  # storage -> as is, as it were
         self._waiting: list[int] = []
         self._met: set[int] = set()
         self.used = False
+        self._ordered = False  # that call computes in the order of what it is given
         self.rounding = UNKNOWN  # a call that would be given another layout, and gives the same
         for one in made:
             self._follow(one.copy, one.source)
@@ -70,7 +71,7 @@ class ReliedLayout:
         self._shown.setdefault(now.storage, []).append((now, then))
         if fresh:
             for at in self._history.on_storage(now):
-                if self._first < at < self._until:
+                if self._first < at:
                     heapq.heappush(self._waiting, at)
 
     def _moved(self, operand: Operand) -> Operand | None:
@@ -125,13 +126,23 @@ class ReliedLayout:
 
     def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that lays its argument back, or copies; the first that does is kept."""
-        if _laid_back(event, moved):
-            self.rounding = at if self.rounding == UNKNOWN else self.rounding
-            return ""
         row = operation(event.operation)
+        self._ordered |= row.either_order and _turned(event, moved)
+        if self._ordered or _laid_back(event, moved):
+            self.rounding = at if self.rounding == UNKNOWN else self.rounding
+            if not self._ordered:
+                return ""
         copies = row.regroups or row.copies == "clone"
-        one = copies and len(event.results) == 1 and not event.writes
-        return self._copied(at, event, moved[0]) if one else "may rely on its layout"
+        if copies and len(event.results) == 1 and not event.writes:
+            return self._copied(at, event, moved[0])
+        return self._in_order(event) if self._ordered and row.known else "may rely on its layout"
+
+    def _in_order(self, event: Event) -> str:
+        """Follow the images that a call makes of others: as those lie, so these may."""
+        for one in event.results:
+            if len(one.shape) in (4, 5):
+                self._follow(one, last_channels(one))
+        return ""
 
     def _computed(self, event: Event, moved: Sequence[Operand]) -> str:
         """Follow what is computed element by element, where it would lie in another way."""
@@ -186,6 +197,13 @@ def _laid_back(event: Event, then: Sequence[Operand]) -> bool:
               for a, b in zip(event.reads, then, strict=True) if not same_layout(a, b)]  # fmt: skip
     own = channels_last(made) and not same_strides(made.shape, made.strides, contiguous(made.shape))
     return own and all(turned)
+
+
+def _turned(event: Event, then: Sequence[Operand]) -> bool:
+    """Whether no more than the images that a call is given would have their channels last."""
+    (now, *others), (images, *rest) = event.reads, then
+    alone = len(event.results) == 1 and not event.writes and _alike(others, rest)
+    return alone and channels_last(images) and not channels_last(now)
 
 
 def _only_whole_numbers(now: Sequence[Operand], then: Sequence[Operand]) -> bool:

@@ -167,6 +167,7 @@ ROWS: dict[str, Row] = _joined(
         " byte bool to cpu cuda type type_as",
         exact=True,
     ),
+    _each("conv2d conv3d", either_order=True),
     _each("_pack_padded_sequence", unpads=True, shown="pack_padded_sequence"),
     # Results that nothing may ask for.
     _each(

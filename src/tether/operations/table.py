@@ -89,6 +89,7 @@ class Operation:
     memory: Literal["", "owns", "shares"] = ""  # what its result does in every call
     listed: bool = False  # reports list it among copies for another reason
     any_strides: bool = False  # no bit and no stride of its result depends on strides
+    either_order: bool = False  # of channels first or last: computes in what it is given, gives it
     unpads: bool = False  # leaves out what sequences were filled up with
     spares: tuple[Spared, ...] = ()  # results that another call of it leaves out
     exact: bool = False  # computes each element from its own, rounded once: no bit hangs on strides

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from tether.analysis.already_there import Copied
+from tether.analysis.already_there import Copied, copied_on
 from tether.analysis.copy_needs import Key, Need, needs
 from tether.analysis.gives_back import computes
 from tether.analysis.history import History, shortened
@@ -96,6 +96,8 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
         (one for one in need.executions if history.names_of(one.copy.tensor)), need.executions[0]
     )
     subject = site.target or history.name_of(first.copy.tensor).strip("`")
+    if site.expression and copied_on(history, first.position, first.copy) != UNKNOWN:
+        subject = shortened(site.expression)  # what it is assigned to is the copy of it
     unread = need.unread == len(need.executions)
     why = "reads" if unread else "needed"
     times = "" if need.count == 1 else f" (all {need.count:,} copies)"
