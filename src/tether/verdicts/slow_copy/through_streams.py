@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -16,14 +17,15 @@ BOTH = "(lambda f: (torch.save(xs, f), f.seek(0), torch.load(f)))(io.BytesIO())"
 def through_streams(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's lines that reads back what was saved and nothing wrote meanwhile.
 
-    A state that is read when another has taken its place, or seldom, may stand for a file.
+    A state that is read when another has taken its place, or seldom, may stand for a file; one that
+    lies there as bytes beside others, for what is sent or stored.
     """
     pairs = _pairs(lines)
     history = lines.history
     memories = {history.flow.memory(one) for pair in pairs for one in _given(lines, pair[0])}
     lives = MemoryLives(history, memories) if pairs else None
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    others: set[int] = set()
+    others: set[int] = _stored(lines, pairs)
     for saved, read in pairs:
         given, site = _given(lines, saved), int(lines.events[read].site)
         if lives is None or any(True for one in given for _ in lives.written(one, saved, read)):
@@ -33,6 +35,19 @@ def through_streams(lines: Lines) -> Iterator[Slow]:
     for site, runs in found.items():
         if len(runs) >= STEPS and site not in others:
             yield _slow(lines, runs)
+
+
+def _stored(lines: Lines, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    """Return the lines that read a state back after the line that saved it had saved others."""
+    saves: dict[int, list[int]] = defaultdict(list)
+    for at in sorted({saved for saved, _ in pairs}):
+        saves[lines.events[at].site].append(at)
+    return {
+        int(lines.events[read].site)
+        for saved, read in pairs
+        if (line := saves[lines.events[saved].site])
+        and bisect_right(line, saved) < bisect_right(line, read)
+    }
 
 
 def _pairs(lines: Lines) -> list[tuple[int, int]]:
