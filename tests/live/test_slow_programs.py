@@ -11,6 +11,84 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "moves of a game kept one by one, and drawn again and again": """
+        import random, torch
+        moves = [(torch.randn(12), n % 3) for n in range(300)]
+        for step in range(120):
+            drawn = random.sample(moves, 100)
+            seen = torch.stack([one for one, _ in drawn])  #! slow-copy seen (note)
+            print(seen.mean(0).max())
+    """,
+    "rows of one line each, joined along the first dimension in another order each time": """
+        import torch
+        lines = [torch.rand(1, 8) for _ in range(256)]
+        for epoch in range(60):
+            order = torch.randperm(256).tolist()
+            for k in range(0, 256, 64):
+                batch = torch.cat([lines[n] for n in order[k : k + 64]], dim=0)  #! slow-copy batch (note)
+                print(batch.sum())
+    """,
+    "what a game shows, kept while it goes on, and drawn from what is there": """
+        import collections, random, torch
+        seen, total = collections.deque(maxlen=200), 0.0
+        for step in range(400):
+            seen.append(torch.randn(6))
+            if step >= 100:
+                batch = torch.stack(random.choices(seen, k=64))  #! slow-copy batch (note)
+                total += batch.std().item()
+        print(total)
+    """,
+    "a data set of pairs of tensors behind a loader": """
+        import torch
+        from torch.utils.data import DataLoader
+        pairs = [(torch.randn(9), torch.randn(9, 2)) for _ in range(256)]
+        half = sorted(range(256), key=lambda n: n * 37 % 256)
+        loader = DataLoader(pairs, batch_size=64, sampler=half)
+        for epoch in range(60):
+            for x, y in loader:  #! slow-copy pairs[0][0] (note)
+                print(x.mean() * y.mean())
+    """,
+    "a model copied to be asked in another type, at every step": """
+        import copy, torch
+        model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 256))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            loss = model(torch.randn(4, 256)).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            exact = copy.deepcopy(model).double()  #! slow-copy exact (note)
+            with torch.no_grad():
+                print(exact(torch.ones(1, 256, dtype=torch.float64)).sum())
+    """,
+    "a model copied to keep its state in another type": """
+        import copy, torch
+        model, kept = torch.nn.Linear(400, 400), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            model(torch.randn(4, 400)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            kept.append(copy.deepcopy(model).to(torch.float16).state_dict())  #! slow-copy copy.deepcopy(model) (note)
+        print(sum(one["weight"].float().norm() for one in kept))
+    """,
+    "maps of features laid out anew for a convolution": """
+        import torch
+        mix = torch.nn.Conv2d(16, 16, 3, padding=1)
+        with torch.no_grad():
+            for step in range(4):
+                maps = torch.randn(4, 40, 40, 16).permute(0, 3, 1, 2)
+                mixed = mix(maps.contiguous())  #! slow-copy maps (note)
+                print(mixed.relu().permute(0, 2, 3, 1).reshape(4, -1, 16).mean(1).max())
+    """,
+    "the same in training, with a step of two": """
+        import torch
+        mix = torch.nn.Sequential(torch.nn.Conv2d(16, 8, 3, stride=2), torch.nn.BatchNorm2d(8))
+        for step in range(4):
+            maps = torch.randn(4, 40, 40, 16).transpose(2, 3).transpose(1, 2)
+            whole = maps.contiguous()  #! slow-copy whole (note)
+            mix(whole).mean((2, 3)).pow(2).sum().backward()
+    """,
     "arrays of which each tensor is kept": """
         import numpy as np, torch
         kept, arrays = [], [np.random.rand(300, 100), np.random.rand(300, 100)]
@@ -630,6 +708,63 @@ SLOW = {
 }
 
 QUIET = {
+    "tensors that are joined again, when each was written": """
+        import random, torch
+        rows = [torch.randn(12) for _ in range(300)]
+        for step in range(120):
+            for one in rows:
+                one.mul_(0.9)
+            print(torch.stack(random.sample(rows, 100)).mean())
+    """,
+    "tensors that are joined once, and weights that are joined at each step": """
+        import torch
+        rows = [torch.nn.Parameter(torch.randn(12)) for _ in range(100)]
+        optimizer = torch.optim.SGD(rows, lr=0.1)
+        for step in range(110):
+            fresh = torch.stack([one.detach() + 1 for one in rows])
+            loss = (torch.stack(rows) - fresh).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """,
+    "tensors of many sizes, joined again": """
+        import random, torch
+        rows = [torch.randn(random.randrange(3, 20)) for _ in range(300)]
+        for step in range(120):
+            print(torch.cat(random.sample(rows, 100)).mean())
+    """,
+    "a few models copied in another type, and one of which both are asked": """
+        import copy, torch
+        model = torch.nn.Linear(600, 600)
+        half = copy.deepcopy(model).half()
+        print(half.weight.dtype)
+        for step in range(4):
+            model = torch.nn.Linear(300, 300)
+            both = copy.deepcopy(model)
+            print(both.weight.norm(), both.double().weight.norm())
+    """,
+    "images laid out anew for a view, for two calls, once": """
+        import torch
+        mix, more = (torch.nn.Conv2d(16, 8, 3, padding=1) for _ in range(2))
+        stored = torch.randn(8, 40, 40, 16).permute(0, 3, 1, 2).contiguous()
+        with torch.no_grad():
+            for step in range(4):
+                maps = torch.randn(4, 40, 40, 16).permute(0, 3, 1, 2)
+                pooled = torch.nn.functional.max_pool2d(mix(maps.contiguous()), 2)
+                print(pooled.view(4, -1).mean(1))
+                maps = torch.randn(4, 40, 40, 16).permute(0, 3, 1, 2).contiguous()
+                print((mix(maps) + more(maps)).mean())
+                print(mix(stored).mean())
+    """,
+    "states sent as bytes, that lie beside each other": """
+        import io, torch
+        box = []
+        for n in range(5):
+            letter = io.BytesIO()
+            torch.save({"x": torch.randn(64, 64)}, letter)
+            box.append(letter.getvalue())
+        print(sum(map(len, box)), sum(torch.load(io.BytesIO(one))["x"].sum() for one in box))
+    """,
     "windows that are written": """
         import torch
         window = torch.zeros(256, 32)

@@ -154,6 +154,7 @@ def names_of(spec: Spec) -> dict[str, Any]:
         "there": lambda: torch.device(spec.there),
         "dtype": lambda: getattr(torch, spec.dtype),
         "xs": all_of_them,
+        "rows": lambda: [row.clone() for row in x.detach()],
         "snapshot": lambda: Snapshot(all_of_them()),
     }
     named = set(re.findall(r"\w+", f"{spec.slow} {spec.fast}"))

@@ -71,6 +71,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | elements of a tensor taken one by one and stacked | `gather`, or an index of tensors |
 | calls on single elements, one by one | one call for all elements, or `.tolist()` |
 | a whole tensor compared with one number at a time | `searchsorted`, or a new dimension |
+| small tensors kept one by one, and joined for each batch | rows of one tensor, and an index |
 | rows of a data set taken one by one for each batch | one index for all of a batch |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
 | many tensors joined, of which a part is taken | the part first, then joined |
@@ -81,6 +82,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a window that moves on by `cat` at each step | a slice of a memory of twice the size |
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
 | channels-last laid out anew for a call that lays it back | the tensor as it lies |
+| the same for a convolution, which takes either order | the tensor as it lies |
+| a model copied, and converted at once, run after run | one made once, and filled |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | elements repeated for a call that takes them expanded | `expand` |
 | the same elements kept many times: stacked frames, windows, heads | once, joined when read |

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
 from tether.analysis.already_there import nbytes
+from tether.analysis.layouts import contiguous
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.by_rows import CALLS
@@ -26,6 +28,9 @@ LOADED = 10_000
 """Rows, of some ten microseconds each to take and to join, from which a loader takes a tenth of a
 second longer: to hand it batches is more to write than to call something else."""
 
+AGAIN = 4
+"""How many times more tensors are joined than there are, from which it is told."""
+
 FAR = 200
 """Calls behind a number that are looked through."""
 
@@ -35,7 +40,7 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
     for (_, name), places in lines.by_line.items():
         row = operation(name)
         if row.joins:
-            found = _taken(lines, name, places)
+            found = _taken(lines, name, places) or _kept_apart(lines, places)
         elif row.part and row.writes:
             found = _put(lines, places)
         else:
@@ -49,7 +54,10 @@ def _loaded(lines: Lines) -> Iterator[Slow]:
     """Give the user's lines that take single rows, of which a library joins a batch: a loader."""
     for places in _library_joins(lines):
         rows = [one for at in places for one in lines.events[at].reads]
-        if len(rows) < LOADED or not _only_joined(lines, rows):
+        if len(rows) < LOADED:
+            continue
+        if not _only_joined(lines, rows):
+            yield from _kept_apart_by_kind(lines, places)
             continue
         sources = [one for at in places if (one := _source(lines, at, 1)) is not None]
         taken = lines.history.made_at(rows[0].tensor)
@@ -100,6 +108,49 @@ def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
     what += f" {len(joins):,} runs"
     fix = f"Take them by one call: {way}."
     return Slow(at, source, count, 0, None, "read", what, fix)
+
+
+def _kept_apart_by_kind(lines: Lines, places: Sequence[int]) -> list[Slow]:
+    """Ask of a loader's line, which joins all that the items have: one kind of them is told."""
+    kinds: dict[object, list[int]] = defaultdict(list)
+    for at in places:
+        kinds[lines.events[at].reads[0][4:7]].append(at)
+    found = (_kept_apart(lines, some) for some in kinds.values())
+    return [one for one in found if one is not None][:1]
+
+
+def _kept_apart(lines: Lines, places: Sequence[int]) -> Slow | None:
+    """Find joins of small tensors, the same ones over and over, in another choice each time."""
+    joins = [lines.events[at] for at in places]
+    rows = [one for event in joins for one in event.reads]
+    kept, row = {(one.tensor, one.version) for one in rows}, rows[0]
+    if len(rows) < max(LOADED, AGAIN * len(kept)) or row.requires_grad or nbytes(row) > SMALL:
+        return None
+    size = _size_of(joins)
+    if size < COUNT:
+        return None
+    name = joins[0].operation
+    what = f"{name} joins {len(rows):,} small tensors in {len(joins):,} runs, and they are the same"
+    what += f" {len(kept):,} over and over"
+    fix = "Keep them as the rows of one tensor, each written there as it comes, and take a batch by"
+    fix += " one index: rows[numbers]. A number that is kept beside each goes into a tensor too."
+    shape = (size, *row.shape)
+    table = row._replace(offset=0, shape=shape, strides=contiguous(shape))
+    spec = Spec(f"torch.{name}(rows)", f"x[torch.arange({size})]", (table,), lines.device(row))
+    done = "made" if lines.own(joins[0]) else "read"
+    return Slow(places[0], row, len(joins), 0, spec, done, what, fix)
+
+
+def _size_of(joins: Sequence[Event]) -> int:
+    """Return how many tensors the least of some joins was given; 0 where they are not alike.
+
+    Nor where most were given what the one before was: then one of them would have done.
+    """
+    given = [{one.tensor for one in event.reads} for event in joins]
+    same = sum(one == other for one, other in pairwise(given))
+    kinds = {one[4:7] for event in joins for one in event.reads}
+    plain = len(kinds) == 1 and 2 * same <= len(joins)
+    return min(len(event.reads) for event in joins) if plain else 0
 
 
 def _source(lines: Lines, at: int, least: int = COUNT) -> Operand | None:

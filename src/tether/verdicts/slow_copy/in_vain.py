@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.copy_needs import needs
-from tether.analysis.layouts import channels_last
+from tether.analysis.already_there import Copied, copied_on, nbytes
+from tether.analysis.copy_needs import Need, needs
+from tether.analysis.layouts import channels_last, same_layout
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
@@ -39,6 +39,47 @@ def vain(lines: Lines) -> Iterator[Slow]:
             yield found
     yield from _taken_apart(lines)
     yield from _laid_back(lines)
+    yield from _copied_on(lines)
+
+
+def _copied_on(lines: Lines) -> Iterator[Slow]:
+    """Give the deep copies whose memory was copied again before anything else had read it.
+
+    A copied module is an object of its own: it could be there once, and be filled each time.
+    """
+    for (_, inner, name), need in needs(lines.history).items():
+        if name != "__deepcopy__" or inner != UNKNOWN or need.needed == "no":
+            continue
+        sources = {one.source.storage: one.source for one in need.executions}
+        if need.count < STEPS * len(sources) or need.bytes < LARGE:
+            continue
+        then = [_then(lines, one) for one in need.executions]
+        if UNKNOWN not in then:
+            yield _filled_anew(lines, need, list(sources.values()), then[0])
+
+
+def _filled_anew(lines: Lines, need: Need, sources: list[Operand], then: int) -> Slow:
+    """Say of a model that is copied to be converted how another is filled with its values."""
+    at, reader = need.executions[0].position, lines.events[then]
+    made, source = reader.results[0], max(sources, key=nbytes)
+    what = f"it copies {need.count:,} tensors, {need.bytes:,} bytes, which {reader.operation}"
+    what += " copies again, and nothing else reads what was copied first"
+    fix = "Make the other model once, and fill it each time: load_state_dict() converts what it"
+    fix += " copies. Where only its state is used, convert that: {name: t.to(dtype) for name, t in"
+    fix += " model.state_dict().items()}."
+    slow = "{key: x.clone().to(dtype) for key, x in xs.items()}"
+    here, spec = lines.device(source), None
+    if here == lines.device(made) and made.dtype != source.dtype:
+        fast = slow.replace(".clone()", "")
+        spec = Spec(slow, fast, tuple(sources), here, dtype=made.dtype)
+    return Slow(at, source, need.count, need.bytes, spec, "copied", what, fix, then)
+
+
+def _then(lines: Lines, one: Copied) -> int:
+    """Return the call that copied a copy again, if it could have been given its source."""
+    then = copied_on(lines.history, one.position, one.copy)
+    written = any(at <= then for at in lines.history.writes_to(one.source, one.position))
+    return UNKNOWN if written or not same_layout(one.source, one.copy) else then
 
 
 def _laid_back(lines: Lines) -> Iterator[Slow]:
@@ -49,13 +90,55 @@ def _laid_back(lines: Lines) -> Iterator[Slow]:
                    for one in need.executions)  # fmt: skip
         if not (rounds and laid) or need.bytes < LARGE:
             continue
-        first, reader = need.executions[0], lines.events[need.at].operation
-        what = f"{name} lays its elements out in another order, and {reader} computes in the one"
-        what += f" that they had, {need.bytes:,} bytes in {need.count:,} runs"
-        fix = f"Leave {name} out: {reader} takes the tensor as it lies (and may round in another"
-        fix += " way)."
-        at, source = first.position, first.source
-        yield Slow(at, source, need.count, need.bytes, None, "copied", what, fix, need.at)
+        spec = _in_either_order(lines, need) if _takes_either(lines, need) else None
+        if spec is not None or not _takes_either(lines, need):
+            yield _relaid(lines, need, name, spec)
+
+
+def _takes_either(lines: Lines, need: Need) -> bool:
+    return operation(lines.events[need.at].operation).either_order
+
+
+def _relaid(lines: Lines, need: Need, name: str, spec: Spec | None) -> Slow:
+    """Say in which order a call computes what was laid out anew for it."""
+    first, reader = need.executions[0], lines.events[need.at].operation
+    what = f"{name} lays its elements out in another order, and {reader} "
+    what += "takes either" if spec is not None else "computes in the one that they had"
+    what += f", {need.bytes:,} bytes in {need.count:,} runs"
+    fix = f"Leave {name} out: {reader} takes the tensor as it lies (and may round in another way)."
+    return Slow(first.position, first.source, need.count, need.bytes, spec, "copied", what, fix,
+                need.at)  # fmt: skip
+
+
+def _in_either_order(lines: Lines, need: Need) -> Spec | None:
+    """Say what to time: a convolution of images laid out anew, and of them as they lie.
+
+    None where a copy is made seldom, or for more than one call.
+    """
+    event, source = lines.events[need.at], need.executions[0].source
+    weight, made = event.reads[1], event.results[0]
+    readers = {len(_read_by(lines, one.position, one.copy)) for one in need.executions}
+    if readers != {1} or need.count < STEPS or len(made.shape) != len(source.shape):
+        return None
+    sizes = zip(source.shape[2:], made.shape[2:], weight.shape[2:], strict=True)
+    pairs = [_steps_of(*one) for one in sizes]
+    strides, pads = [one[0] for one in pairs], [one[1] for one in pairs]
+    if 0 in strides:
+        return None
+    groups, call = source.shape[1] // weight.shape[1], f"torch.{event.operation}"
+    rest = f"xs['1'], None, {strides}, {pads}, 1, {groups})"
+    grad = event.grad_mode == GRAD_ON
+    return Spec(f"{call}(x.contiguous(), {rest}", f"{call}(x, {rest}", (source, weight),
+                lines.device(source), grad=grad, runs=True)  # fmt: skip
+
+
+def _steps_of(size: int, made: int, window: int) -> tuple[int, int]:
+    """Return a step and a margin with which a window gives as many places; 0, 0 if none does."""
+    for step in range(1, size + 1):
+        for margin in range(window + 1):
+            if (size + 2 * margin - window) // step + 1 == made:
+                return step, margin
+    return 0, 0
 
 
 def _taken_apart(lines: Lines) -> Iterator[Slow]:

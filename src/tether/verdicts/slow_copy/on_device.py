@@ -43,8 +43,9 @@ class Spec(NamedTuple):
     """Two ways to the same result, to be timed against each other.
 
     Both are expressions over ``x`` (like the first operand), ``xs`` (a dict of tensors like all of
-    them), ``base`` (what ``x`` was expanded from), ``out`` (memory like that of ``x``),
-    ``snapshot`` (of ``xs``), ``there`` (the other device), ``dtype`` and ``torch``.
+    them), ``rows`` (those of ``x``, each in memory of its own), ``base`` (what ``x`` was expanded
+    from), ``out`` (memory like that of ``x``), ``snapshot`` (of ``xs``), ``there`` (the other
+    device), ``dtype`` and ``torch``.
     """
 
     slow: str
