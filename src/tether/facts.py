@@ -617,6 +617,7 @@ class Taken(NamedTuple):
     beside: int  # bytes of the array's memory that the tensor has not
     changed: Literal["yes", "no", "unknown"]  # while the tensor lived; "unknown": no look was taken
     released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
+    memory: MemoryId = MemoryId(UNKNOWN)  # the array's own, as `StorageFact` has it
 
 
 class Entered(NamedTuple):

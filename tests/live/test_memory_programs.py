@@ -29,6 +29,16 @@ def step():
 """
 
 FOUND = {
+    "the state before, of which no copy was made": """
+import numpy as np, torch
+def play(state):
+    before = torch.from_numpy(state)  #! alias-write before
+    other = torch.tensor(np.ones(3, dtype=np.float32))
+    before.sum()
+    state += 1
+    return (other - before).abs().sum()
+print(play(np.zeros(3, dtype=np.float32)))
+""",
     "best weights in an attribute": MODEL
     + """
 class Keeper:
@@ -441,6 +451,27 @@ print(loss.item())
 }
 
 QUIET = {
+    "what was imagined from a copy, beside the array as it is by then": """
+import numpy as np, torch
+def play(state):
+    imagined = torch.tensor(state)
+    real = torch.from_numpy(state)
+    for _ in range(3):
+        imagined = imagined * 0.9 + 1
+        state += 1
+    return (imagined - real).abs().sum()
+print(play(np.zeros(3, dtype=np.float32)))
+""",
+    "a copy of the array from before, and how far it has come": """
+import numpy as np, torch
+def play(state):
+    start = torch.tensor(state)
+    now = torch.as_tensor(state)
+    now.sum()
+    state += 2
+    return torch.dist(now, start)
+print(play(np.zeros(3, dtype=np.float32)))
+""",
     "columns of a scratch, each written through data before it is used": """
 class Put(torch.autograd.Function):
     @staticmethod

@@ -91,7 +91,7 @@ def example() -> Trace:
         states_left=[facts.StateLeft(8, 1, "Adam", 0, 0, 1, 3)],
         function_states=[facts.FunctionState(8, "factor", "0.5")],
         padded=[facts.Padded(8, 3, 2, 6, 1)],
-        taken=[facts.Taken(8, 64, "unknown", 9)],
+        taken=[facts.Taken(8, 64, "unknown", 9, 3)],
         entered=[facts.Entered(8, 3, 7, 2)],
         read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],

@@ -72,6 +72,7 @@ class ArrayWatch:
         self.on_many: Callable[[], None] = lambda: None
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
+        same.taken.number = lambda root: self._memory_of(root, None)
         self._buffers: dict[int, list[int]] = {}  # id of a buffer -> its number, storages on it
         self._next_memory = 0
         self._entered = 0

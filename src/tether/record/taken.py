@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, EventId, Moment, Taken
+from tether.facts import UNKNOWN, EventId, MemoryId, Moment, Taken
 from tether.record.array_memory import ByteSum, address_of, is_array, owner_of
 from tether.record.budget import Budget
 from tether.record.contents import Array, memory_at, words_of
@@ -31,12 +32,12 @@ class _Taking:
     """An array that a tensor was made of."""
 
     __slots__ = (
-        "address", "array", "beside", "changed", "decided", "event", "kept", "released", "site",
-        "size", "tensor",
+        "address", "array", "beside", "changed", "decided", "event", "kept", "memory", "released",
+        "site", "size", "tensor",
     )  # fmt: skip
 
-    def __init__(self, event: int, site: int, data: Array, beside: int) -> None:
-        self.event, self.site = event, site
+    def __init__(self, event: int, site: int, data: Array, beside: int, memory: int) -> None:
+        self.event, self.site, self.memory = event, site, memory
         self.beside = beside
         self.address, self.size = address_of(data), data.nbytes
         self.kept: ByteSum | None = None
@@ -64,6 +65,7 @@ class TakenLog:
     def __init__(self, tape: Tape, budget: Budget) -> None:
         self._tape = tape
         self._budget = budget
+        self.number: Callable[[Any], int] = lambda _: UNKNOWN  # of the memory of an array
         self._following = Budget(SHARE, allowed=0.05)
         self._followed: list[_Taking] = []
         self._open = 0
@@ -84,7 +86,7 @@ class TakenLog:
         root = owner_of(data)
         if not _is_plain(data, root) or not _is_copied(data, result):
             return
-        one = _Taking(event, site, data, int(root.nbytes - data.nbytes))
+        one = _Taking(event, site, data, int(root.nbytes - data.nbytes), self.number(root))
         if not looks:
             one.changed = "unknown"
         elif self._outlived.get(site, True):
@@ -123,10 +125,13 @@ class TakenLog:
                 one.look()
                 one.decided = True
                 self._open -= 1
-        return [
-            Taken(EventId(one.event), one.beside, one.changed or "unknown", Moment(one.released))  # type: ignore[arg-type]
-            for one in self._followed
-        ]
+        return [_fact(one) for one in self._followed]
+
+
+def _fact(one: _Taking) -> Taken:
+    changed: Any = one.changed or "unknown"
+    moment, memory = Moment(one.released), MemoryId(one.memory)
+    return Taken(EventId(one.event), one.beside, changed, moment, memory)
 
 
 def _alike(one: int, other: int, size: int) -> bool:

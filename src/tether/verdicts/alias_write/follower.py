@@ -12,6 +12,8 @@ from tether.operations.table import operation
 LEAST_TURNS = 3
 """Writes, and a read after them. Fewer may come about by chance."""
 
+_FAR = 1_000  # events behind a read that are looked through
+
 
 def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
     """Whether a module's tensor came to a memory once, and is read in turn with the writes to it.
@@ -118,6 +120,22 @@ def set_beside(history: History, tensor: int, shared: int, changed: int, read: i
         and _copies(history, at, tensor)
         for at in made
     )
+
+
+def array_beside(history: History, memory: int, changed: int, read: int) -> bool:
+    """Whether a function made a tensor of an array before a write, and reads what came of it too.
+
+    The copy has what there was: the tensor that shows the array is to have what has become of it.
+    """
+    function = history.site_of(history.events[read]).function
+    copies = {
+        at
+        for one in history.trace.taken
+        if one.memory == memory != UNKNOWN
+        and (at := history.position(one.event)) < changed
+        and history.site_of(history.events[at]).function == function
+    }
+    return bool(copies) and not copies.isdisjoint(history.flow.behind(read, _FAR))
 
 
 def _copies(history: History, at: int, tensor: int) -> bool:

@@ -21,7 +21,7 @@ from tether.operations.table import operation
 from tether.regions import extent, may_overlap
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.syntax import Source, site_of_node, source_of
-from tether.verdicts.alias_write.follower import set_beside
+from tether.verdicts.alias_write.follower import array_beside, set_beside
 from tether.verdicts.alias_write.telling import called, copied
 
 # -- a write on the array's side -------------------------------------------------------------------
@@ -69,7 +69,9 @@ def _changes(history: History) -> Iterator[Change]:
             continue  # memory that held nothing yet is given its values
         if read != UNKNOWN:
             last, tensor = history.position(fact.after), operand.tensor
-            meant = set_beside(history, tensor, export, last + 1, read)
+            meant = set_beside(history, tensor, export, last + 1, read) or array_beside(
+                history, history.trace.storages[fact.storage].memory, last + 1, read
+            )
             yield Change(export, read, tensor, meant)
 
 
