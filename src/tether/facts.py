@@ -956,6 +956,12 @@ class Trace:
         place = bisect_left(self.kept, EventId(at))
         return place if place < len(self.kept) and self.kept[place] == at else -1
 
+    def first_after(self, moment: Moment) -> int:
+        """Return where in `events` the first is that came after a moment, of those kept."""
+        if moment >= self.dropped:
+            return moment - self.dropped + len(self.kept)
+        return bisect_left(self.kept, EventId(moment))
+
     def event_id(self, position: int) -> EventId:
         """Return the index of the event that is at a position of `events`."""
         old = len(self.kept)

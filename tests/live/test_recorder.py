@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 import tether
+from tether.analysis.acts import Acts
+from tether.analysis.history import History
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
 from tether.operations.table import operation as row_of
 from tether.record.session import Session
@@ -393,6 +395,29 @@ def test_a_limit_keeps_the_last_calls():
     assert len(trace.kept) == 1, "the call that made x, which is alive"
     assert trace.events[0].operation == "ones"
     assert any(gap.code == "forgotten" for gap in trace.gaps)
+
+
+def test_of_the_calls_that_a_limit_keeps_all_lives_are_known():
+    session = Session(limit=100)
+    session.start()
+    drawn = torch.rand(4, 4)
+    labels = (drawn * 3).long()
+    weight = torch.nn.Parameter(torch.zeros(4))
+    del drawn
+    for _ in range(2000):
+        labels[0, 0].item()
+        with torch.no_grad():
+            weight.add_(1)
+    trace = session.stop()
+    check(trace)
+    assert trace.kept, "what made the labels, of numbers that are gone"
+    shown = [one for event in trace.events for one in (*event.reads, *event.results)]
+    assert all(one.storage in trace.storages and one.tensor in trace.tensors for one in shown)
+    made = next(event for event in trace.events if event.operation == "Parameter")
+    gone = trace.tensors[made.reads[0].tensor].died
+    assert 0 <= gone < trace.dropped
+    assert trace.first_after(gone) <= len(trace.kept)
+    assert History(trace).get(Acts).all == [], "who shows the weight beside it is gone"
 
 
 def test_a_limit_bounds_the_memory_of_a_recording_of_any_length():

@@ -110,10 +110,11 @@ class Acts:
     def died(self, tensor: int) -> int:
         """Return the position of the first event without a tensor; past the last: it lives."""
         if tensor not in self._died:
-            fact = self._history.trace.tensors.get(tensor)
-            end = len(self._history.events) + 1
-            gone = end if fact is None or fact.died < 0 else self._history.position(fact.died)
-            self._died[tensor] = gone if gone >= 0 else end
+            trace = self._history.trace
+            fact, end = trace.tensors.get(tensor), len(trace.events) + 1
+            if fact is not None and fact.died >= 0:
+                end = trace.first_after(fact.died)
+            self._died[tensor] = end
         return self._died[tensor]
 
     # -- acts --------------------------------------------------------------------------------

@@ -451,10 +451,11 @@ class Identities:
             return  # another thread buried the last one
 
     def forget(self, wanted: Numbers, since: int, *, storages: bool) -> None:
-        """Drop the snapshots that no event holds and the lives that ended before `since`.
+        """Drop the snapshots that no event holds, and the lives that ended before `since`.
 
         `wanted` are the rows that events hold; those of living tensors and the latest are kept
-        too. `storages`: forget the lives of storages as well.
+        too, and of lives those that a row shows which is kept. `storages`: forget the lives of
+        storages as well.
         """
         alive = np.array([ref.snapshot[5] for ref in list(self.tensors.values())], np.int64)
         size = len(self.rows) - 8 * len(OPERAND) * _LATEST  # others may be adding to the rest
@@ -462,13 +463,15 @@ class Identities:
             old = _table(self.rows[:size], len(OPERAND))
             kept = old[np.isin(old[:, 0], np.concatenate([wanted, alive]))]
             self.rows[:size] = kept.tobytes()
-        for lives, width, field in (
-            (self.dead_tensors, len(TENSOR), 3),
-            (self.dead_storages, len(STORAGE), 4),
+        shown = self.operand_table()
+        for lives, width, field, column in (
+            (self.dead_tensors, len(TENSOR), 3, 1),
+            (self.dead_storages, len(STORAGE), 4, 2),
         ):
             if lives is self.dead_tensors or storages:
-                ended = _table(lives, width)[:, field]
-                del lives[: int(np.searchsorted(ended, since)) * width * 8]
+                table = _table(lives, width)
+                over = table[: int(np.searchsorted(table[:, field], since))]
+                lives[: over.nbytes] = over[np.isin(over[:, 0], shown[:, column])].tobytes()
         self.rewritten += 1
 
     def living_tensors(self) -> Iterator[torch.Tensor]:
