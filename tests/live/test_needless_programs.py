@@ -467,6 +467,27 @@ PROGRAMS = {
             return x.sum()
         f(torch.randn(2, 3))
     """,
+    "a guard that asks whether anything has changed": """
+        import torch
+        frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+        before = {k: v.clone() for k, v in frozen.state_dict().items()}  #? yes line 7 compares it
+        for _ in range(3):
+            frozen(torch.randn(4, 2))
+        print(all(torch.equal(v, before[k]) for k, v in frozen.state_dict().items()))
+    """,
+    "how far a tensor is from where it was": """
+        import torch
+        x = torch.randn(4)
+        start = x.clone()  #? yes line 5 compares it with `x`
+        moved = x - start
+        print(moved)
+    """,
+    "a comparison with another": """
+        import torch
+        x, other = torch.randn(4), torch.randn(4)
+        y = x.clone()  #? no
+        print(x.sum(), torch.equal(y, other))
+    """,
     "a complex tensor": """
         import torch
         z = torch.ones(2, dtype=torch.complex64)

@@ -638,6 +638,19 @@ class _Judge:
             return WhyNeeded("unknown", "both are alive where the recording ends")
         return None
 
+    def _compared(self, copied: Copied) -> WhyNeeded | None:
+        """Find a call that says how the copy differs from its source: a guard, or a distance."""
+        source, copy = copied.source, copied.copy
+        for at in self.reads[copy.tensor]:
+            event = self.history.events[at]
+            row = operation(event.operation)
+            if at > copied.position and (row.compares or row.selects == "comparison"):
+                beside = [one for one in event.reads if one.tensor != copy.tensor]
+                if any(one.storage == source.storage for one in beside):
+                    text = f"{self._line(at)} compares it with {self._source(copied)}"
+                    return WhyNeeded("yes", text, at)
+        return None
+
     # -- the object ------------------------------------------------------------------------------
 
     def _object(self, copied: Copied) -> WhyNeeded | None:
@@ -657,7 +670,7 @@ class _Judge:
                 return WhyNeeded("yes", f"at {self._line(at)} it {own}", at)
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
-        return self._named(source, copy)
+        return self._named(copied)
 
     def _of_module(self, copied: Copied) -> bool:
         """Whether a copied model only took the place of another, which is not used any more.
@@ -681,8 +694,9 @@ class _Judge:
                     return False
         return True
 
-    def _named(self, source: Operand, copy: Operand) -> WhyNeeded | None:
+    def _named(self, copied: Copied) -> WhyNeeded | None:
         """Ask for modules that hold the copy: they may write it, and register a Parameter."""
+        source, copy = copied.source, copied.copy
         name = self.history.facts_of_name(copy.tensor)
         if name is not None and name.module:
             return WhyNeeded("unknown", f"as `{name.name}` a module holds it, and may write it")
@@ -690,7 +704,7 @@ class _Judge:
             for held in self.history.names_of(copy.tensor):
                 if "." in held or "[" in held:
                     return WhyNeeded("unknown", f"as `{held}` a Parameter would be registered")
-        return None
+        return self._compared(copied)
 
     def _alone(self, position: int, source: Operand) -> bool:
         """Whether the source object was there for this copy only, and is as good an object."""
