@@ -127,6 +127,20 @@ def run(program, session):
         "w",
     )
 )
+@example(  # nothing reads it, but a gradient is asked for it
+    program_of(
+        [
+            "v1 = torch.empty_like(x).copy_(x)",
+            "v2 = x.masked_select(torch.ones(2, 2, dtype=torch.bool)).view(2, 2)",
+            "v3 = v1.detach()",
+            "v2.mul_(v2)",
+            "v5 = y + v2",
+            "with torch.no_grad(): v1.requires_grad_()",
+        ],
+        "v5",
+        "data",
+    )
+)
 @example(  # numbers of what was left out are made a tensor again
     program_of(
         [

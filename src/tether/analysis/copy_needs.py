@@ -33,7 +33,7 @@ from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.relied_layout import ReliedLayout
-from tether.facts import UNKNOWN, Event, Operand, Span, Taken
+from tether.facts import UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
 from tether.source.calls import copied_text, lists_parts
@@ -239,6 +239,10 @@ class _Judge:
         self._parts: dict[int, list[Copied]] = defaultdict(list)
         for copied in made:
             self._parts[copied.position].append(copied)
+        self._runs: dict[SiteId, list[Copied]] = defaultdict(list)  # line -> the first part of each
+        for position, parts in self._parts.items():
+            self._runs[history.events[position].site].append(parts[0])
+        self._known_heard: dict[SiteId, bool] = {}
         self._asked: set[int] = set()
         self._usual = -1.0  # calls that the arrays of a line lived for that were not written
 
@@ -333,7 +337,16 @@ class _Judge:
         return any(self.flow.memory(one) == memory for event in events for one in event.writes)
 
     def _heard(self, copied: Copied) -> bool:
-        """Whether a call is heard that reads what was made, or a part of it."""
+        """Whether a call is heard that reads what the line made once, or a part of it.
+
+        What no run of the line hands to a call that is heard is read in a way that is not.
+        """
+        site = self.history.events[copied.position].site
+        if site not in self._known_heard:
+            self._known_heard[site] = any(map(self._was_read, self._runs[site]))
+        return self._known_heard[site]
+
+    def _was_read(self, copied: Copied) -> bool:
         memory = self.flow.memory(copied.copy)
         later = (at for at in self.history.on_storage(copied.copy) if at > copied.position)
         return not all(self._reads_nothing(self.history.events[at], memory) for at in later)
@@ -343,7 +356,8 @@ class _Judge:
         row = operation(event.operation)
         given = any(self.flow.memory(one) == memory for one in event.reads)
         out = {self.flow.memory(one) for one in (*event.results, *event.writes)}
-        if (row.replaces and not row.makes) or self._trains(event, memory):
+        changes = row.own or (row.replaces and not row.makes)  # the object, which would be another
+        if (given and changes) or self._trains(event, memory):
             return False
         return not given or out == {memory}
 

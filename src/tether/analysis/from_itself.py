@@ -105,19 +105,21 @@ def _named(history: History, value: Operand, at: int, target: Operand) -> list[s
             return found
         one, reader = waiting.pop()
         if one[1] == target[1] != UNKNOWN and one[3:6] == target[3:6]:
+            if next(history.writes_to(target, reader), at) < at:
+                return None  # what was read is not what is there
             found.append(_names_of(history, one, reader))
             continue
         made = history.made_at(one.tensor)
         event = history.events[made] if made >= 0 else None
-        if event is None or event.writes or not event.reads or not _by_elements(event):
+        if event is None or not _by_elements(event):
             return None
         waiting += [(read, made) for read in event.reads]
     return None
 
 
 def _by_elements(event: Event) -> bool:
-    row = operation(event.operation)
-    return row.pointwise and not row.random and event.results[:1] != ()
+    row, made = operation(event.operation), event.reads and event.results and not event.writes
+    return bool(made) and row.pointwise and not row.random
 
 
 def _names_of(history: History, operand: Operand, reader: int) -> set[str]:
