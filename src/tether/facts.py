@@ -958,9 +958,8 @@ class Trace:
 
     def first_after(self, moment: Moment) -> int:
         """Return where in `events` the first is that came after a moment, of those kept."""
-        if moment >= self.dropped:
-            return moment - self.dropped + len(self.kept)
-        return bisect_left(self.kept, EventId(moment))
+        found = self.position(moment)
+        return found if found >= 0 else bisect_left(self.kept, EventId(moment))
 
     def event_id(self, position: int) -> EventId:
         """Return the index of the event that is at a position of `events`."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -327,14 +327,13 @@ class _Judge:
         memory = self.flow.memory(copied.copy)
         if self.library or self._blind or memory in self.lives.exported:
             return None
-        later = [at for at in self.history.on_storage(copied.copy) if at > copied.position]
-        events = [self.history.events[at] for at in later]
-        if not all(self._reads_nothing(event, memory) for event in events):
+        if self._was_read(copied):
             return None
         layout = self._layout(copied)
         if layout is not None and layout.needed == "yes":
             return None
-        return any(self.flow.memory(one) == memory for event in events for one in event.writes)
+        later = self._afterwards(copied)
+        return any(self.flow.memory(one) == memory for event in later for one in event.writes)
 
     def _heard(self, copied: Copied) -> bool:
         """Whether a call is heard that reads what the line made once, or a part of it.
@@ -348,8 +347,13 @@ class _Judge:
 
     def _was_read(self, copied: Copied) -> bool:
         memory = self.flow.memory(copied.copy)
-        later = (at for at in self.history.on_storage(copied.copy) if at > copied.position)
-        return not all(self._reads_nothing(self.history.events[at], memory) for at in later)
+        return not all(self._reads_nothing(one, memory) for one in self._afterwards(copied))
+
+    def _afterwards(self, copied: Copied) -> Iterator[Event]:
+        """Yield the calls on a copy's memory that came after it."""
+        for at in self.history.on_storage(copied.copy):
+            if at > copied.position:
+                yield self.history.events[at]
 
     def _reads_nothing(self, event: Event, memory: int) -> bool:
         """Whether an event gives or writes nothing but a memory, if it was given that at all."""

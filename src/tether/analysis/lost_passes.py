@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, SiteId
 
 LEAST_STEPS = 2
@@ -126,10 +126,10 @@ class _Passes:
         self._history = history
         self._steps = sorted(history.position(one.at) for one in history.steps)
         self._ends: dict[int, dict[int, bool]] = defaultdict(dict)  # tensor -> call -> clears
-        self._times: dict[int, list[int]] = {}  # tensor -> those calls
         for at, event in history.events.where({"zero_grad", "grad.__get__"}.__contains__):
             for one in event.reads:
                 self._ends[one.tensor][at] = event.operation == "zero_grad"
+        self._times = defaultdict(list, {one: [*ends] for one, ends in self._ends.items()})
 
     def alike(self) -> Iterator[list[int]]:
         """Yield the tensors that the same optimizers hold and the same calls clear."""
@@ -165,12 +165,8 @@ class _Passes:
         history, leaves = self._history, self.leaves(at)
         found: OtherPasses | None = None
         for tensor in leaves:
-            ends, times = self._ends[tensor], self._times_of(tensor)
-            place = bisect_right(times, at)
-            cleared = times[place] if place < len(times) else UNKNOWN
-            steps = history.steps_of(tensor)
-            place = bisect_right(steps, at)
-            step = steps[place] if place < len(steps) else UNKNOWN
+            ends, cleared = self._ends[tensor], following(self._times[tensor], at)
+            step = following(history.steps_of(tensor), at)
             if not at < cleared < step or not ends[cleared]:
                 return None
             instead = bisect_right(history.backwards, cleared)
@@ -182,7 +178,7 @@ class _Passes:
 
     def left_over(self, tensor: int, passes: Sequence[int]) -> tuple[list[int], int, list[int]]:
         """Return the passes that were cleared unread before a step, the call, and the others."""
-        ends, times = self._ends[tensor], self._times_of(tensor)
+        ends, times = self._ends[tensor], self._times[tensor]
         inside = times[bisect_right(times, passes[0]) : bisect_left(times, passes[-1])]
         clear = inside[-1] if inside else UNKNOWN
         lost = [at for at in passes if at < clear]
@@ -191,15 +187,10 @@ class _Passes:
             return [], UNKNOWN, list(passes)
         return lost, clear, [at for at in passes if at > clear]
 
-    def _times_of(self, tensor: int) -> list[int]:
-        if tensor not in self._times:
-            self._times[tensor] = list(self._ends[tensor])
-        return self._times[tensor]
-
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""
-        ends, found = self._ends[tensor], list[tuple[int, int]]()
-        times = self._times_of(tensor)
+        ends, times = self._ends[tensor], self._times[tensor]
+        found = list[tuple[int, int]]()
         for first, last in pairwise(passes):
             place = bisect_right(times, first)
             after = times[place] if place < len(times) else last

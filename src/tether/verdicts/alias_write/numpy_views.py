@@ -36,7 +36,8 @@ class Change(NamedTuple):
     export: int
     read: int
     tensor: int
-    meant: bool = False  # a copy of what there was is read beside it
+    storage: int
+    changed: int  # the first call after which the bytes may be others
 
 
 def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
@@ -68,11 +69,16 @@ def _changes(history: History) -> Iterator[Change]:
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
         if read != UNKNOWN:
-            last, tensor = history.position(fact.after), operand.tensor
-            meant = set_beside(history, tensor, export, last + 1, read) or array_beside(
-                history, history.trace.storages[fact.storage].memory, last + 1, read
-            )
-            yield Change(export, read, tensor, meant)
+            changed = history.position(fact.after) + 1
+            yield Change(export, read, operand.tensor, fact.storage, changed)
+
+
+def _is_meant(history: History, one: Change) -> bool:
+    """Whether a copy of what there was is read beside a tensor, which is to show what there is."""
+    memory = history.trace.storages[one.storage].memory
+    return set_beside(history, one.tensor, one.export, one.changed, one.read) or array_beside(
+        history, memory, one.changed, one.read
+    )
 
 
 def _first_read(history: History, fact: Unseen) -> int:
@@ -99,7 +105,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         cause=("array wrote", shared.site),
         site=shared.site,
         operation=shared.operation,
-        severity="note" if all(one.meant for one in members) else None,
+        severity="note" if all(_is_meant(history, one) for one in members) else None,
         subject=subject,
         message=say(
             "`{name}` shares its memory with a {owner} since {line}. A write to the {owner}"

@@ -106,8 +106,7 @@ def _steps(history: History, calls: Iterable[int], passes: Iterable[int] | None 
     Backward passes part them, those of one line at a time: a step may hold passes of several lines
     (two networks' losses). After `autograd.grad` with ``create_graph`` the graph is to go on.
     """
-    every = passes is None or passes is history.backwards
-    lines = history.get(_PassesByLine).lines if every else _by_line(history, passes or ())
+    lines = history.get(_PassesByLine).lines if passes is None else _by_line(history, passes)
     found = list(calls)
     return max((len({bisect_left(one, at) for at in found}) for one in lines.values()), default=0)
 
@@ -128,8 +127,10 @@ def _by_line(history: History, passes: Iterable[int]) -> dict[int, list[int]]:
     return lines
 
 
-def _passes(history: History, calls: set[int], used: Callable[[frozenset[int]], bool]) -> list[int]:
-    """Return the backward passes that part steps for the graphs of some calls.
+def _passes(
+    history: History, calls: set[int], used: Callable[[frozenset[int]], bool]
+) -> list[int] | None:
+    """Return the backward passes that part steps for the graphs of some calls; None: all do.
 
     Where a pass is to use them (by `used`, asked of its graph), those are the ones that went
     through a part of them: passes of other things may run while a loss is summed up, as those of
@@ -137,7 +138,7 @@ def _passes(history: History, calls: set[int], used: Callable[[frozenset[int]], 
     """
     passes = history.backwards
     if not any(used(graph_of(history, one)) for one in passes):
-        return passes
+        return None
     whole = calls.union(*(graph_of(history, one) for one in calls))
     return [one for one in passes if whole & _ran(history, one)]
 
@@ -371,7 +372,7 @@ def _grows(history: History, at: int) -> bool:
     return runs >= LEAST - 1
 
 
-def _summed(history: History, at: int) -> list[int]:
+def _summed(history: History, at: int) -> list[int] | None:
     """Return the passes that part steps for a graph that grows at the line of a call."""
     site = history.events[at].site
 

@@ -90,13 +90,10 @@ def _laid_back(lines: Lines) -> Iterator[Slow]:
                    for one in need.executions)  # fmt: skip
         if not (rounds and laid) or need.bytes < LARGE:
             continue
-        spec = _in_either_order(lines, need) if _takes_either(lines, need) else None
-        if spec is not None or not _takes_either(lines, need):
+        either = operation(lines.events[need.at].operation).either_order
+        spec = _in_either_order(lines, need) if either else None
+        if spec is not None or not either:
             yield _relaid(lines, need, name, spec)
-
-
-def _takes_either(lines: Lines, need: Need) -> bool:
-    return operation(lines.events[need.at].operation).either_order
 
 
 def _relaid(lines: Lines, need: Need, name: str, spec: Spec | None) -> Slow:
