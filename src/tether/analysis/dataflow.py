@@ -118,11 +118,12 @@ class Dataflow:
         return np.array([self.memory_of(one) for one in known.tolist()], np.int64)[back]
 
     def _add(self, position: int, event: Event) -> None:
-        if event.span in self._quiet_spans or (
-            not operation(event.operation).carries and position not in self._bridges
-        ):
+        carries = event.span not in self._quiet_spans and (
+            operation(event.operation).carries or position in self._bridges
+        )
+        self._carries.append(carries)
+        if not carries:
             self._edges.add(self._sources(event, range(len(event.reads))))  # asked by why()
-            self._carries.append(False)
             for result in event.results:
                 self._producer.pop(result.tensor, None)
             return
@@ -130,19 +131,10 @@ class Dataflow:
         edges += ((exit_, UNKNOWN) for exit_ in self._bridges.get(position, ()))
         if event.operation == "apply":
             # What the forward computed from tensors that were not arguments flows through too.
-            for result in event.results:
-                inner = self._producer.get(result.tensor)
-                if inner is not None:
-                    edges.append((inner, UNKNOWN))
+            inside = (self._producer.get(result.tensor) for result in event.results)
+            edges += ((at, UNKNOWN) for at in inside if at is not None)
         self._edges.add(edges)
-        self._carries.append(True)
-        shown = self._shown_through(event)
-        for result in event.results:
-            source = shown.get(result.tensor, position)
-            self._producer[result.tensor] = source
-            self._alias[self.memory(result)] = source
-        if event.operation == "data.__set__" and event.reads:
-            self._producer[event.reads[0].tensor] = position
+        self._note_results(position, event)
         for written in event.writes:
             memory = self.memory(written)
             if position < self._guarded.get(memory, -1) and not _tracked(event):
@@ -151,6 +143,16 @@ class Dataflow:
                 continue
             self._producer[written.tensor] = position
             self._note_write(memory, position, written)
+
+    def _note_results(self, position: int, event: Event) -> None:
+        """Remember which event made the values that each result of a call shows."""
+        shown = self._shown_through(event)
+        for result in event.results:
+            source = shown.get(result.tensor, position)
+            self._producer[result.tensor] = source
+            self._alias[self.memory(result)] = source
+        if event.operation == "data.__set__" and event.reads:
+            self._producer[event.reads[0].tensor] = position
 
     def _shown_through(self, event: Event) -> dict[int, int]:
         """Return result -> the event whose values it shows, where one call views several tensors.

@@ -63,34 +63,36 @@ def remapped(view: Operand, copy: Operand, source: Operand) -> Operand | None:
     """
     if view.storage != copy.storage or view.dtype != copy.dtype:
         return None
-    if 0 in view.shape or 0 in copy.shape:
+    if 0 in (*view.shape, *copy.shape):
         return view._replace(storage=source.storage, offset=source.offset)
     dimensions = _joined(copy, source)
-    moving = [pair for pair in zip(view.shape, view.strides, strict=True) if pair[0] > 1]
+    pairs = list(zip(view.shape, view.strides, strict=True))
+    moving = [pair for pair in pairs if pair[0] > 1]
     start = _coordinates(view.offset - copy.offset, dimensions)
     steps = [_coordinates(stride, dimensions) for _, stride in moving]
-    if start is None or not _reaches(start, moving, steps, dimensions):
+    if not _reaches((start, *steps), moving, dimensions):
         return None
     found = iter([_distance(step or (), dimensions) for step in steps])
-    strides = tuple(
-        next(found) if size > 1 else own for size, own in zip(view.shape, view.strides, strict=True)
-    )
-    offset = source.offset + _distance(start, dimensions)
+    strides = tuple(next(found) if size > 1 else own for size, own in pairs)
+    offset = source.offset + _distance(start or (), dimensions)
     return view._replace(storage=source.storage, offset=offset, strides=strides)
 
 
 def _reaches(
-    start: Ints,
+    along: Sequence[Ints | None],
     moving: Sequence[tuple[int, int]],
-    steps: Sequence[Ints | None],
     dimensions: Sequence[Dimension],
 ) -> bool:
-    """Whether a view stays within each dimension of what it shows, however far it goes."""
-    reach = list(start)
+    """Whether a view stays within each dimension of what it shows, however far it goes.
+
+    `along` has its start and each step as coordinates, None where they have none.
+    """
+    known = [one for one in along if one is not None]
+    if len(known) < len(along):
+        return False
+    reach, *steps = known
     for (size, _), step in zip(moving, steps, strict=True):
-        if step is None:
-            return False
-        reach = [at + (size - 1) * by for at, by in zip(reach, step, strict=True)]
+        reach = tuple(at + (size - 1) * by for at, by in zip(reach, step, strict=True))
     return all(at < size for at, (size, _, _) in zip(reach, dimensions, strict=True))
 
 

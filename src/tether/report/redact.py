@@ -62,18 +62,10 @@ class ProgramText:
     def hidden(self, text: str) -> str:
         """Return a sentence with all that stands in the program replaced, but for its names."""
         found = list(_TOKEN.finditer(text))
-        tokens = [_plain(one[0]) for one in found]
         shown = [one.span() for one in _QUOTED.finditer(text) if _is_name(one[0].strip("`"))]
-        marked: set[int] = set()
-        for place, token in enumerate(tokens):
-            run = tuple(tokens[place : place + 3])
-            if token in self._strings:
-                marked.add(place)
-            if run in self._runs and not _SIGNS.isdisjoint(run) and any(map(_is_literal, run)):
-                marked.update(range(place, place + 3))
         marked = {
             place
-            for place in marked
+            for place in self._marked([_plain(one[0]) for one in found])
             if not any(first <= found[place].start() < last for first, last in shown)
         }
         for place in sorted(marked, reverse=True):
@@ -82,6 +74,14 @@ class ProgramText:
             stop = found[place + 1].start() if follows else end
             text = text[:start] + ("" if place - 1 in marked else HIDDEN) + text[stop:]
         return text
+
+    def _marked(self, tokens: list[str]) -> set[int]:
+        """Return the places of the tokens that stand in the program like that."""
+        marked = {place for place, token in enumerate(tokens) if token in self._strings}
+        for place, run in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+            if run in self._runs and not _SIGNS.isdisjoint(run) and any(map(_is_literal, run)):
+                marked.update(range(place, place + 3))
+        return marked
 
 
 _TOKEN = re.compile(

@@ -164,20 +164,29 @@ def _lines_between(history: History, cut: int, term: Operand) -> list[SiteId]:
 
 def _flat(history: History, backward: int) -> Iterator[Claim]:
     """Find values that enter the graph of a loss only where the derivative is zero everywhere."""
-    graph, events = history.get(Graph), history.events
-    entries: dict[int, list[tuple[int, bool]]] = defaultdict(list)  # value -> calls; gives zeros
+    graph = history.get(Graph)
+    calls: dict[int, list[tuple[int, bool]]] = defaultdict(list)  # of a value; gives it zeros
     for at in sorted(graph.behind(backward)):
-        kind, written = graph.kind(at), operation(events[at].operation).overwrites
-        for node, place, target in kind.edges if kind is not None else ():
-            if kind is not None and 0 <= -1 - target < len(events[at].reads):
-                flat = place in flat_inputs(kind.nodes[node]) and not written
-                entries[events[at].reads[-1 - target].tensor].append((at, flat))
-    for tensor, calls in entries.items():
+        for tensor, flat in _entries(history, at):
+            calls[tensor].append((at, flat))
+    for tensor, given in calls.items():
         made = history.made_at(tensor)
-        if made < 0 or not all(flat for _, flat in calls) or graph.kind(made) is None:
+        if made < 0 or not all(flat for _, flat in given) or graph.kind(made) is None:
             continue
         if _reads_trained(history, made) and not _all_zero(history, made):
-            yield _lost(history, tensor, calls[0][0], backward)
+            yield _lost(history, tensor, given[0][0], backward)
+
+
+def _entries(history: History, at: int) -> Iterator[tuple[int, bool]]:
+    """Give the tensors that enter the graph at a call, and whether each gets zeros from it."""
+    kind, event = history.get(Graph).kind(at), history.events[at]
+    if kind is None:
+        return
+    keeps = not operation(event.operation).overwrites
+    for node, place, target in kind.edges:
+        if 0 <= -1 - target < len(event.reads):
+            flat = place in flat_inputs(kind.nodes[node])
+            yield event.reads[-1 - target].tensor, keeps and flat
 
 
 def _all_zero(history: History, made: int) -> bool:

@@ -55,24 +55,28 @@ def check(history: History) -> Iterator[Claim]:
     for at, event in enumerate(history.events):
         if _waits(history, event):
             pending.clear()
-            continue
-        for one in event.reads:
-            copy = pending.get(memory(one), UNKNOWN)
-            if copy == UNKNOWN or (event.operation == "copy_" and one in event.reads[:1]):
-                continue
-            if event.non_blocking:
-                continue
-            key = (history.events[copy].site, event.site)
-            if key not in told:
-                told.add(key)
-                yield _claim(history, copy, at, one)
-            pending.pop(memory(one))
-        if event.non_blocking:
-            for target in event.results:
-                if _device(history, target) == "cpu" and any(
-                    _device(history, one) != "cpu" for one in event.reads
-                ):
-                    pending[memory(target)] = at
+        elif event.non_blocking:
+            pending |= {memory(one): at for one in _started(history, event)}
+        else:
+            for one in _values_read(event):
+                copy = pending.pop(memory(one), UNKNOWN)
+                key = (history.events[copy].site, event.site)
+                if copy != UNKNOWN and key not in told:
+                    told.add(key)
+                    yield _claim(history, copy, at, one)
+
+
+def _started(history: History, event: Event) -> list[Operand]:
+    """Return what a call that does not block starts to copy to the host."""
+    if all(_device(history, one) == "cpu" for one in event.reads):
+        return []
+    return [one for one in event.results if _device(history, one) == "cpu"]
+
+
+def _values_read(event: Event) -> list[Operand]:
+    """Return the operands whose values a call reads: not the target of `copy_`."""
+    target = event.reads[:1] if event.operation == "copy_" else ()
+    return [one for one in event.reads if one not in target]
 
 
 def _device(history: History, operand: Operand) -> str:

@@ -7,10 +7,10 @@ and, from a device to the host, a wait until the device has done all that was as
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tether.analysis.already_there import nbytes
-from tether.facts import GRAD_ON, UNKNOWN, Operand
+from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import element_size
 from tether.verdicts.slow_copy.on_device import COUNT, LARGE, Lines, Slow, Spec, converts
@@ -22,21 +22,21 @@ FEW = 16 << 10
 def transfers(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's lines that moves bytes in a slow way."""
     for (_, name), places in lines.by_line.items():
-        found, row = None, operation(name)
-        if name == "clone":
-            found = _cloned_first(lines, places)
-        elif converts(name):
-            found = (
-                _widened_first(lines, places)
-                or _pageable(lines, places)
-                or _many_small(lines, places)
-            )
-        elif name == "copy_":
-            found = _pageable(lines, places) or _many_small(lines, places)
-        elif row.exports and row.waits:
-            found = _many_small(lines, places)
+        found = next(filter(None, (way(lines, places) for way in _ways(name))), None)
         if found is not None and not (found.done == "copied" and lines.needless(found.at)):
             yield found
+
+
+def _ways(name: str) -> tuple[Callable[[Lines, list[int]], Slow | None], ...]:
+    """Return the slow ways that an operation may be used in, the first that counts first."""
+    row = operation(name)
+    if name == "clone":
+        return (_cloned_first,)
+    if converts(name):
+        return _widened_first, _pageable, _many_small
+    if name == "copy_":
+        return _pageable, _many_small
+    return (_many_small,) if row.exports and row.waits else ()
 
 
 def _moves(lines: Lines, at: int) -> tuple[Operand, str, str] | None:
@@ -144,21 +144,25 @@ def _pageable(lines: Lines, places: list[int]) -> Slow | None:
 
 def _known_pageable(lines: Lines, source: Operand) -> bool:
     """Whether a memory was heard to be made by a call that makes none that is pinned."""
-    history = lines.history
-    touched = history.on_storage(source)
+    touched = lines.history.on_storage(source)
     if not touched:
         return False
     event = lines.events[touched[0]]
-    if not event.results or event.results[0].storage != source.storage:
+    made = [one.storage for one in event.results[:1]]
+    if made != [source.storage] or source.storage in (one.storage for one in event.reads):
         return False  # it came about unheard
-    if source.storage in (one.storage for one in event.reads) or event.operation == "pin_memory":
-        return False
     row = operation(event.operation)
-    if row.fresh or (row.enters and row.memory == "owns"):  # may be asked to pin what it makes
-        text = history.site_of(event).expression
-        own = event.inner in (UNKNOWN, event.site)
-        return own and bool(text) and "pin_memory" not in text and "**" not in text
-    return bool(event.reads) and all(lines.device(one) == "cpu" for one in event.reads)
+    if row.fresh or (row.enters and row.memory == "owns"):
+        return _asks_for_no_pinning(lines, event)
+    heard = event.operation != "pin_memory" and bool(event.reads)
+    return heard and all(lines.device(one) == "cpu" for one in event.reads)
+
+
+def _asks_for_no_pinning(lines: Lines, event: Event) -> bool:
+    """Whether a call that may be asked to pin what it makes is seen not to be."""
+    text = lines.history.site_of(event).expression
+    own = event.inner in (UNKNOWN, event.site)
+    return own and bool(text) and "pin_memory" not in text and "**" not in text
 
 
 def _many_small(lines: Lines, places: list[int]) -> Slow | None:

@@ -194,27 +194,27 @@ def _of_call(
     lines: Lines, loop: _Turns, at: Sequence[int], events: Sequence[Event]
 ) -> list[_Rows] | None:
     """Return the parts that one call is given turn by turn; None where turns are not alike."""
-    first = events[0]
-    shapes = [(*(one[4:7] for one in event.reads), *(one[4:7] for one in event.results))
-              for event in events]  # fmt: skip
-    if any(one != shapes[0] for one in shapes):
+    first, made_at = events[0], lines.history.made_at
+    if len({_shapes(event) for event in events}) > 1:
         return None
-    found: list[_Rows] = []
-    for place in range(bool(first.writes), len(first.reads)):
-        operands = [event.reads[place] for event in events]
+    found: list[tuple[int | None, _Rows]] = []  # how far the turns lie apart, and what they are
+    for operands in list(zip(*(event.reads for event in events), strict=True))[
+        bool(first.writes) :
+    ]:
+        one = operands[0]
         step = _given(lines, loop, operands)
-        if step is None:
-            return None
-        if step:
-            made = lines.history.made_at(operands[0].tensor)
-            found.append(_Rows(max(made, 0), operands[0], operands[0]))
-    if is_choice(first) and lines.history.made_at(first.reads[0].tensor) < loop.first:
+        found.append((step, _Rows(max(made_at(one.tensor), 0), one, one)))
+    if is_choice(first) and made_at(first.reads[0].tensor) < loop.first:
         step = _step([event.results[0] for event in events])
-        if step is None:
-            return None
-        if step:
-            found.append(_Rows(at[0], first.reads[0], first.results[0]))
-    return found
+        found.append((step, _Rows(at[0], first.reads[0], first.results[0])))
+    if any(step is None for step, _ in found):
+        return None
+    return [rows for step, rows in found if step]
+
+
+def _shapes(event: Event) -> tuple[object, ...]:
+    """Return what must be alike from turn to turn: how what a call reads and makes is laid out."""
+    return (*(one[4:7] for one in event.reads), None, *(one[4:7] for one in event.results))
 
 
 def _given(lines: Lines, loop: _Turns, operands: Sequence[Operand]) -> int | None:
