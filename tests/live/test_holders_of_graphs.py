@@ -161,6 +161,39 @@ def test_what_a_function_keeps_is_not_laid_to_the_variable_of_the_last_run(tmp_p
     assert any("`later`" in one.message for one in recording.findings)
 
 
+VIEWED = """
+rows, spread = [], []
+for _ in range(6):
+    hidden = net(torch.randn(64, 16))
+    step(hidden.pow(2).mean())
+    BODY
+print(len(rows))
+"""
+HARDEST = "worst = int(hidden.detach().abs().sum(1).argmax())"
+VIEWS = {
+    "a row": ("with torch.no_grad(): rows.append(hidden[3])", True),
+    "a row that is looked for": (f"{HARDEST}\n    with torch.no_grad(): rows.append(hidden[worst])",
+                                True),
+    "a view of a view": ("with torch.no_grad(): rows.append(hidden.t()[:2][1])", True),
+    "rows in a dictionary": ("with torch.no_grad(): spread.append({'row': hidden[0]})", True),
+    "the whole in another shape": ("with torch.no_grad(): rows.append(hidden.view(-1))", True),
+    "a copy of a row": ("with torch.no_grad(): rows.append(hidden[3].clone())", False),
+    "a row of what has no graph": ("rows.append(hidden.detach()[3])", False),
+    "a row that was detached": ("with torch.no_grad(): rows.append(hidden[3].detach())", False),
+    "a row of data": ("rows.append(hidden.data[3])", False),
+    "rows taken by an index": ("with torch.no_grad(): rows.append(hidden[[3, 4]])", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_without_a_graph_holds_that_of_its_base(name, tmp_path):
+    body, holds = VIEWS[name]
+    recording = record_program(HEAD + VIEWED.replace("BODY", body), tmp_path)
+    found = [one.message for one in recording.findings if one.slug == "graph-retained"]
+    assert len(found) == holds, found
+    assert all("is a view of it" in one and "`hidden`" in one for one in found)
+
+
 GROWING = {
     "a list made anew": """
 kept = []

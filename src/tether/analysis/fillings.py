@@ -124,6 +124,14 @@ def fitting(
     return _nearest(history, _of_owner(history, name, possible), tensors)
 
 
+def puts_others(history: History, site: Site, tensor: int) -> bool:
+    """Whether all that a line puts somewhere was made on that line, and a tensor was not."""
+    known = history.get(_Lines)
+    line = known.at.get(site.position)
+    made, whole = known.made_by(line) if line is not None else (set(), False)
+    return whole and tensor not in made
+
+
 def _last(name: str) -> str:
     """Return the variable or attribute that a container's name ends with."""
     steps = [step for step in steps_in(name) if not step.startswith("[")]
@@ -172,6 +180,7 @@ class _Lines:
                 for line in _lines_in(source, file, source.tree, "", (0, 0)):
                     self._lines[_called(line.into)].append(line)
                     self.all.append(line)
+        self.at = {self._site(one, _filler(one.node)): one for one in self.all}
         self._made: dict[tuple[str, int, int, int, int], set[int]] = defaultdict(set)
         for event in history.events:
             results = {int(one.tensor) for one in event.results}
@@ -216,6 +225,11 @@ class _Lines:
     @staticmethod
     def _site(line: Filling, node: ast.expr | ast.stmt) -> tuple[str, int, int, int, int]:
         return site_of_node(line.file, node, line.source.lines).position
+
+
+def _filler(node: ast.Call | ast.stmt) -> ast.expr | ast.stmt:
+    """Return what stands for a line where `source.filling` names it: what is assigned."""
+    return node.value if isinstance(node, ast.Assign) else node
 
 
 def _parts(value: ast.expr) -> Iterator[ast.expr]:

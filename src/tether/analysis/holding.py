@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from tether.analysis.fillings import puts_others
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Holder, Site, TensorId
@@ -219,9 +220,11 @@ class Holding:
         return made
 
     def filled(self, holder: Holder) -> list[Fill]:
-        """Return the lines that put something into a place."""
+        """Return the lines that put something into a place, but for those that put others there."""
         site = self._history.site(holder.site)
-        return self.fillings.of(site.file, holder.function, holder.name)
+        found = self.fillings.of(site.file, holder.function, holder.name)
+        fit = [one for one in found if not puts_others(self._history, one.site, holder.tensor)]
+        return fit or found
 
 
 def _same_name(one: Holder, by: Holder | None) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeVar
 
 from tether.analysis.acts import Act, Acts
+from tether.analysis.fillings import put_at
 from tether.analysis.history import History
 from tether.analysis.holding import (
     HeldAct,
@@ -63,6 +64,10 @@ class ActedTie(NamedTuple):
         return tuple(site for sites in groups for site in sites[:MOST_SITES])
 
 
+_READ = 20
+"""Ties that are told with all their lines: the first ones, which are read."""
+
+
 class Ties:
     """The ties of a history, in order."""
 
@@ -80,7 +85,13 @@ class Ties:
         ):  # fmt: skip
             groups.setdefault(cause, []).append(tie)
         joined = [_joined(some) for some in groups.values()]
-        self.found = sorted(joined, key=lambda one: (-one.score, one.write))
+        joined.sort(key=lambda one: (-one.score, one.write))
+        self.found = [*map(self._with_keeping, joined[:_READ]), *joined[_READ:]]
+
+    def _with_keeping(self, tie: ActedTie) -> ActedTie:
+        """Add the line that puts what shows the change into a container, after those that share."""
+        put = [put_at(self._history, one) for one in tie.tensors[:1]]
+        return tie._replace(since=_all((tie.since, tuple(one for one in put if one is not None))))
 
     # -- two objects on one memory -----------------------------------------------------------
 

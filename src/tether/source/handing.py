@@ -48,7 +48,13 @@ def given_back(
 
 
 def _gives(node: ast.AST, attributes: Collection[str]) -> bool:
-    return isinstance(node, ast.Return) and _attribute(node.value) in attributes
+    """Whether a statement returns an attribute, by itself or as a part of an object made there."""
+    if not isinstance(node, ast.Return):
+        return False
+    value = node.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        return any(_attribute(one) in attributes for one in _given(value))
+    return _attribute(value) in attributes
 
 
 def _defined(source: Source, name: str) -> list[ast.AST]:

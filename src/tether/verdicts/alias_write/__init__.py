@@ -19,7 +19,7 @@ from tether.regions import overlaps
 from tether.verdicts.alias_write.follower import follows, set_beside, written_for
 from tether.verdicts.alias_write.kept import SILENT, kept_values
 from tether.verdicts.alias_write.numpy_views import followers, written_by_arrays
-from tether.verdicts.alias_write.telling import called, copied, with_what_returned, written
+from tether.verdicts.alias_write.telling import called, copied, with_more_lines, written
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -99,9 +99,9 @@ def check(history: History) -> Iterator[Claim]:
     told: set[int] = set()
     for claim in _by_calls(history):
         told.update(claim.tensors)
-        yield with_what_returned(history, claim)
+        yield with_more_lines(history, claim)
     for claim in kept_values(history, told):
-        yield with_what_returned(history, claim)
+        yield with_more_lines(history, claim)
 
 
 def _by_calls(history: History) -> Iterator[Claim]:

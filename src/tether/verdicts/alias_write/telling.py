@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from tether.analysis.fillings import put_at
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, root_of
 from tether.analysis.shared_memory import container
@@ -13,6 +15,9 @@ from tether.operations.table import operation
 from tether.source.handing import given_back
 from tether.source.names import steps_in
 from tether.source.syntax import source_of
+
+_LOOKED_AT = 8
+"""Tensors of a claim whose lines are looked for: those of a loop come from one line or two."""
 
 
 def written(history: History, write: int) -> Step:
@@ -30,11 +35,27 @@ def second_name(history: History, act: HeldAct) -> tuple[Step, ...]:
     )  # fmt: skip
 
 
-def with_what_returned(history: History, claim: Claim) -> Claim:
-    """Add the lines that returned the shared tensor from an attribute, where a call's line shares.
+def with_more_lines(history: History, claim: Claim) -> Claim:
+    """Add the lines that keep a tensor of a claim in a container, or returned it from inside one.
 
-    The attribute is one by which the memory was reached.
+    A story tells which call shares; the line to change may be one that passed the tensor on.
     """
+    told = {history.site(one.site) if isinstance(one.site, int) else one.site
+            for one in claim.story}  # fmt: skip
+    steps = [*_returning(history, claim), *_keeping(history, claim)]
+    steps = [one for one in steps if one.site not in told]
+    return replace(claim, story=(*claim.story, *steps)) if steps else claim
+
+
+def _keeping(history: History, claim: Claim) -> Iterator[Step]:
+    """Give the lines that put a tensor of a claim into a container."""
+    sites = (put_at(history, one) for one in claim.tensors[:_LOOKED_AT])
+    for site in dict.fromkeys(one for one in sites if one is not None):
+        yield Step("kept", site, say("put into a container here"))
+
+
+def _returning(history: History, claim: Claim) -> Iterator[Step]:
+    """Give the lines that return the shared tensor from an attribute by which it was reached."""
     attributes = _attributes(history, claim.tensors)
     text = history.trace.sources if attributes else {}
     sources = {file: source_of(file, text[file]) for file in text}
@@ -43,9 +64,8 @@ def with_what_returned(history: History, claim: Claim) -> Claim:
         if step.role == "shared":
             line = history.site(step.site) if isinstance(step.site, int) else step.site
             found.update(dict.fromkeys(given_back(sources, line, attributes)))
-    said = say("the tensor itself is returned here")
-    steps = [Step("shared", one, said) for one in found]
-    return replace(claim, story=(*claim.story, *steps)) if steps else claim
+    for one in found:
+        yield Step("shared", one, say("the tensor itself is returned here"))
 
 
 def _attributes(history: History, tensors: tuple[int, ...]) -> set[str]:

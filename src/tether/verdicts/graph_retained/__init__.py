@@ -19,6 +19,7 @@ from tether.verdicts.graph_retained.on_ctx import on_ctx
 from tether.verdicts.graph_retained.summed import summed, summed_in_vain
 from tether.verdicts.graph_retained.telling import handed_on_at, instead
 from tether.verdicts.graph_retained.unused import unused
+from tether.verdicts.graph_retained.viewed import held_by_views
 
 PAGE = """
 # graph-retained
@@ -29,7 +30,8 @@ the values saved for those graphs stay in memory. The finding names the line whe
 many graphs it holds and how many bytes they keep. So do graphs that no backward pass ever goes
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
 carried on. So do graphs of several steps that went at one moment: one thing, such as a list of
-linked objects, held them until then. So does the result of a custom Function that is an attribute
+linked objects, held them until then. So does a row taken under no_grad: it has no graph and is a
+view, and a view holds the tensor that it is a view of. So does the result of a custom Function that is an attribute
 of its own ctx: the three hold one another until Python's garbage collector runs. So does a sum of
 losses that no backward pass goes through, such as that of a validation. A note tells of losses of
 many runs that are summed up before one backward pass, where the runs have only parameters in
@@ -426,7 +428,8 @@ def _nameless(history: History, told: set[int]) -> Iterator[Claim]:
     for places in groups.values():
         steps = _steps(history, places) if history.backwards else _apart(history, places)
         if steps >= LEAST:
-            yield _held(history, [unheld[at] for at in places], places, steps)
+            tensors = [unheld[at] for at in places]
+            yield held_by_views(history, _held(history, tensors, places, steps))
 
 
 def _unheld(history: History, told: set[int]) -> dict[int, int]:
