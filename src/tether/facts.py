@@ -763,6 +763,33 @@ class MappedFile(NamedTuple):
     released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
 
 
+class Fork(NamedTuple):
+    """A process was forked off: it had every memory as it was then, and as its own from then on."""
+
+    at: Moment
+    heard: bool  # what it did with those memories was heard: see `Inherited`
+    rewrites: bool  # it wrote a memory that it had sent to another process, or got from one
+
+
+class Inherited(NamedTuple):
+    """A memory that a forked process used, which it had from the one that forked it off."""
+
+    storage: StorageId
+    changed: bool  # it wrote it, sent it, or gave it to what may write it unheard
+
+
+SharedBy = Literal["sent", "received", "mapped"]
+"""How other processes come to show a memory: this one sent it, another one did, or it is mapped: a
+file, or shared memory that was not made by PyTorch, as far as can be told."""
+
+
+class Shared(NamedTuple):
+    """A memory that other processes may show: what they write is not heard."""
+
+    storage: StorageId
+    way: SharedBy
+
+
 class Raised(NamedTuple):
     """An exception that passed through a recorded call or ended the program."""
 
@@ -917,6 +944,9 @@ class Trace:
     arrays_kept: list[ArrayKept] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     mapped_files: list[MappedFile] = field(default_factory=list)
+    forks: list[Fork] = field(default_factory=list)
+    inherited: list[Inherited] = field(default_factory=list)
+    shared: list[Shared] = field(default_factory=list)
     raised: list[Raised] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     attached: list[Attached] = field(default_factory=list)

@@ -32,6 +32,7 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
 from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
@@ -107,7 +108,12 @@ def needs(history: History) -> dict[Key, Need]:
 
 def read_unseen(history: History) -> bool:
     """Whether memory of which no read is recorded may have been read all the same."""
-    blind = history.had_children or any(one.code in _BLIND for one in history.trace.gaps)
+    return history.had_children or _blind(history)
+
+
+def _blind(history: History) -> bool:
+    """Whether this process may have read memory of which no read is recorded."""
+    blind = any(one.code in _BLIND for one in history.trace.gaps)
     return blind or not (history.trace.program and history.whole)
 
 
@@ -227,7 +233,7 @@ class _Judge:
         self.flow = history.flow
         self.whole = bool(self.trace.program) and history.whole
         self.held = history.held
-        self._blind = read_unseen(history)
+        self._blind = _blind(history)
         self.library = False  # the copy in question is made by a library's line
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
         pairs = [(one.source, one.copy) for one in made]
@@ -327,7 +333,7 @@ class _Judge:
         memory = self.flow.memory(copied.copy)
         if self.library or self._blind or memory in self.lives.exported:
             return None
-        if self._was_read(copied):
+        if self._of_others(copied) or self._was_read(copied):
             return None
         layout = self._layout(copied)
         if layout is not None and layout.needed == "yes":
@@ -386,15 +392,32 @@ class _Judge:
         """Give what the recording cannot tell of this execution."""
         if self.history.in_part:
             return WhyNeeded("unknown", "not all of the run is in the recording")
-        if self.history.had_children:
-            return WhyNeeded("unknown", "a child process, which was not recorded, may write it")
         if copied.part and not self._heard(copied):
             return WhyNeeded("unknown", "nothing was heard to read it, in one piece or in parts")
         return (
-            self._inside(copied, event)
+            self._of_others(copied)
+            or self._inside(copied, event)
             or self._opaque(copied)
             or self._elsewhere(copied, event.thread)
         )
+
+    def _of_others(self, copied: Copied) -> WhyNeeded | None:
+        """Ask for other processes: those that show the same memory, and those forked off."""
+        others, doubt = self.history.get(OtherProcesses), ""
+        if others.write(copied.source) or others.write(copied.copy):
+            doubt = "another process shows its memory, and may write it"
+        elif others.sent(copied.source) and not self._never_written(copied):
+            doubt = "who sent its source may see what is written to it"
+        elif others.sent(copied.source) and self._kept_for_long(copied):
+            doubt = "it lets memory go that another process shows"
+        doubt = doubt or others.use(copied, self.lives)
+        return WhyNeeded("unknown", doubt) if doubt else None
+
+    def _kept_for_long(self, copied: Copied) -> bool:
+        """Whether a copy lived on when its line made the one after the next."""
+        runs = [one.position for one in self._runs[self.history.events[copied.position].site]]
+        after = bisect_right(runs, copied.position) + 1
+        return after < len(runs) and self.lives.until(copied.copy) > runs[after]
 
     def _inside(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask for spans in which a copy plays a part that the facts do not tell."""

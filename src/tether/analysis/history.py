@@ -402,7 +402,7 @@ class History:
 
     @cached_property
     def had_children(self) -> bool:
-        """Whether a process that was not recorded could share this one's memory."""
+        """Whether a process that was not recorded was started."""
         return any(gap.code == "child" for gap in self.trace.gaps)
 
     @cached_property

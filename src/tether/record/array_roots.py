@@ -13,8 +13,9 @@ from tether.record.array_memory import address_of, base_of, is_array, size_of
 class Buffer:
     """Memory of an object that is no array: a bytearray, a mapped file, an `array.array`."""
 
-    def __init__(self, owner: int, address: int, nbytes: int) -> None:
+    def __init__(self, owner: int, address: int, nbytes: int, *, own: bool) -> None:
         self.owner = owner
+        self.own = own  # this process's, and no other's
         self.address = address
         self.nbytes = nbytes
 
@@ -27,7 +28,10 @@ def _buffer(data: Any) -> Any:
         return data
     with view:
         array = np.frombuffer(view, np.uint8)
-        found = Buffer(id(view.obj), address_of(array), view.nbytes)
+        found = Buffer(
+            id(view.obj), address_of(array), view.nbytes,
+            own=isinstance(view.obj, (bytes, bytearray)),
+        )  # fmt: skip
         del array
     return found
 

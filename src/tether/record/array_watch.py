@@ -20,7 +20,17 @@ from typing import Any
 
 import torch
 
-from tether.facts import UNKNOWN, ArrayFact, Bridge, EventId, Moment, SiteId, StorageId, Unseen
+from tether.facts import (
+    UNKNOWN,
+    ArrayFact,
+    Bridge,
+    EventId,
+    Moment,
+    SharedBy,
+    SiteId,
+    StorageId,
+    Unseen,
+)
 from tether.operations.table import operation
 from tether.record.array_memory import holds_objects, is_array, size_of, stretch_of
 from tether.record.array_roots import Buffer, bytes_of, distance_in, root_of
@@ -69,6 +79,7 @@ class ArrayWatch:
         self.facts: list[Unseen] = []
         self.rewritten = RewrittenLog()
         self.small = SmallArrays(tape)
+        self.on_foreign: Callable[[int, SharedBy], None] = lambda *_: None
         self.on_many: Callable[[], None] = lambda: None
         self.lives: dict[int, int] = {}  # export -> events recorded when its array was gone
         self._memories: dict[int, int] = {}  # id of the root array -> memory number
@@ -190,6 +201,8 @@ class ArrayWatch:
             return data if self._copied_from_array(event, site, root, data) else None
         storage.memory = self._memory_of(root, result)
         storage.start = distance
+        if not (is_array(root) or root.own):
+            self.on_foreign(storage.serial, "mapped")
         watch = self._watch_entered(event, storage, result, root)
         if watch is None or watch.place is None:
             return None

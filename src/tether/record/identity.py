@@ -77,6 +77,7 @@ class Identities:
     def __init__(self, on_gap: Callable[[GapCode, str], None], log: EventLog) -> None:
         self._log = log  # whose count of events is the time
         self.on_leaf: Callable[[TensorRef], None] = lambda _: None
+        self.on_shared: Callable[[int, torch.UntypedStorage], None] = lambda *_: None
         self.on_release: Callable[[int], None] = lambda _: None
         self._on_gap = on_gap
         self._pretends = False  # whether a tensor without bytes was met
@@ -254,6 +255,8 @@ class Identities:
             known.serial = self._next_storage()
             known.nbytes = storage.nbytes()
             plain = tensor.is_cpu and counted is None
+            if plain and storage.is_shared():
+                self.on_shared(known.serial, storage)
             known.device = self._cpu if plain else self._device(tensor.device, storage.device)
             known.born = self._log.count
             known.memory = UNKNOWN

@@ -161,7 +161,8 @@ class Listener(TorchFunctionMode):
             if what.foreign:
                 func, what = self._functions.meant(func, what, _getframe(1))
             if not tape.active:
-                return func(*args, **kwargs)
+                ear = tape.ear
+                return func(*args, **kwargs) if ear is None else ear.call(func, what, args, kwargs)
             if what.silent or (what.asks and _getframe(1).f_code.co_filename.startswith(_HERE)):
                 return self._silently(func, what, args, kwargs)
         # Where from: the caller, past PyTorch's own dispatch of functions written in Python.

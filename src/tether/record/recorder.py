@@ -32,6 +32,7 @@ from tether.record.made_once import MadeOnceLog
 from tether.record.mapped_files import MappedFiles
 from tether.record.movement import MovementLog
 from tether.record.naming import Naming
+from tether.record.other_processes import SharingLog
 from tether.record.padding import PaddingLog
 from tether.record.read_back import ReadBackLog
 from tether.record.reassigned import ReassignedLog
@@ -86,6 +87,8 @@ class Recorder:
         self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
+        self.others = SharingLog(self.tape)
+        self.arrays.on_foreign = self.others.share
         self.gradients = GradientLog(self.tape)
         self.saved_states = SavedStates(self.tape)
         self.resumptions = Resumptions(self.tape)
@@ -212,6 +215,9 @@ class Recorder:
             "arrays_kept": list(self.arrays.small.facts.values()),
             "unseen": list(self.arrays.facts),
             "mapped_files": list(self.mapped_files.facts()),
+            "forks": list(self.others.fork_facts()),
+            "inherited": list(self.others.inherited_facts()),
+            "shared": list(self.others.shared_facts()),
             "raised": list(tape.raised),
             "gaps": list(tape.gap_facts()),
             "attached": list(memory.facts) if memory is not None else [],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
-from tether.facts import Trace
+from tether.facts import UNKNOWN, Trace
 from tether.record import mode_stack
 from tether.record.listener import Listener
 from tether.record.naming import variables_of
@@ -188,12 +188,16 @@ class Session:
         self._patches.optimizers.on_step = lambda _: None
         if self._doors is not None:
             self._doors.restore()
-        if self.children is None or self.children.which != "all":
+        self._lock = threading.Lock()  # another thread may have held it
+        recorded = self.children is not None and self.children.which == "all"
+        listener = mode_stack.listener_here(self.recorder.tape)
+        heard = not recorded and listener is not None
+        self.recorder.others.in_child(self._listen(UNKNOWN).tensors_in, heard=heard)
+        if not recorded:
             self.recorder.tape.active = False
             return
         from tether.record.children import forked
 
-        self._lock = threading.Lock()  # another thread may have held it
         self._patches.in_child()
         forked(self)
 
@@ -209,6 +213,7 @@ def _after_fork_in_child() -> None:
 def _before_fork() -> None:
     for session in _forked:
         session.recorder.tape.gap("child", session.recorder.tape.forks)
+        session.recorder.others.forks()
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

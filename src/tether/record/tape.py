@@ -90,6 +90,7 @@ class Tape:
         self.forks = "forked"  # what a child process is called that is about to be forked
         self.started: dict[int, tuple[GapCode, str, int]] = {}  # process id -> the gap noted for it
         self.process = Process(os.getpid(), *_rank())
+        self.ear: Any = None  # in a forked process that is not recorded: what hears it
         self.received: dict[int, Any] = {}  # by id, within a call that a mode hears
         self.optimizers: list[OptimizerFact] = []
         self.rates: list[Rate] = []

@@ -41,6 +41,12 @@ for granted that no code asks whether the two are one object (`is`, `data_ptr()`
 C extension that writes a tensor without telling PyTorch. `tether run --prove` runs the program
 again without the copies, and compares every result bit for bit.
 
+Of other processes it asks what they can reach. A forked one, as a data loader's worker, has all
+memory as its own from then on, so it counts only if it uses the copy; that is heard in it. Nothing
+is said where another process shows the memory and may write it: memory that was sent, a mapped
+file, a batch of a worker that fills a buffer again or was not forked. Copies that a process makes
+itself, in a dataset or in `collate_fn`, are judged where it is recorded (`--children`).
+
 Of a library's line more is asked, since other programs call it in another order: that it does not
 keep both, and that nothing writes its source at any time after it was filled.
 

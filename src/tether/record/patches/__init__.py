@@ -68,6 +68,7 @@ class Patches:
         collectives.install(self._replacements)
         debuggers.install(self._replacements)
         self._recorder.mapped_files.install(self._replacements)
+        self._recorder.others.install(self._replacements)
         self._compiled.install()
 
     def in_child(self) -> None:

@@ -67,7 +67,7 @@ def _bootstrap(
     tape = replacements.tape
 
     def _bootstrap_inner(thread: threading.Thread) -> Any:
-        if not tape.active:
+        if not tape.active and tape.ear is None:
             return original(thread)
         listener = listen()
         push(listener)
