@@ -31,11 +31,11 @@ many graphs it holds and how many bytes they keep. So do graphs that no backward
 through, where run after run of a line leaves them: an evaluation with gradients on, a state that is
 carried on. So do graphs of several steps that went at one moment: one thing, such as a list of
 linked objects, held them until then. So does a row taken under no_grad: it has no graph and is a
-view, and a view holds the tensor that it is a view of. So does the result of a custom Function that is an attribute
-of its own ctx: the three hold one another until Python's garbage collector runs. So does a sum of
-losses that no backward pass goes through, such as that of a validation. A note tells of losses of
-many runs that are summed up before one backward pass, where the runs have only parameters in
-common: a pass for each gives the same gradients and keeps one graph at a time.
+view, and a view holds the tensor that it is a view of. So does the result of a custom Function that
+is an attribute of its own ctx: the three hold one another until Python's garbage collector runs. So
+does a sum of losses that no backward pass goes through, such as that of a validation. A note tells
+of losses of many runs that are summed up before one backward pass, where the runs have only
+parameters in common: a pass for each gives the same gradients and keeps one graph at a time.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
