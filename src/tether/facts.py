@@ -509,6 +509,15 @@ class Movement(NamedTuple):
     status: dict[TensorId, ValueStatus]
 
 
+class Drift(NamedTuple):
+    """Elements that a step moved although their gradients were zero, where others' were not."""
+
+    at: Moment
+    site: SiteId  # of the step
+    optimizer: OptimizerId
+    elements: dict[TensorId, int]  # how many of each tensor
+
+
 class Stop(NamedTuple):
     """An edge of the graph over which no gradient came back, though one came to its node.
 
@@ -924,6 +933,7 @@ class Trace:
     mode_switches: list[ModeSwitch] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)
+    drifts: list[Drift] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)

@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 MOVED = {
     "a module that is given the attribute of a tensor": """\
@@ -304,3 +304,65 @@ def test_what_moves_though_it_was_to_stay_is_told(text, tmp_path):
 @pytest.mark.parametrize("text", STAYS.values(), ids=STAYS)
 def test_what_stays_or_is_meant_to_move_is_not(text, tmp_path):
     check_program(text, tmp_path)
+
+
+MASKED = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net, words = nn.Linear(6, 4), nn.Embedding(9, 6)
+opt = torch.optim.OPTIMIZER
+x, y = torch.randint(0, 9, (32,)), torch.randn(32, 4)
+mask = torch.zeros(4, 6)
+mask[::2] = 1
+HOOK
+for turn in range(9):
+    opt.zero_grad()
+    loss = (net(words(x)) - y).pow(2).mean()
+    loss.backward()
+    if turn > 5:
+        pass
+        BODY
+    opt.step()
+    AFTER
+print(net.weight.sum())
+"""
+ADAM = "Adam([*net.parameters(), *words.parameters()], lr=0.01)"
+DECAYING = "AdamW(net.parameters(), lr=0.01, weight_decay=0.1)"
+PLAIN = "SGD(net.parameters(), lr=0.01)"
+IN_PART = {
+    "a mask, and momentum": (ADAM, "", "net.weight.grad.mul_(mask)", "", True),
+    "rows set to zero": (ADAM, "", "net.weight.grad[1] = 0", "", True),
+    "rows cleared": (ADAM, "", "net.weight.grad[:2].zero_()", "", True),
+    "weight decay": (DECAYING, "", "net.weight.grad.masked_fill_(mask == 0, 0.0)", "", True),
+    "a hook, and weight decay": (
+        DECAYING, "net.weight.register_hook(lambda grad: grad * mask)", "", "", True
+    ),
+    "a mask without momentum": (PLAIN, "", "net.weight.grad.mul_(mask)", "", False),
+    "a mask from the first step on": (
+        ADAM, "net.weight.register_hook(lambda grad: grad * mask)", "", "", False
+    ),
+    "rows of words that the batch lacks": (ADAM, "", "", "", False),
+    "values that are written again": (
+        ADAM, "kept = net.weight.detach().clone()", "net.weight.grad.mul_(mask)",
+        "with torch.no_grad(): net.weight.copy_(torch.where(mask > 0, net.weight, kept))", False,
+    ),
+    "gradients that are only scaled": (
+        DECAYING, "", "net.weight.grad.mul_(0.5); torch.nn.utils.clip_grad_norm_(net.weight, 0.1)",
+        "", False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_PART)
+def test_elements_that_move_without_a_gradient(name, tmp_path):
+    optimizer, hook, body, after, told = IN_PART[name]
+    text = MASKED.replace("OPTIMIZER", optimizer).replace("HOOK", hook)
+    text = text.replace("BODY", body).replace("AFTER", after)
+    found = [
+        one for one in record_program(text, tmp_path).findings if one.slug == "parameter-moved"
+    ]
+    assert [one.severity for one in found] == ["note"] * told
+    wanted = hook if not body and told else body
+    assert all(text.splitlines()[one.site.line - 1].strip() == wanted for one in found)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, latest
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, Gradients, OptimizerId, Site, SiteId, TensorId
+from tether.facts import UNKNOWN, Gradients, Operand, OptimizerId, Site, SiteId, TensorId
+from tether.operations.table import operation
 from tether.source.reading import given_to_others
 
 SWITCHES = ("requires_grad_", "requires_grad.__set__")
@@ -119,6 +120,75 @@ def moved_frozen(history: History) -> Iterator[MovedFrozen]:
                 one = MovedFrozen(tensor, frozen, fact.optimizer, fact.site)
                 found.setdefault(tensor, one)
     yield from (one for tensor, one in found.items() if tensor not in used)
+
+
+class MovedInPart(NamedTuple):
+    """A tensor of which a step moved elements whose gradients a line had set to zero."""
+
+    tensor: int
+    elements: int
+    zeroed: int  # position of the call that set them
+    optimizer: OptimizerId
+    step: SiteId
+
+
+def moved_in_part(history: History) -> Iterator[MovedInPart]:
+    """Yield each tensor once for a line of the program's own that sets parts of its gradient to 0.
+
+    Between a backward pass and the step, or in a hook on the tensor. What only scales a gradient
+    sets nothing to zero: it has one argument.
+    """
+    found: dict[tuple[int, SiteId], MovedInPart] = {}
+    for fact in history.trace.drifts:
+        at = history.position(fact.at)
+        for tensor, elements in fact.elements.items():
+            zeroed = _set_to_zero(history, tensor, at)
+            if zeroed != UNKNOWN and not _put_back(history, tensor, at):
+                one = MovedInPart(tensor, elements, zeroed, fact.optimizer, fact.site)
+                found.setdefault((tensor, history.events[zeroed].site), one)
+    yield from found.values()
+
+
+def _put_back(history: History, tensor: int, step: int) -> bool:
+    """Whether the program itself writes a tensor between a step and the next backward pass."""
+    operand, then = history.operand_of(tensor), history.next_pass(step)
+    writes = history.writes_to(operand, step) if operand is not None else ()
+    return any(at < then and history.events[at].operation != "step" for at in writes)
+
+
+def _set_to_zero(history: History, tensor: int, step: int) -> int:
+    """Return the last call before a step that may have set parts of a gradient to zero."""
+    events, since = history.events, latest(history.backwards, step)
+    for at in range(since + 1, step):
+        event = events[at]
+        of_it = event.operation == "grad.__get__" and event.reads[0].tensor == tensor
+        for gradient in event.results if of_it else ():
+            for write in history.writes_to(gradient, at):
+                if write < step and _in_part(history, write, gradient):
+                    return write
+    hooked = any(one.tensor == tensor for one in history.trace.hooks)
+    return _in_hook(history, tensor, since) if hooked else UNKNOWN
+
+
+def _in_part(history: History, write: int, gradient: Operand) -> bool:
+    """Whether a call of the program's own writes a part of a gradient, or all by another tensor."""
+    event, memory = history.events[write], history.flow.memory
+    mixed = any(memory(one) != memory(gradient) and one.shape for one in event.reads)
+    smaller = any(one.shape != gradient.shape for one in event.writes)
+    return event.inner == event.site and (mixed or smaller or operation(event.operation).part)
+
+
+def _in_hook(history: History, tensor: int, backward: int) -> int:
+    """Return the call in a backward pass that joins what is as large as a tensor with others."""
+    events, operand = history.events, history.operand_of(tensor)
+    for at in range(backward - 1, latest(history.backwards, backward), -1):
+        event = events[at]
+        if history.inside(event, "backward") < 0:
+            return UNKNOWN
+        alike = operand is not None and [one.shape for one in event.results] == [operand.shape]
+        if alike and event.inner == event.site and len(event.reads) > 1:
+            return at
+    return UNKNOWN
 
 
 def _switches(history: History) -> dict[TensorId, list[int]]:

@@ -19,6 +19,7 @@ from tether.record.cached_keys import kept_by_caches
 from tether.record.carried import CarriedLog
 from tether.record.collisions import CollisionLog
 from tether.record.constructed import ConstructedLog
+from tether.record.drift import DriftLog
 from tether.record.function_states import FunctionStates
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import GradientLog
@@ -98,6 +99,7 @@ class Recorder:
         made_once = MadeOnceLog(self.tape)
         self.holders = HolderLog(self.tape, made_once)
         self.movement = MovementLog(self.tape)
+        self.drift = DriftLog(self.tape)
         self.refilled = RefilledLog(self.tape, self.holders)
         self.kept_again = KeptAgainLog(self.tape, self.refilled)
         self.followed: list[Followed] = []
@@ -195,6 +197,7 @@ class Recorder:
             "mode_switches": list(tape.mode_switches),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),
+            "drifts": list(self.drift.facts),
             "followed": list(self.followed),
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -9,9 +10,11 @@ from tether.analysis.frozen import (
     FlaggedInVain,
     FrozenInVain,
     MovedFrozen,
+    MovedInPart,
     flagged_in_vain,
     frozen_in_vain,
     moved_frozen,
+    moved_in_part,
 )
 from tether.analysis.history import History
 from tether.analysis.training import Training
@@ -30,6 +33,9 @@ or with weight decay. Or a line froze it, and another line let all that was froz
 before anything used it. Or the line that was to freeze it made a plain attribute: a module has no
 `requires_grad`, and a tensor has none of another spelling. Or its parameter group had a learning
 rate of 0 when a scheduler was made, which gave all groups one rate.
+
+A note tells of parts of a parameter: a line, or a hook, sets the gradients of some elements to
+zero, and the step moves these elements all the same.
 
 ## Why it matters
 Nothing raises. What a head was trained on drifts away below it, and a backbone that was to be kept
@@ -65,6 +71,10 @@ def check(history: History) -> Iterator[Claim]:
     """Give one claim for each line that froze what moved, or that overrode the rates."""
     for found in moved_frozen(history):
         yield _frozen(history, found)
+    parts: dict[tuple[object, ...], list[MovedInPart]] = defaultdict(list)
+    for part in moved_in_part(history):
+        parts[history.events[part.zeroed].site, part.optimizer].append(part)
+    yield from (_in_part(history, some) for some in parts.values())
     for vain in frozen_in_vain(history):
         moved = [one for one in vain.tensors if history.get(Training).moved(one)]
         if moved:
@@ -101,6 +111,36 @@ def _frozen(history: History, found: MovedFrozen) -> Claim:
         repair=Repair(
             say("Clear its gradient to None (`zero_grad()`, which does so unless it is told"
                 " otherwise), or leave it out of the optimizer.")
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+def _in_part(history: History, found: list[MovedInPart]) -> Claim:
+    one = found[0]
+    zeroed, optimizer = history.events[one.zeroed].site, history.trace.optimizers[one.optimizer]
+    elements = sum(part.elements for part in found)
+    parts = {"kind": optimizer.kind, "zeroed": At(zeroed), "n": f"{elements:,}"}
+    return Claim(
+        tensors=tuple(part.tensor for part in found),
+        cause=("in part", zeroed),
+        site=zeroed,
+        operation=history.events[one.zeroed].operation,
+        severity="note",
+        message=say(
+            "{kind} moves {n} elements of {subject} whose gradients are zero after {zeroed}: a step"
+            " goes on with earlier gradients (momentum) or with weight decay.",
+            **parts,
+        ),
+        story=(
+            Step("held", optimizer.site, say("{kind} takes it here", **parts)),
+            Step("zero", zeroed, say("parts of its gradient become zero here")),
+            Step("step", one.step, say("this step moves the elements all the same")),
+        ),
+        repair=Repair(
+            say("To keep the elements as they are, write their values again after the step"
+                " (p.mul_(mask) under no_grad), or make the optimizer anew when the mask is made,"
+                " without weight decay.")
         ),
         count=0,
     )  # fmt: skip

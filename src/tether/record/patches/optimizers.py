@@ -22,6 +22,7 @@ from tether.facts import (
     SiteId,
     TensorId,
 )
+from tether.record.drift import Still
 from tether.record.gradients import gradient_of
 from tether.record.identity import version_of
 from tether.record.listener import Listener
@@ -283,13 +284,16 @@ class _Step:
         self._status: dict[TensorId, GradientStatus] = {}
         self._carried: list[TensorId] = []
         self._before: Sums | None = None
+        self._still: dict[TensorId, Still] = {}
 
     def begins(self, optimizer: Optimizer) -> None:
         """Look at what the step is about to use: values, gradients, learning rates."""
         self.look()
         self._carried = self.recorder.carried.steps(self.optimizer, self._held)
         if self._looks:
-            self._before = self.recorder.movement.before_step(self._held())
+            held = self._held()
+            self._before = self.recorder.movement.before_step(held)
+            self._still = self.recorder.drift.before_step(held)
         self._note_rates(optimizer)
 
     def look(self) -> None:
@@ -306,6 +310,8 @@ class _Step:
             recorder.carried.stepped(self.optimizer, self.tensors)
         if self._before is not None:
             recorder.movement.stepped(self._before, self._held(), site, self.optimizer)
+        if self._still:
+            recorder.drift.stepped(self._still, self._held(), site, self.optimizer)
 
     def _held(self) -> dict[TensorId, torch.Tensor]:
         known = self.recorder.tape.who.known(self.tensors)
