@@ -234,13 +234,19 @@ class Callers(NamedTuple):
     above: tuple[SiteId, ...]  # the user's lines on the stack, the nearest first
 
 
-class Constructed(NamedTuple):
-    """A line that makes parameters was reached by another way than when it made the last one.
+MOST_REACHED: Final = 1 << 14
+"""Changes of way that are noted; nothing is known of later ones."""
 
-    The way of its first is among the `Callers`.
+
+class WayThere(NamedTuple):
+    """From a time on a line of a function of the user's was reached by another way than before.
+
+    Its first way is among the `Callers`. Looked at when the line makes a parameter, and each of the
+    first times that it calls PyTorch: none above says that those are over.
     """
 
-    event: EventId  # the making of a parameter
+    at: Moment
+    site: SiteId
     above: tuple[SiteId, ...]  # the user's lines on the stack, the nearest first
 
 
@@ -909,7 +915,7 @@ class Trace:
     events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     callers: list[Callers] = field(default_factory=list)
-    constructed: list[Constructed] = field(default_factory=list)
+    reached: list[WayThere] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)

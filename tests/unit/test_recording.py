@@ -78,8 +78,8 @@ def example() -> Trace:
         states_of_others=[facts.StateOfAnother(9, 0, 0, 0, 1, 1)],
         mode_switches=[facts.ModeSwitch(8, 0, False, (0, 1), ("Dropout",), True, (1,))],
         callers=[facts.Callers(0, (0,))],
-        constructed=[facts.Constructed(8, (1, 0))],
         drifts=[facts.Drift(8, 1, 0, {0: 5})],
+        reached=[facts.WayThere(8, 0, (1, 0))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],
         followed=[
             facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,), (7,), (9,))

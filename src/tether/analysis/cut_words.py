@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, shortened
 from tether.analysis.surroundings import at_line
@@ -84,6 +85,14 @@ def _detached(call: _Call) -> Cut | None:
             " nobody needs",
             "{function} calls detach()",
             function=call.inner.function,
+        )
+    taken = taken_off(call.event)
+    if taken is not None:
+        return call.cut(
+            "{code} takes {x} itself off the graph, for all that uses {x} afterwards",
+            "Use detach() at {here}, which leaves {x} as it is",
+            "{x} itself requires no grad from here on",
+            x=Tensor(taken.tensor),
         )
     return call.cut(
         "{code} shares the values but not the graph",

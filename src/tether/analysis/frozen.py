@@ -9,12 +9,49 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, latest
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, Gradients, Operand, OptimizerId, Site, SiteId, TensorId
+from tether.facts import UNKNOWN, Event, Gradients, Operand, OptimizerId, Site, SiteId, TensorId
 from tether.operations.table import operation
-from tether.source.reading import given_to_others
+from tether.source.reading import given_to_others, goes_on
 
 SWITCHES = ("requires_grad_", "requires_grad.__set__")
 """The calls that say whether a tensor requires grad."""
+
+
+def taken_off(event: Event) -> Operand | None:
+    """Return the tensor that a call took off the graph itself, and that it returned; None if none.
+
+    It required grad before the call and does not after it: `x.detach_()`.
+    """
+    for read in event.reads[:1] if operation(event.operation).retypes else ():
+        for one in event.results[:1]:
+            if one.tensor == read.tensor and read.requires_grad and not one.requires_grad:
+                return read
+    return None
+
+
+def ended_frozen(history: History) -> dict[int, int]:
+    """Return for each tensor that ended frozen the position of the call that froze it last."""
+    frozen: dict[int, int] = {}
+    for position, event in history.events.where(lambda name: operation(name).retypes):
+        switch = event.operation in SWITCHES and bool(event.reads)
+        if switch and event.on:
+            frozen.pop(event.reads[0].tensor, None)
+        elif switch or (taken_off(event) is not None and event.reads[0].leaf):
+            frozen[event.reads[0].tensor] = position
+    return frozen
+
+
+def frozen_for_its_value(history: History, at: int) -> bool:
+    """Whether a call that took a tensor off the graph itself was made for what it returned.
+
+    One that stands alone, or whose value goes where it came from, was made to freeze.
+    """
+    event = history.events[at]
+    if event.operation in SWITCHES or taken_off(event) is None:
+        return False
+    site = history.site_of(event)
+    source = history.get(Surroundings).source(site.file)
+    return history.site(event.inner).user and goes_on(source, site)
 
 
 class MovedFrozen(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.frozen import SWITCHES
+from tether.analysis.frozen import SWITCHES, taken_off
 from tether.analysis.history import History
-from tether.facts import Operand
+from tether.facts import Event, Operand
 
 
 def left_the_graph(history: History, start: int) -> set[int]:
@@ -43,8 +43,12 @@ def _turned_off(history: History, operand: Operand, until: int) -> Iterator[int]
         at
         for at in history.on_storage(operand)
         if at < until
-        and history.events[at].operation in SWITCHES
+        and _switches(history.events[at])
         and history.events[at].reads[0].tensor == operand.tensor
     ]
     if calls and not history.events[calls[-1]].on:
         yield calls[-1]
+
+
+def _switches(event: Event) -> bool:
+    return event.operation in SWITCHES or taken_off(event) is not None

@@ -8,7 +8,7 @@ times, or its values are drawn by the program itself.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
@@ -16,7 +16,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, SiteId
+from tether.analysis.ways import WaysThere
+from tether.facts import UNKNOWN, Event
 
 _Item = TypeVar("_Item")
 
@@ -45,7 +46,6 @@ class MadeAnew(NamedTuple):
 
 def made_anew(history: History) -> Iterator[MadeAnew]:
     """Yield the lines that make parameters anew before several passes."""
-    ways = _Ways(history)
     lines: dict[int, dict[int, None]] = defaultdict(dict)
     gone: dict[int, dict[int, int]] = defaultdict(dict)  # tensor -> where it was made
     passes: dict[int, set[int]] = defaultdict(set)
@@ -53,7 +53,7 @@ def made_anew(history: History) -> Iterator[MadeAnew]:
         at = history.made_at(tensor)
         if at < 0 or history.trace.tensors[tensor].kind == "Tensor":
             continue
-        event, line = history.events[at], ways.outside(at)
+        event, line = history.events[at], _outside(history, at)
         passes[line].add(bisect_left(history.backwards, at))
         if event.operation == "Parameter" and _is_gone(history, tensor, at):
             lines[line][event.site] = None
@@ -91,26 +91,11 @@ def _of_trained_values(history: History, at: int) -> bool:
     )
 
 
-class _Ways:
-    """By which way each line that makes parameters was reached."""
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-        self._first = {one.site: one.above for one in history.trace.callers}
-        self._later: dict[int, list[tuple[int, tuple[SiteId, ...]]]] = defaultdict(list)
-        for fact in history.trace.constructed:
-            at = history.position(fact.event)
-            if at >= 0:
-                self._later[history.events[at].site].append((at, fact.above))
-
-    def outside(self, at: int) -> int:
-        """Return the nearest line above the making of a parameter that is in no constructor."""
-        own = self._history.events[at].site
-        later = self._later[own]
-        number = bisect_right(later, at, key=lambda one: one[0])
-        above = later[number - 1][1] if number else self._first.get(own, ())
-        outside = (one for one in (own, *above) if not _constructs(self._history, one))
-        return next(outside, own)
+def _outside(history: History, at: int) -> int:
+    """Return the nearest line above the making of a parameter that is in no constructor."""
+    own = history.events[at].site
+    ways = (own, *history.get(WaysThere).above(at))
+    return next((one for one in ways if not _constructs(history, one)), own)
 
 
 class _Meant:

@@ -39,6 +39,7 @@ from tether.record.repeats import RepeatLog
 from tether.record.sameness import SameLog
 from tether.record.tape import Tape, grad_mode
 from tether.record.user_overrides import original
+from tether.record.ways import WayLog
 
 __tracebackhide__ = True  # pytest shows none of these frames
 
@@ -115,6 +116,7 @@ class Ear(Protocol):
     addressed: AddressLog
     padding: PaddingLog
     repeats: RepeatLog
+    ways: WayLog
 
 
 class Listener(TorchFunctionMode):
@@ -142,6 +144,7 @@ class Listener(TorchFunctionMode):
         self._addressed = recorder.addressed
         self._pieces = recorder.addressed.pieces
         self._repeats = recorder.repeats
+        self._ways = recorder.ways
 
     def __torch_function__(
         self,
@@ -187,9 +190,13 @@ class Listener(TorchFunctionMode):
                         known, above.f_lasti, above
                     )
                     site = user.number
+                    if user.looks:
+                        self._ways.look(user, above)
                     break
                 above = above.f_back
             del above
+        elif place.looks:
+            self._ways.look(place, frame)
         call = _function(place.code, frame.f_globals)
         del frame
         # Before: the arguments as they are.

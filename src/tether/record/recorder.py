@@ -18,7 +18,6 @@ from tether.record.autosave import Autosave
 from tether.record.cached_keys import kept_by_caches
 from tether.record.carried import CarriedLog
 from tether.record.collisions import CollisionLog
-from tether.record.constructed import ConstructedLog
 from tether.record.drift import DriftLog
 from tether.record.function_states import FunctionStates
 from tether.record.gradient_memory import GradientMemory
@@ -43,6 +42,7 @@ from tether.record.resumptions import Resumptions
 from tether.record.sameness import SameLog
 from tether.record.saved_states import SavedStates
 from tether.record.tape import Tape
+from tether.record.ways import WayLog
 from tether.store.columns import (
     HEAD,
     Events,
@@ -84,7 +84,7 @@ class Recorder:
         self.function_states = FunctionStates()
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
-        self.constructed = ConstructedLog(self.tape)
+        self.ways = WayLog(self.tape)
         self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
@@ -175,7 +175,7 @@ class Recorder:
                 Callers(SiteId(number), tuple(SiteId(one) for one in above))
                 for number, above in tape.places.callers.items()
             ],
-            "constructed": list(self.constructed.facts),
+            "reached": list(self.ways.facts),
             "spans": list(tape.span_facts()),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),

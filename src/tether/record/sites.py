@@ -68,11 +68,12 @@ _caller = _call.__code__
 class Place:
     """One instruction of one code object: its number, and how to call from there."""
 
-    __slots__ = ("code", "number", "offset")
+    __slots__ = ("code", "looks", "number", "offset")
 
-    def __init__(self, number: int, code: types.CodeType, offset: int) -> None:
+    def __init__(self, number: int, code: types.CodeType, offset: int, looks: int = 0) -> None:
         self.number = number
         self.offset = offset
+        self.looks = looks  # that are left at the way by which it is reached
         line = _line_of(code, offset)
         self.code = _caller.replace(
             co_filename=code.co_filename,
@@ -105,6 +106,9 @@ class CodePlaces:
 MOST_CALLERS = 6
 """Lines of the user's that are noted above a new one."""
 
+MOST_LOOKS = 256
+"""Calls of one line whose way there is looked at: of a loop that fails, those that led to it."""
+
 
 class Places:
     """All code objects and places of one recording."""
@@ -114,6 +118,7 @@ class Places:
         self._all: list[tuple[CodePlaces, int] | Site] = []
         self._known: dict[Site, int] = {}  # of those that came as lines
         self.callers: dict[int, tuple[int, ...]] = {}  # place of the user's -> those it came from
+        self.on_way: Callable[[Place, types.FrameType], None] = lambda *_: None  # of one with looks
 
     def of_code(self, code: types.CodeType) -> CodePlaces:
         """Look up, or learn, a code object."""
@@ -139,7 +144,8 @@ class Places:
                     known.numbers[position] = number
                 if known.user and frame is not None:
                     self.callers[number] = tuple(self._above(frame))
-            place = known.places[offset] = Place(number, known.code, offset)
+            looks = MOST_LOOKS if known.user and known.code.co_name != "<module>" else 0
+            place = known.places[offset] = Place(number, known.code, offset, looks)
         return place
 
     def _above(self, frame: types.FrameType | None) -> Iterator[int]:
@@ -200,6 +206,8 @@ class Places:
             known = self.codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
             if known.user:
                 place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti, frame)
+                if place.looks:
+                    self.on_way(place, frame)
                 return place.number, inner.number
             frame = frame.f_back
         return inner.number, inner.number

@@ -38,6 +38,19 @@ def loop_of(source: Source, site: Site) -> int:
     return 0
 
 
+def goes_on(source: Source, call: Site) -> bool:
+    """Whether the value of a method's call goes into something else than where it came from."""
+    node = source.node_at(call)
+    above = source.parent(node) if node is not None else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if isinstance(above, ast.ListComp):
+        above = source.parent(above)
+    if isinstance(above, ast.Assign):
+        return ast.unparse(above.targets[0]) != ast.unparse(node.func.value)
+    return not isinstance(above, ast.Expr)
+
+
 def calls_of(source: Source, method: str) -> list[int]:
     """Return the lines that call a method of this name."""
     return sorted(

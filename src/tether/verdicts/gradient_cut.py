@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tether.analysis.cut_words import Cut, described
+from tether.analysis.frozen import taken_off
 from tether.analysis.gradient_paths import Paths
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
@@ -99,7 +100,7 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
             if not always.isdisjoint(positions):
                 first, *rest = [at for at in cuts if at in always]
                 return _Story(paths, described(history, first), _distinct(history, rest))
-            first = min(positions, key=partial(_is_of_whole_numbers, history))
+            first = min(positions, key=partial(_less_likely, history))
             others = _distinct(history, [at for at in cuts if at != first])
             return _Story(paths, described(history, first), others, each=len(positions) > 1)
     if all(one.lets(tensor) for one in reaching):
@@ -111,10 +112,15 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
     return None
 
 
-def _is_of_whole_numbers(history: History, at: int) -> bool:
-    """Whether a call gives or takes whole numbers alone, which no gradient goes through."""
+def _less_likely(history: History, at: int) -> tuple[bool, bool]:
+    """Whether a call gives or takes whole numbers alone, and leaves what it was given on the graph.
+
+    No gradient goes through whole numbers; who took a tensor itself off the graph cut more than its
+    value.
+    """
     event = history.events[at]
-    return any(some and all(one.whole for one in some) for some in (event.results, event.reads))
+    whole = any(some and all(one.whole for one in some) for some in (event.results, event.reads))
+    return whole, taken_off(event) is None
 
 
 def _distinct(history: History, positions: list[int]) -> list[Cut]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.frozen import SWITCHES
+from tether.analysis.frozen import ended_frozen, frozen_for_its_value
 from tether.analysis.history import History, common_module
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import Missing
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN
-from tether.finding import At, Claim, Repair, Step, say
+from tether.finding import At, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -19,9 +19,9 @@ PAGE = """
 
 ## What it says
 As a warning: an optimizer holds this tensor, but it never required grad, and no line says that it
-should not. As a note: parameters were frozen at this line, or made frozen, and an optimizer holds
-them all the same; or nothing trains them. The modules are listed, so that you see whether the line
-froze what you meant.
+should not; or `detach_()`, called for its value, took the tensor itself off the graph. As a note:
+parameters were frozen at this line, or made frozen, and an optimizer holds them all the same; or
+nothing trains them. The modules are listed, so that you see whether the line froze what you meant.
 
 ## Why it matters
 A frozen parameter never changes, and neither backward nor the optimizer says so. A name prefix such
@@ -47,15 +47,16 @@ It changes what is trained: never applied by itself.
 
 def check(history: History) -> Iterator[Claim]:
     """Give a warning for what an optimizer holds, and a note for each line that froze the rest."""
-    frozen_at = _frozen_at(history)
+    frozen_at = ended_frozen(history)
     by_site: dict[int, list[int]] = defaultdict(list)
     frozen = [int(one) for one in history.get(Missing).frozen]
-    for tensor in [*frozen, *_frozen_later(history, frozen_at)]:
+    later = [*_frozen_later(history, frozen_at), *_taken_off(history, frozen_at)]
+    for tensor in dict.fromkeys([*frozen, *later]):
         if tensor in history.held:
             position = frozen_at.get(tensor, UNKNOWN)
             by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
-        yield _held(history, site, tensors)
+        yield _held(history, site, tensors, frozen_at)
     yield from _notes(history, frozen_at)
 
 
@@ -77,26 +78,31 @@ def _frozen_later(history: History, frozen_at: dict[int, int]) -> Iterator[int]:
             yield one
 
 
-def _frozen_at(history: History) -> dict[int, int]:
-    """Return for each tensor that ended frozen the position of the call that froze it last."""
-    frozen: dict[int, int] = {}
-    for position, event in history.events.where(SWITCHES.__contains__):
-        if event.reads:
-            tensor = event.reads[0].tensor
-            if not event.on:
-                frozen[tensor] = position
-            else:
-                frozen.pop(tensor, None)
-    return frozen
+def _taken_off(history: History, frozen_at: dict[int, int]) -> Iterator[int]:
+    """Yield tensors that trained, until a call made for its value took them off the graph.
+
+    No step after it found a gradient of theirs that says something.
+    """
+    for tensor, at in frozen_at.items():
+        if tensor in history.held and frozen_for_its_value(history, at):
+            later = [one for one in history.steps if history.position(one.at) > at]
+            seen = {status for one in later for by, status in one.status.items() if by == tensor}
+            if seen and seen <= {"none", "zero"}:
+                yield tensor
 
 
-def _held(history: History, site: int, tensors: list[int]) -> Claim:
+def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, int]) -> Claim:
     """Tell of frozen tensors that an optimizer holds; `site` froze them, or none did."""
     holder = [one for one in history.trace.optimizers if tensors[0] in one.tensors][-1]
     meant = site != UNKNOWN or all(_made_frozen(history, tensor) for tensor in tensors)
-    parts = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
+    taken = site != UNKNOWN and frozen_for_its_value(history, frozen_at[tensors[0]])
+    parts: dict[str, object] = {"kind": holder.kind, "held": At(holder.site), "frozen": At(site)}
     since = " since {frozen}" if site != UNKNOWN else " and never did"
     fix = "Let it train with requires_grad_(True), or leave it out of the optimizer at {held}."
+    if taken:
+        since = " since {frozen}: {code} takes it off the graph itself, and not only its result"
+        fix = "Use detach() at {frozen}: it leaves the tensor that it is called on as it is."
+        parts["code"], meant = Code(site), False
     if meant:
         fix = "Nothing, if it is meant to stay as it is: {kind} passes over it."
     where = site if site != UNKNOWN else holder.site
@@ -104,7 +110,7 @@ def _held(history: History, site: int, tensors: list[int]) -> Claim:
         tensors=tuple(tensors),
         cause=("held", site),
         site=where,
-        operation="requires_grad_",
+        operation="detach_" if taken else "requires_grad_",
         severity="note" if meant else "warning",
         message=say(f"{{kind}} holds {{subject}}, which does not require grad{since}.", **parts),
         story=(
@@ -120,7 +126,7 @@ def _held(history: History, site: int, tensors: list[int]) -> Claim:
 def _before(history: History, site: int, tensor: int) -> Iterator[Step]:
     """Yield the line that froze a tensor, or that made it so."""
     if site != UNKNOWN:
-        yield Step("frozen", site, say("requires_grad is switched off here"))
+        yield Step("frozen", site, say("it requires no grad from here on"))
     elif history.made_at(tensor) >= 0:
         made = history.events[history.made_at(tensor)].site
         yield Step("made", made, say("it is made here, and does not require grad"))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.overwritten import Overwritten, blamed, overwritten
+from tether.analysis.ways import WaysThere
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.rows import SAME_AS
@@ -119,7 +120,7 @@ def _would_fail(history: History, loss: int, found: Overwritten) -> Claim:
             written=At(write.site),
         ),
         story=(
-            *_story(history, found),
+            *_story(history, found, loss),
             Step("used", history.events[loss].site, say("{x} is made here", x=Tensor(result))),
         ),
         repair=_repair(history, found, written),
@@ -132,8 +133,9 @@ def _would_fail(history: History, loss: int, found: Overwritten) -> Claim:
 def _failed(history: History, backward: int, found: Overwritten) -> Claim:
     write = history.events[found.write]
     written = _written(history, found)
-    carried = _carried(history, backward, found) if write.operation == "step" else None
-    story = _story(history, found)
+    stepped = write.operation == "step"
+    carried, later = _carried(history, backward, found) if stepped else (None, UNKNOWN)
+    story = _story(history, found, backward)
     what = say("{call} at {line} wrote to {name} afterwards", call=CallOf(found.write),
                line=At(write.site), name=Tensor(written))  # fmt: skip
     repair = _repair(history, found, written)
@@ -143,12 +145,16 @@ def _failed(history: History, backward: int, found: Overwritten) -> Claim:
         state = Tensor(carried.tensor)
         what = say("{before}, and {state} still carries the graph from before that step",
                    before=what, state=state)  # fmt: skip
-        repair = Repair(say("Cut the graph between the steps: `{x!s} = {x!s}.detach()`.", x=state))
+        entry = Step("carried", history.get(WaysThere).seen_by(later, backward), say("{x} goes into"
+                     " this pass here", x=state))  # fmt: skip
+        repair = Repair(say("Cut the graph between the steps, before {line}: `{x!s} ="
+                            " {x!s}.detach()`.", x=state, line=At(entry.site)))  # fmt: skip
         made = history.made_at(carried.tensor)
         if made >= 0:
             begins = Step("carried", history.events[made].site, say("the graph of {x} begins here",
                           x=state))  # fmt: skip
             story = (story[0], begins, *story[1:])
+        story = (*story, entry)
     raised = Step("loss", history.events[backward].site, say("backward raises here"))
     return Claim(
         tensors=tensors,
@@ -173,16 +179,23 @@ def _written(history: History, found: Overwritten) -> int:
     return next(one.tensor for one in history.events[found.write].writes if one.storage == storage)
 
 
-def _story(history: History, found: Overwritten) -> tuple[Step, ...]:
-    """Where the value was made and saved, and where it was written."""
+def _story(history: History, found: Overwritten, seen: int) -> tuple[Step, ...]:
+    """Where the value was made and saved, and where it was written; `seen` is the pass or loss."""
     saver, write = history.events[found.at], history.events[found.write]
     kept = Tensor(found.operand.tensor)
+    name = history.facts_of_name(found.operand.tensor)
+    own = name is not None and name.module  # of a module: nobody hands it to its forward
+    entered = (
+        say("the call that saves it came from here") if own else say("{x} goes in here", x=kept)
+    )
     steps = [
+        *_from(history, found.at, seen, entered),
         Step(
             "saved", saver.site,
             say("{call} saves {x} for its backward", call=CallOf(found.at), x=kept),
         ),
         Step("written", write.site, say("{call} changes it", call=CallOf(found.write))),
+        *_from(history, found.write, seen, say("the call that changes it came from here")),
     ]  # fmt: skip
     function = history.inside(write, "function")
     outer = history.position(history.trace.spans[function].event) if function >= 0 else -1
@@ -195,19 +208,26 @@ def _story(history: History, found: Overwritten) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _carried(history: History, backward: int, found: Overwritten) -> Operand | None:
-    """Find the tensor through which the graph reaches back over an optimizer's step."""
+def _from(history: History, at: int, seen: int, said: Sentence) -> Iterator[Step]:
+    """Yield the line that led to a call, in the function that another ran in, where it is one."""
+    line = history.get(WaysThere).seen_by(at, seen)
+    if line != history.events[at].site:
+        yield Step("called", line, said)
+
+
+def _carried(history: History, backward: int, found: Overwritten) -> tuple[Operand | None, int]:
+    """Find the tensor through which the graph reaches back over a step, and the call it enters."""
     graph = history.get(Graph)
     behind = sorted(graph.behind(backward))
     later = [at for at in behind if at > found.write]
     if not any(one.leaf and one.requires_grad for at in later for one in history.events[at].reads):
-        return None  # cut there, the loss would have no gradient at all
+        return None, UNKNOWN  # cut there, the loss would have no gradient at all
     for at in later:
         for one in history.events[at].reads:
             made = history.made_at(one.tensor)
             if one.requires_grad and not one.leaf and found.at <= made < found.write:
-                return one
-    return None
+                return one, at
+    return None, UNKNOWN
 
 
 def _repair(history: History, found: Overwritten, written: int) -> Repair:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from tether.analysis.history import History, shortened
 from tether.analysis.overwritten import blamed
 from tether.facts import Operand, Raised
-from tether.finding import At, CallOf, Claim, Repair, say
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.tie_error.messages import entry_of, of_ties
+from tether.verdicts.tie_error.second_pass import repair_twice, why_twice
 from tether.verdicts.tie_error.story import Story
 
 PAGE = """
@@ -60,9 +61,10 @@ def _refused(story: Story) -> Claim:
     entry = entry_of(fact.message)
     steps = story.told()
     fitting = [one for one in story.operands if entry is None or entry.which(story.history, one)]
-    chosen = story.carried() or next(iter(fitting or story.operands), None)
+    twice = story.second
+    chosen = twice.parted[0].value if twice else next(iter(fitting or story.operands), None)
     call = say("the call") if event is None else say("{call}", call=CallOf(story.at))
-    why = say(entry.why) if entry else say('PyTorch says "{text}".', text=_first_sentence(fact))
+    why, repair = _explained(story, chosen)
     return Claim(
         tensors=() if chosen is None else (chosen.tensor,),
         cause=_cause(fact),
@@ -71,9 +73,31 @@ def _refused(story: Story) -> Claim:
         severity="error" if fact.fatal else "note",
         message=say("{call} failed at {line}: {why}", call=call, line=At(fact.site), why=why),
         story=steps,
-        repair=None if entry is None else Repair(say(entry.repair, there=story.elsewhere(chosen))),
+        repair=repair,
         subject="" if chosen is not None else "the call",
     )
+
+
+def _explained(story: Story, chosen: Operand | None) -> tuple[Sentence, Repair | None]:
+    """Say why PyTorch refused, and what to do: by what led to it, or by what the message says."""
+    entry, twice = entry_of(story.fact.message), story.second
+    if twice is not None:
+        return why_twice(story.history, twice), repair_twice(story.history, twice)
+    if story.taken_off is not None:
+        return _taken_off(story, *story.taken_off)
+    if entry is None:
+        return say('PyTorch says "{text}".', text=_first_sentence(story.fact)), None
+    return say(entry.why), Repair(say(entry.repair, there=story.elsewhere(chosen)))
+
+
+def _taken_off(story: Story, at: int, taken: Operand) -> tuple[Sentence, Repair]:
+    """Say of a leaf, or of a value, that a call in place took it off the graph."""
+    call, line = CallOf(at), At(story.history.events[at].site)
+    x = Tensor(taken.tensor)
+    why = say("{call} at {line} took {x} itself off the graph, and what is computed from {x} since"
+              " has no gradient.", call=call, line=line, x=x)  # fmt: skip
+    fix = say("Use detach() at {line}: it leaves {x} as it is.", line=line, x=x)
+    return why, Repair(fix)
 
 
 def _no_gradient(story: Story, leaf: Operand) -> Claim:

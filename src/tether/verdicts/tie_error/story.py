@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from tether.analysis.frozen import frozen_for_its_value, taken_off
 from tether.analysis.gradient_paths import follow
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
@@ -16,6 +17,7 @@ from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
+from tether.verdicts.tie_error.second_pass import SecondPass, second_pass, told_twice
 
 MOST = 4
 """Operands whose making is told: further ones rarely differ."""
@@ -104,14 +106,14 @@ class Story:
 
     def told(self) -> tuple[Step, ...]:
         """Return the steps that led to the error, in the program's order, and the error."""
-        for operand in self.operands[:MOST]:
+        self.steps += told_twice(self.history, self.second) if self.second else ()
+        for operand in () if self.steps else self.operands[:MOST]:
             self._making(operand)
         if not self.operands:
             self._assignments()
         message = self.fact.message
         if _WRITTEN.search(message):
             self._writes()
-        self._earlier_pass()
         if _NO_GRAPH.search(message):
             self._cuts()
         first = message.split("\n", 1)[0]
@@ -224,26 +226,13 @@ class Story:
 
     # -- backward passes -------------------------------------------------------------------------
 
-    def _earlier_pass(self) -> None:
-        """Tell the first pass that went through a part of this graph, and the part."""
-        freed = self._is_backward() and self.history.get(Graph).freed(self.at)
-        joined = self.joined if freed or _FREED.search(self.fact.message) else None
-        if joined is None:
-            return
-        earlier, shared = joined
-        self._add("loss", earlier, say("this pass frees what the graph had saved"))
-        self._add("shared", shared, say("both passes go through this value"))
-
     @cached_property
-    def joined(self) -> tuple[int, int] | None:
-        """Return the first pass through a part of this graph, and the last call they share."""
-        graph = self.history.get(Graph)
-        mine = self._behind()
-        for earlier in self.history.backwards:
-            common = mine & graph.behind(earlier) if earlier < self.until else frozenset()
-            if common:
-                return earlier, max(common)
-        return None
+    def second(self) -> SecondPass | None:
+        """Return what an earlier pass had freed, and this call goes through again."""
+        freed = self.history.get(Graph).freed(self.at) if self._is_backward() else frozenset()
+        if self.event is None or not (freed or _FREED.search(self.fact.message)):
+            return None
+        return second_pass(self.history, self.at, self._behind(), freed)
 
     def _is_backward(self) -> bool:
         return self.event is not None and self.event.is_backward
@@ -256,24 +245,17 @@ class Story:
         made = [at for one in self.operands for at in graph.makers_of(one, self.until)]
         return frozenset(made).union(*[graph.behind(at) for at in made])
 
-    def carried(self) -> Operand | None:
-        """Return the value of an earlier pass's graph that this backward pass goes through."""
-        freed = self.event is not None and _FREED.search(self.fact.message)
-        joined = self.joined if freed else None
-        if joined is None:
-            return None
-        read = {one.tensor for at in self._behind() for one in self.history.events[at].reads}
-        node = self.history.events[joined[1]]
-        made = node.results or node.writes
-        return next((one for one in made if one.tensor in read), None)
-
     # -- what has no graph -----------------------------------------------------------------------
 
     def _cuts(self) -> None:
         """Tell where the values of the operands left the graph, or who turned their leaves off."""
         for at in self.cuts():
             event = self.history.events[at]
-            self._add("cut", at, say("{call} gives values without a graph", call=CallOf(at)))
+            taken = taken_off(event)
+            said = say("{call} gives values without a graph", call=CallOf(at))
+            if taken is not None:
+                said = say("{x} itself requires no grad from here on", x=Tensor(taken.tensor))
+            self._add("cut", at, said)
             if event.grad_mode != GRAD_ON:
                 switch = self.history.switch_in_force(at)
                 self._add("mode", switch, say("gradients are off from this line on"))
@@ -292,6 +274,16 @@ class Story:
             return sorted(follow(self.history, leaves, before[-1]).cuts)[:MOST]
         left = left_the_graph(self.history, self.until) if self.event is not None else ()
         return sorted(left)[:MOST]
+
+    @cached_property
+    def taken_off(self) -> tuple[int, Operand] | None:
+        """Return the call after which a value that was needed had no graph, and that value."""
+        events = self.history.events
+        for at in self.cuts() if _NO_GRAPH.search(self.fact.message) else ():
+            taken = taken_off(events[at])
+            if taken is not None and frozen_for_its_value(self.history, at):
+                return at, taken
+        return None
 
     def _asked(self) -> tuple[Operand, ...]:
         """Return the leaves whose gradients were asked for, or found to be None."""
