@@ -91,8 +91,20 @@ def broken_by(name, file, change, folder):
     after = outcome_of(made)
     if after is None or after["error"].startswith(OF_THE_CHANGE):
         return ""
-    what = differs(before, after)
+    what = differs(_beside(change, before), _beside(change, after))
     return "" if what == "results" and change.kind in GRADIENTS else what
+
+
+def _beside(change, outcome):
+    """Return an outcome without the variable that a change writes by its name.
+
+    `x.clamp_(0)` says that it writes `x`: what is broken is another result, or another place.
+    """
+    if change.kind != "made in place":
+        return outcome
+    own = "= " + change.text.split(".")[0]
+    left = {key: one for key, one in outcome["results"].items() if key != own}
+    return {**outcome, "results": left}
 
 
 @functools.cache

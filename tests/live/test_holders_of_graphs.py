@@ -237,3 +237,78 @@ def test_the_line_by_which_a_container_grows(name, tmp_path):
     marked = [(n, line.partition("#! ")[2]) for n, line in enumerate(text.splitlines(), 1)
               if "#!" in line]  # fmt: skip
     assert [(one.site.line, one.subject) for one in found] == marked
+
+
+SUMMED = """
+data = [torch.randn(4, 16) for _ in range(10)]
+
+def epoch():
+    total, seen = 0.0, []
+    for x in data:
+        loss = step(net(x).pow(2).mean())
+        BODY
+    return END
+
+for _ in range(2):
+    print(epoch())
+"""
+SUMS = {
+    "added in place": ("total += loss", "float(total)", True),
+    "added anew": ("total = total + loss * len(x)", "total.item() / 10", True),
+    "a list that is summed": ("seen.append(loss)", "torch.stack(seen).mean().item()", True),
+    "numbers": ("total += loss.item()", "total", False),
+    "without a graph": ("total += loss.detach()", "float(total)", False),
+    "rounded numbers of a list": ("seen.append(float(loss))", "sum(seen)", False),
+    "a few steps": ("total = loss if len(seen) % 4 == 0 else total + loss; seen.append(0)",
+                    "float(total)", False),
+    "one pass for all": (
+        "total = total + net(x).pow(2).mean()",
+        "(opt.zero_grad(), total.backward(), opt.step(), total.item())[-1]", False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_losses_that_are_summed_up_after_their_passes(name, tmp_path):
+    body, end, told = SUMS[name]
+    recording = record_program(HEAD + SUMMED.replace("BODY", body).replace("END", end), tmp_path)
+    found = [one for one in recording.findings if one.slug == "graph-retained"]
+    assert bool(found) == told, found
+
+
+DECODING = """
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(16, 16)
+        self.register_buffer("keys", torch.zeros(12, 16))
+
+    def forward(self, x, at):
+        self.keys[at] = VALUE
+        return (self.keys[: at + 1] @ x).softmax(0).sum()
+
+decoder, kept = Decoder(), torch.zeros(16)
+for at in range(RUNS):
+    with torch.set_grad_enabled(MODE):
+        print(decoder(torch.randn(16), at).item())
+        BODY
+"""
+STATES = {
+    "keys with gradients on": ("self.key(x)", 12, "True", "", True),
+    "a state that goes on": (
+        "0", 12, "True", "decoder.state = decoder.key(vars(decoder).get('state', kept))", True
+    ),
+    "keys without gradients": ("self.key(x)", 12, "False", "", False),
+    "keys that are detached": ("self.key(x).detach()", 12, "True", "", False),
+    "a few": ("self.key(x)", 3, "True", "", False),
+    "a variable": ("0", 12, "True", "kept = decoder.key(kept)", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_an_object_holds_of_runs_without_a_backward_pass(name, tmp_path):
+    value, runs, mode, body, told = STATES[name]
+    text = DECODING.replace("VALUE", value).replace("RUNS", str(runs)).replace("MODE", mode)
+    recording = record_program(HEAD + text.replace("BODY", body), tmp_path)
+    found = [one.severity for one in recording.findings if one.slug == "graph-retained"]
+    assert found == ["note"] * told

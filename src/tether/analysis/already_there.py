@@ -167,7 +167,7 @@ def copied_on(history: History, at: int, copy: Operand) -> int:
     """
     events, memory = history.events, history.flow.memory(copy)
     later = [one for one in history.on_storage(copy) if one > at]
-    read = [one for one in later if not _reads_nothing(history, events[one], memory)]
+    read = [one for one in later if not _only_shows(history, events[one], memory)]
     if len(read) != 1 or events[read[0]].raised:
         return -1
     event, row = events[read[0]], operation(events[read[0]].operation)
@@ -175,7 +175,7 @@ def copied_on(history: History, at: int, copy: Operand) -> int:
     return read[0] if given and memory not in given and (row.copies or row.joins) else -1
 
 
-def _reads_nothing(history: History, event: Event, memory: int) -> bool:
+def _only_shows(history: History, event: Event, memory: int) -> bool:
     """Whether a call shows a memory as it is, takes it away, or asks for its gradient."""
     row = operation(event.operation)
     shows = bool(event.results) and {history.flow.memory(one) for one in event.results} == {memory}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ class Total(NamedTuple):
 
     adds: int  # position of the call that adds, the last of its line
     terms: list[int]  # positions
-    sizes: list[int]  # bytes of the graph of each that live until then
+    sizes: list[int]  # bytes of the graph of each that live until then, if it was asked
 
 
 def total_of(history: History, at: int) -> Total | None:
@@ -28,10 +29,13 @@ def total_of(history: History, at: int) -> Total | None:
     adding, terms = _terms(history, at)
     if len(terms) < LEAST_RUNS or not _apart(history, terms):
         return None
-    sizes = [_bytes(history, one, at) for one in terms]
-    if sum(sizes) - max(sizes) < LEAST_BYTES:
-        return None
-    return Total(_that_adds(history, adding), terms, sizes)
+    return _weighed(history, Total(_that_adds(history, adding), terms, []), at)
+
+
+def _weighed(history: History, total: Total, at: int) -> Total | None:
+    """Return a sum with the bytes of its graphs that live until a moment; None if they are few."""
+    sizes = [_bytes(history, one, at) for one in total.terms]
+    return total._replace(sizes=sizes) if sum(sizes) - max(sizes) >= LEAST_BYTES else None
 
 
 def _that_adds(history: History, adding: list[int]) -> int:
@@ -42,21 +46,27 @@ def _that_adds(history: History, adding: list[int]) -> int:
 
 
 class UnusedTotals:
-    """Sums through whose graphs no backward pass goes. Empty for a program that did not finish."""
+    """Sums through which no backward pass goes. Empty for a program that did not finish."""
 
     def __init__(self, history: History) -> None:
-        self.all: list[Total] = []
-        if not history.whole:
-            return
-        used: set[int] | None = None
-        for at in _sums(history):
-            found = total_of(history, at)
-            if found is None:
+        self.all: list[Total] = []  # no pass goes through what is added up either
+        self.after_passes: list[Total] = []  # what is added up has had a pass of its own
+        self._history = history
+        for at in _sums(history) if history.whole else ():
+            adding, terms = _terms(history, at)
+            if len(terms) < LEAST_RUNS or at in self._used or not _apart(history, terms):
                 continue
-            if used is None:
-                used = set().union(*(graph_of(history, one) for one in history.backwards))
-            if used.isdisjoint(found.terms):
-                self.all.append(found)
+            total = Total(_that_adds(history, adding), terms, [])
+            if self._used.issuperset(terms):
+                self.after_passes.append(total)
+            elif self._used.isdisjoint(terms) and (weighed := _weighed(history, total, at)):
+                self.all.append(weighed)
+
+    @cached_property
+    def _used(self) -> set[int]:
+        """Every call that a backward pass goes through."""
+        history = self._history
+        return set().union(*(graph_of(history, one) for one in history.backwards))
 
 
 def _sums(history: History) -> list[int]:

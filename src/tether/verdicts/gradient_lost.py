@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.cut_runs import CutRuns, cut_runs
 from tether.analysis.first_order import FirstOrder, first_order
+from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
@@ -84,7 +85,9 @@ def _terms(history: History, backward: int) -> Iterator[Claim]:
         left = left_the_graph(history, made) if made >= 0 and _is_real(term) else set()
         left = {one for one in left if _reads_trained(history, one)}
         if left:
-            yield _term(history, term, at, max(left), backward)
+            # A tensor that was taken off the graph itself says more than values that were taken.
+            cut = max(left, key=lambda one: (taken_off(history.events[one]) is not None, one))
+            yield _term(history, term, at, cut, backward)
 
 
 def _terms_of(history: History, backward: int) -> Iterator[tuple[Operand, int]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.frozen import ended_frozen, frozen_for_its_value
 from tether.analysis.history import History, common_module
+from tether.analysis.holding import Holding, root_of
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.ungraded import Missing
 from tether.analysis.wording import listed
@@ -115,6 +116,7 @@ def _held(history: History, site: int, tensors: list[int], frozen_at: dict[int, 
         message=say(f"{{kind}} holds {{subject}}, which does not require grad{since}.", **parts),
         story=(
             *_before(history, site, tensors[0]),
+            *_second_names(history, site, tensors[0]),
             Step("held", holder.site, say("{kind} is asked to train it here", **parts)),
             *(history.get(Surroundings).calls(history.site(site)) if site != UNKNOWN else ()),
         ),
@@ -130,6 +132,20 @@ def _before(history: History, site: int, tensor: int) -> Iterator[Step]:
     elif history.made_at(tensor) >= 0:
         made = history.events[history.made_at(tensor)].site
         yield Step("made", made, say("it is made here, and does not require grad"))
+
+
+def _second_names(history: History, site: int, tensor: int) -> Iterator[Step]:
+    """Yield the lines that gave a frozen tensor's module another name: ``target = online``."""
+    frozen = history.site(site)
+    roots = {root_of(name.strip("`")) for name in history.names_of(tensor)}
+    for name in sorted(roots) if site != UNKNOWN and len(roots) > 1 else ():
+        for fill in history.get(Holding).fillings.of(frozen.file, frozen.function, name):
+            first = fill.site.expression
+            if fill.how == "assigned" and fill.target == name and first in roots - {name}:
+                text = say(
+                    "`{name}` is `{first}` from here on, and no copy", name=name, first=first
+                )
+                yield Step("shared", fill.site, text)
 
 
 def _made_frozen(history: History, tensor: int) -> bool:

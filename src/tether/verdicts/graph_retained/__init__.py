@@ -16,7 +16,8 @@ from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained.on_ctx import on_ctx
-from tether.verdicts.graph_retained.summed import summed, summed_in_vain
+from tether.verdicts.graph_retained.states import states
+from tether.verdicts.graph_retained.summed import summed, summed_after_passes, summed_in_vain
 from tether.verdicts.graph_retained.telling import handed_on_at, instead
 from tether.verdicts.graph_retained.unused import unused
 from tether.verdicts.graph_retained.viewed import held_by_views
@@ -35,7 +36,9 @@ view, and a view holds the tensor that it is a view of. So does the result of a 
 is an attribute of its own ctx: the three hold one another until Python's garbage collector runs. So
 does a sum of losses that no backward pass goes through, such as that of a validation. A note tells
 of losses of many runs that are summed up before one backward pass, where the runs have only
-parameters in common: a pass for each gives the same gradients and keeps one graph at a time.
+parameters in common: a pass for each gives the same gradients and keeps one graph at a time. Notes
+tell of losses that are added up after the backward pass of each, and of what an object holds of
+runs after which no backward pass is made.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -79,9 +82,13 @@ def check(history: History) -> Iterator[Claim]:
             yield claim
     yield from _gradients(history)
     yield from on_ctx(history)
-    yield from unused(history, told)
+    idle = list(unused(history, told))
+    yield from idle
+    yield from states(history, kept, {claim.site for claim in idle})
     yield from summed(history)
-    yield from summed_in_vain(history, _spoken_of(history, told))
+    spoken = _spoken_of(history, told)
+    yield from summed_in_vain(history, spoken)
+    yield from summed_after_passes(history, spoken)
 
 
 def _spoken_of(history: History, told: set[int]) -> set[int]:

@@ -59,6 +59,36 @@ def summed_in_vain(history: History, told: set[int]) -> Iterator[Claim]:
         )  # fmt: skip
 
 
+def summed_after_passes(history: History, told: set[int]) -> Iterator[Claim]:
+    """Yield a note for each line that adds up losses which had their backward pass."""
+    lines: set[int] = set()
+    for total in history.get(UnusedTotals).after_passes:
+        event, last = history.events[total.adds], history.events[total.terms[-1]]
+        if event.site in lines or not told.isdisjoint(total.terms):
+            continue
+        lines.add(event.site)
+        yield Claim(
+            tensors=tuple(one.tensor for one in event.results[:1]),
+            cause=("total", event.site),
+            site=event.site,
+            operation=event.operation,
+            severity="note",
+            message=say(
+                "{code} at {line} adds up {n} results of {term} with their graphs, after the"
+                " backward pass of each: the graphs of {n} runs are kept as long as the sum, and"
+                " nothing goes back through it.",
+                code=Code(event.site), line=At(event.site), n=len(total.terms), term=At(last.site),
+            ),
+            story=(
+                Step("made", last.site, say("each run makes a graph of its own")),
+                Step("grows", event.site, say("the sum keeps the graph of each run")),
+            ),
+            repair=Repair(say("Add numbers without a graph: .item(), or .detach() where the sum is"
+                              " to stay on the device.")),
+            count=len(total.terms),
+        )  # fmt: skip
+
+
 def _claim(history: History, backward: int, terms: list[int], sizes: list[int]) -> Claim:
     event, last = history.events[backward], history.events[terms[-1]]
     return Claim(

@@ -27,7 +27,7 @@ _WRITES = 3  # the last writes that are told of one memory
 _WRITTEN = re.compile(r"in-?place|view|version|overlap|resiz|storage|moved|detached", re.I)
 _FREED = re.compile(r"second time|freed|no longer")
 _NO_GRAPH = re.compile(
-    r"does not require grad|not have been used in the graph|doesn't require grad"
+    r"does not require grad|not have been used in the graph|doesn't require grad|can't retain_grad"
     r"|None of the inputs have requires_grad|NoneType"
 )
 _DEVICES = re.compile(r"device|Input type", re.I)
