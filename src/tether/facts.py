@@ -390,6 +390,7 @@ class OptimizerFact(NamedTuple):
     at: Moment
     tensors: tuple[TensorId, ...]
     groups: tuple[int, ...] = ()  # how many of them each parameter group has, in order
+    rates: tuple[float, ...] = ()  # of each group, at that time; nothing: not known
 
 
 class Rate(NamedTuple):
@@ -522,6 +523,20 @@ class Drift(NamedTuple):
     site: SiteId  # of the step
     optimizer: OptimizerId
     elements: dict[TensorId, int]  # how many of each tensor
+
+
+class SlicesAlike(NamedTuple):
+    """A parameter's slices along a dimension were the same, bit for bit, before the first step.
+
+    Looked at as steps of its optimizer begin, the 1st, 2nd, 4th, 8th..., with the gradient.
+    """
+
+    tensor: TensorId
+    dimension: int  # 0 or 1
+    slices: int
+    at: Moment  # of the first look
+    looks: int = 0  # at which the slices of its gradient were the same as well, and not all zero
+    alike: bool = True  # neither its slices nor those of its gradient were ever seen to differ
 
 
 class Stop(NamedTuple):
@@ -940,6 +955,7 @@ class Trace:
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)
     drifts: list[Drift] = field(default_factory=list)
+    alike: list[SlicesAlike] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)

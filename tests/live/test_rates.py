@@ -49,6 +49,52 @@ for step in range(100):
         group["lr"] *= 0.1 if step > 40 else 1
     train(opt)
 """,
+    "a rate of one group that the program sets to zero, and never back": """\
+head = torch.nn.Linear(1, 1)
+opt = SGD([{"params": net.parameters()}, {"params": head.parameters()}], lr=0.1)
+
+
+def warm_up(epoch):
+    if epoch == 0:
+        for group in opt.param_groups[1:]:
+            group["lr"] = 0.0  #! parameter-unmoved head.weight (note)
+
+
+for epoch in range(4):
+    opt.zero_grad()
+    (head(net(torch.rand(8, 3))) - torch.rand(8, 1)).pow(2).mean().backward()
+    warm_up(epoch)
+    opt.step()
+""",
+    "a rate of zero that is to grow by a factor": """\
+opt = SGD(net.parameters(), lr=0.1)
+opt.param_groups[0].update(lr=0.0)  #! parameter-unmoved net.weight
+for epoch in range(4):
+    opt.param_groups[0]["lr"] *= 1.5
+    train(opt)
+""",
+    "a rate that is an integer division, stored for each epoch": """\
+opt = SGD(net.parameters(), lr=0.1)
+for epoch in range(4):
+    for group in opt.param_groups:
+        group["lr"] = (epoch + 1) // 10  #! parameter-unmoved net.weight
+    train(opt)
+""",
+    "a rate that one of two lines makes zero, of which the text alone does not tell": """\
+opt = SGD(net.parameters(), lr=0.1)  #! parameter-unmoved net.weight
+for epoch in range(4):
+    if epoch % 2:
+        opt.param_groups[0]["lr"] = epoch * 0
+    else:
+        opt.param_groups[0]["lr"] = 0 * epoch
+    train(opt)
+""",
+    "an optimizer made with a rate of zero": """\
+opt = SGD(net.parameters(), lr=0.0)  #! parameter-unmoved net.weight
+for epoch in range(4):
+    train(opt)
+    opt.param_groups[0]["lr"] *= 2
+""",
     "a scheduler that nothing steps": """\
 opt = SGD(net.parameters(), lr=0.1)
 lr_scheduler.CosineAnnealingLR(opt, 9)  #! values-lost CosineAnnealingLR (note)
@@ -74,6 +120,26 @@ for _ in range(5):
 }
 
 RIGHT = {
+    "a rate of zero for the first epoch, which is set back": """\
+opt = SGD(net.parameters(), lr=0.1)
+for epoch in range(6):
+    for group in opt.param_groups:
+        group["lr"] = 0.0 if epoch < 2 else 0.1
+    train(opt)
+""",
+    "a warm-up by hand that begins at zero": """\
+opt = SGD(net.parameters(), lr=0.1)
+for step in range(6):
+    opt.param_groups[0]["lr"] = 0.1 * step / 6
+    train(opt)
+""",
+    "a rate of zero that is stored before one that counts": """\
+opt = SGD(net.parameters(), lr=0.1)
+opt.param_groups[0]["lr"] = 0.0
+opt.param_groups[0].update(lr=0.05)
+for step in range(6):
+    train(opt)
+""",
     "a schedule that ends at zero with the training": """\
 opt = SGD(net.parameters(), lr=0.1)
 schedule = lr_scheduler.LambdaLR(opt, lambda step: max(0.0, 1 - step / 31))

@@ -71,7 +71,7 @@ def example() -> Trace:
         suspended=[facts.Suspended("tracks[0].gi_frame", 1)],
         holders=[facts.Holder(8, 0, "kept[0]", "slot", "train", 0, 1)],
         hooks=[facts.Hooked(1, "Linear", -1, (2, 7), "scale")],
-        optimizers=[facts.OptimizerFact("SGD", 0, 7, (0, 1), (1, 1))],
+        optimizers=[facts.OptimizerFact("SGD", 0, 7, (0, 1), (1, 1), (0.5, 0.0))],
         rates=[facts.Rate(9, 0, 1, 0.5)],
         schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1, (0.0, 0.5), (0.5, 0.5), 3, 0)],
         shared_rates=[facts.SharedRate(9, 0, 0, (0, 1), (0.0, 0.5))],
@@ -81,6 +81,7 @@ def example() -> Trace:
         drifts=[facts.Drift(8, 1, 0, {0: 5})],
         reached=[facts.WayThere(8, 0, (1, 0))],
         movements=[facts.Movement("step", 9, 0, 0, {0: "moved", 1: "same"})],
+        alike=[facts.SlicesAlike(0, 0, 8, 8, 3, False)],
         followed=[
             facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,), (7,), (9,))
         ],

@@ -15,6 +15,7 @@ from tether.source.reading import (
     deciders,
     function_at,
     mentions,
+    stores_of,
 )
 from tether.source.syntax import Source, source_of
 
@@ -97,6 +98,13 @@ class Surroundings:
             for one in (site, *self._callers.get(site.position, ()))
             for line in blocks_around(self.source(one.file), one.line)
         ]
+
+    def rates_stored(self) -> Iterator[Step]:
+        """Yield the lines of the text that store a learning rate: such a store is no call."""
+        for file in self._history.trace.sources:
+            for line in stores_of(self.source(file), "lr")[:MOST]:
+                place = Site(file, line, end_line=line)
+                yield Step("rate", place, say("the program stores a learning rate here"))
 
     def leading(self, site: Site) -> Iterator[Step]:
         """Yield the conditions that lead to a line, or to the lines that call its function.

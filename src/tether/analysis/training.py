@@ -229,16 +229,22 @@ class Training:
             return None
         optimizer, group = self._trace.optimizers[number], rates[-1].group
         alone = all(one.rate == 0 for one in self._trace.rates if one.optimizer == number)
+        begun = optimizer.rates[group] if group < len(optimizer.rates) else 0.0
+        stored = self._stored_rates(optimizer.site) if begun else []
         return Reason(
             "rate zero",
-            say("its learning rate was zero at every step"),
+            say("its learning rate, {rate} as {kind} was made, was zero at every step",
+                rate=f"{begun:.3g}", kind=optimizer.kind)
+            if begun
+            else say("its learning rate was zero at every step"),
             (
                 Step("held", optimizer.site, say("{kind} takes {x} here, in parameter group {n}",
                      kind=optimizer.kind, x=Tensor(tensor), n=group)),
                 Step("step", self._stepped_at(number), say("the learning rate is 0 here")),
                 *self._written_rates(optimizer.site),
+                *stored,
             ),
-            optimizer.site,
+            stored[0].site if len(stored) == 1 else optimizer.site,
             certain=alone,
         )  # fmt: skip
 
@@ -534,6 +540,12 @@ class Training:
 
     def _sites_of_steps(self) -> set[int]:
         return {one.site for one in self._history.steps}
+
+    def _stored_rates(self, site: int) -> list[Step]:
+        """Return where the text stores a rate, but where a scheduler or a loaded state set it."""
+        if any(self._trace.optimizers[one.optimizer].site == site for one in self._trace.schedules):
+            return []
+        return list(self._around.rates_stored())
 
     def _written_rates(self, site: int) -> Iterator[Step]:
         """Yield where a scheduler was made: what sets the rate after the optimizer."""

@@ -12,6 +12,7 @@ import torch
 
 from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
 from tether.record.addressed import AddressLog
+from tether.record.alike import AlikeLog
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
@@ -100,6 +101,7 @@ class Recorder:
         self.holders = HolderLog(self.tape, made_once)
         self.movement = MovementLog(self.tape)
         self.drift = DriftLog(self.tape)
+        self.alike = AlikeLog(self.tape)
         self.refilled = RefilledLog(self.tape, self.holders)
         self.kept_again = KeptAgainLog(self.tape, self.refilled)
         self.followed: list[Followed] = []
@@ -164,6 +166,7 @@ class Recorder:
         self.cached += kept_by_caches(self.tape)
         self.gradients.at_end()
         self.movement.at_end(self.gradients.leaves())
+        self.alike.at_end(self.gradients.leaves())
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -198,6 +201,7 @@ class Recorder:
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),
             "drifts": list(self.drift.facts),
+            "alike": list(self.alike.facts()),
             "followed": list(self.followed),
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),

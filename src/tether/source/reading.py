@@ -62,6 +62,37 @@ def calls_of(source: Source, method: str) -> list[int]:
     )
 
 
+def stores_of(source: Source, key: str) -> list[int]:
+    """Return the lines that store something by a key: `group["lr"] = 0`, `group.update(lr=0)`.
+
+    Where some of them store a plain zero, these alone.
+    """
+    found = {value.lineno: value for node in source.nodes for value in _stored(node, key)}
+    zeros = [line for line, value in found.items() if _is_zero(value)]
+    return sorted(zeros or found)
+
+
+def _stored(node: ast.AST, key: str) -> Iterator[ast.expr]:
+    """Yield what a statement or a call stores by a key."""
+    if isinstance(node, ast.Call) and called(node.func) == "update":
+        yield from (one.value for one in node.keywords if one.arg == key)
+    elif isinstance(node, (ast.Assign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(_is_entry(one, key) for target in targets for one in ast.walk(target)):
+            yield node.value
+
+
+def _is_entry(node: ast.AST, key: str) -> bool:
+    """Whether an expression stores the entry of a container that has this key."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
+        return False
+    return isinstance(node.slice, ast.Constant) and node.slice.value == key
+
+
+def _is_zero(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value in (0, 0.0)
+
+
 def callers_of(source: Source, function: str) -> list[int]:
     """Return the lines that call a function of this name: its last part, as in a qualified name."""
     name = function.rpartition(".")[2]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.alike import AlikeUnits, alike_units
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
 from tether.analysis.rates_spent import RateSpent, rates_spent
+from tether.analysis.surroundings import Surroundings
 from tether.analysis.training import BY_VALUES, Training
-from tether.finding import At, Claim, Repair, Step, say
+from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -21,7 +23,9 @@ optimizer holds it, no step of its optimizer ever ran, its learning rate was zer
 too small for its dtype, or something wrote over what the steps did. A gradient that was there and
 exactly zero is told by [gradient-zero](gradient-zero.md). Or it moved, and for a quarter of all
 steps or more it does not any longer: its learning rate has fallen so far that no step changes a
-bit, as that of a scheduler does which was made for epochs and counts batches.
+bit, as that of a scheduler does which was made for epochs and counts batches. Or its values move
+and their differences do not: all units of a layer were given the same weights, get the same
+gradients, and so stay the same.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -31,6 +35,8 @@ Values are compared at the first, second, fourth, eighth... step of each optimiz
 On devices other than the CPU they are not compared, since that would make the program wait. What
 can be meant (a layer left out of the optimizer, a learning rate of zero for one group) is a note;
 so is a rate that is spent where another optimizer goes on, or for less than half of the steps.
+Units that are the same are found bit for bit, in their weights and gradients at each look; it is a
+note where no layer is known that takes them up by weights that began the same.
 
 ## Example
 ```python
@@ -96,6 +102,8 @@ def check(history: History) -> Iterator[Claim]:
         )
     for spent in rates_spent(history):
         yield _spent(history, spent)
+    for units in alike_units(history):
+        yield _alike(history, units)
 
 
 def _spent(history: History, found: RateSpent) -> Claim:
@@ -125,11 +133,41 @@ def _spent(history: History, found: RateSpent) -> Claim:
             *(() if schedule is None or schedule.stepped < 0 else
               (Step("rate", schedule.stepped, say("{setter} is stepped here, {m} times in all",
                     m=schedule.steps, **parts)),)),
+            *(history.get(Surroundings).rates_stored() if schedule is None else ()),
             Step("step", found.step, say("its steps go on, {steps} in all, and change nothing",
                  **parts)),
         ),
         repair=Repair(say("Let {setter} count what it was made for: a schedule in epochs is stepped"
                           " once an epoch, one in batches is given their number.", **parts)),
+        count=0,
+    )  # fmt: skip
+
+
+def _alike(history: History, found: AlikeUnits) -> Claim:
+    fact = found.fact
+    step = history.events[history.steps_of(fact.tensor)[0]].site
+    return Claim(
+        tensors=(fact.tensor,),
+        cause=("alike", found.filled, fact.slices),
+        site=found.filled,
+        operation="step",
+        severity="warning" if found.after else "note",
+        message=say(
+            "The {n} units of {subject}, the slices of the first dimension, began with the same"
+            " values and never differed: at each step that was looked at their gradients were the"
+            " same as well, bit for bit, so that all {n} do what one would do.",
+            n=fact.slices,
+        ),
+        story=(
+            Step("written", found.filled, say("each unit of {x} gets the same values here",
+                 x=Tensor(fact.tensor))),
+            *(Step("written", site, say("{y} begins with the same values for each of {n}, too",
+                   y=Tensor(one), n=fact.slices)) for one, site in found.after),
+            Step("step", step, say("each step changes all units of {x} alike",
+                 x=Tensor(fact.tensor))),
+        ),
+        repair=Repair(say("Begin with random values (torch.nn.init.kaiming_uniform_,"
+                          " xavier_uniform_, normal_), so that the units can become different.")),
         count=0,
     )  # fmt: skip
 

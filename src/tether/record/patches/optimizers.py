@@ -143,9 +143,8 @@ class Optimizers:
         groups = tuple(len(group["params"]) for group in optimizer.param_groups)
         now = Moment(self._tape.now())
         known.fact = len(facts)
-        facts.append(
-            OptimizerFact(type(optimizer).__name__, SiteId(known.site), now, tensors, groups)
-        )
+        kind, place, rates = type(optimizer).__name__, SiteId(known.site), rates_of(optimizer)
+        facts.append(OptimizerFact(kind, place, now, tensors, groups, rates))
         return known
 
     def _zero_grad(self, original: Original) -> Original:
@@ -294,6 +293,7 @@ class _Step:
             held = self._held()
             self._before = self.recorder.movement.before_step(held)
             self._still = self.recorder.drift.before_step(held)
+            self.recorder.alike.before_step(held)
         self._note_rates(optimizer)
 
     def look(self) -> None:
