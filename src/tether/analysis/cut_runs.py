@@ -1,12 +1,16 @@
 """Lines that run several times for one loss, each run cut off from the one before.
 
 The values of a run go on into the next one, and the graph does not: it was made, and no backward
-pass goes through it. So of a recurrence the last run alone is trained.
+pass goes through it. So of a recurrence the last run alone is trained. Or the loss takes something
+of each round, and each is trained for itself: what a round gives to later ones is not.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +21,9 @@ from tether.analysis.history import History, latest
 
 MOST_PASSES = 8
 """Later backward passes that are asked whether they go through a run."""
+
+LEAST_ROUNDS = 4
+"""Cuts within one loss, from which it is seen that a round uses nothing of two rounds before."""
 
 
 class CutRuns(NamedTuple):
@@ -73,3 +80,93 @@ def _alike(history: History, first: int, met: Met) -> list[int]:
         alike = alike & (one[first : met.loss] == one[met.entered])
     found: list[int] = (np.flatnonzero(alike) + first).tolist()
     return found
+
+
+class PartedRuns(NamedTuple):
+    """A line that cuts between any two rounds of one loss, which goes through each round."""
+
+    cut: int  # the second call of that line
+    loss: int
+    tensors: tuple[int, ...]  # that each round uses
+    rounds: int
+
+
+def parted_runs(history: History) -> Iterator[PartedRuns]:
+    """Yield the first case of each line that cuts each round off from the one before.
+
+    The loss is made of all rounds, so a pass goes through each, and through no two in a row.
+    """
+    cuts: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for met in history.get(Cuts).met:
+        cuts[history.events[met.cut].site, met.loss].append(met.cut)
+    seen = set[int]()
+    for (site, loss), some in cuts.items():
+        rounds = _rounds(history, loss, sorted(some))
+        if site in seen or len(rounds) < LEAST_ROUNDS:
+            continue
+        tensors = _in_each(history, loss, rounds)
+        if tensors:
+            seen.add(site)
+            order = sorted(tensors, key=lambda one: history.order.get(one, 0))
+            yield PartedRuns(rounds[1][0], loss, tuple(order), len(rounds))
+
+
+def _rounds(history: History, loss: int, cuts: list[int]) -> list[list[int]]:
+    """Return the cuts by rounds: calls that backward goes through lie between two of these."""
+    inside = sorted(history.get(Graph).behind(loss))
+    found: dict[int, list[int]] = defaultdict(list)
+    for cut in cuts:
+        found[bisect_left(inside, cut)].append(cut)
+    return list(found.values())
+
+
+def _in_each(history: History, loss: int, rounds: list[list[int]]) -> set[int]:
+    """Return what is trained and is used in each round once; nothing where rounds are joined."""
+    behind, used = _behind(history, rounds[0]), set[int]()
+    for n, (before, now) in enumerate(pairwise(rounds)):
+        earlier, behind = behind, _behind(history, now)
+        apart = _is_apart(earlier, behind, rounds[0][-1], rounds[max(n - 1, 0)][-1])
+        if not apart or not _reaches(history, before, now):
+            return set()
+        uses = _uses(history, loss, behind)
+        if not uses or (used and uses != used):
+            return set()
+        used = uses
+    return used
+
+
+def _behind(history: History, cuts: list[int]) -> set[int]:
+    """Return the calls in the graphs of what some calls cut off."""
+    graph, events = history.get(Graph), history.events
+    makers = {at for cut in cuts for one in events[cut].reads for at in graph.makers_of(one, cut)}
+    return makers.union(*map(graph.behind, makers))
+
+
+def _uses(history: History, loss: int, calls: set[int]) -> set[int]:
+    """Return what is trained and some calls use, each once and in the graph of a loss."""
+    inside, events = history.get(Graph).behind(loss), history.events
+    uses = [
+        (int(one.tensor), at in inside)
+        for at in calls
+        for one in events[at].reads
+        if one.tensor in history.held
+    ]
+    found = {tensor for tensor, trained in uses if trained}
+    return found if len(found) == len(uses) else set()  # else a gradient goes through several runs
+
+
+def _is_apart(before: set[int], now: set[int], first: int, since: int) -> bool:
+    """Whether the calls of a round are none of the round before, or of those before that.
+
+    What was computed before the first cut, at `first`, may be for all rounds.
+    """
+    return not any(at > first and (at < since or at in before) for at in now)
+
+
+def _reaches(history: History, cuts: list[int], later: list[int]) -> bool:
+    """Whether what was cut off goes into each of some later cuts."""
+    reached, flow = set(cuts), history.flow
+    for at in range(cuts[0] + 1, later[-1] + 1):
+        if at in reached or (flow.carries[at] and not reached.isdisjoint(flow.edges.sources(at))):
+            reached.add(at)
+    return reached.issuperset(later)

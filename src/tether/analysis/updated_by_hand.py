@@ -46,7 +46,7 @@ def carried_updates(history: History) -> Iterator[CarriedUpdates]:
         updates = sorted(_updates(history, operand, gradients))
         touched = {one: history.on_storage(of) for one, of in gradients.items()}
         pairs = [
-            (at, _added(history, touched[gradient], given[tensor], at, later))
+            (at, added_between(history, touched[gradient], given[tensor], at, later))
             for (at, gradient), (later, _) in pairwise(updates)
             if history.next_pass(at) < later
         ]
@@ -95,7 +95,7 @@ def _read_behind(history: History, at: int, own: int) -> Iterator[int]:
         seen.update(sources)
 
 
-def _added(
+def added_between(
     history: History, touched: Sequence[int], cleared: Sequence[int], since: int, until: int
 ) -> int:
     """Return the pass that added to a gradient between two updates; UNKNOWN: it was cleared.

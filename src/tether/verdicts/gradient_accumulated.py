@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.foreign_gradients import ForeignGradients, foreign_gradients
 from tether.analysis.history import History, latest
 from tether.analysis.libraries import package_of
+from tether.analysis.mixed_readings import MixedReading, mixed_readings
 from tether.analysis.short_windows import ShortWindow, short_windows
 from tether.analysis.stepped_apart import SteppedApart, stepped_apart
 from tether.analysis.updated_by_hand import CarriedUpdates, carried_updates
@@ -26,6 +27,8 @@ parameter, too, and its gradient was still there when the parameter's own loss a
 other way round, as a note: a batch is cut into parts, the loss of each is divided by their number,
 and a step takes the gradient of each part alone, where all were to add up. Or some steps, as the
 last of an epoch, have fewer passes than the others and than the loss of each is divided by.
+Or one line reads a gradient after each of several passes, nothing clears it between them, and what
+was read goes into a later loss: a note, since the sum may be meant.
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls
@@ -80,6 +83,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _short(history, window)
     for updates in carried_updates(history):
         yield _by_hand(history, updates)
+    for reading in mixed_readings(history):
+        yield _mixed(history, reading)
 
 
 def _overwritten(history: History) -> set[TensorId]:
@@ -162,6 +167,34 @@ def _by_hand(history: History, found: CarriedUpdates) -> Claim:
             Step("loss", loss, say("backward adds to that gradient")),
         ),
         repair=Repair(say("Set the gradient of {subject} to None after each update.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _mixed(history: History, found: MixedReading) -> Claim:
+    backward, read, loss = (
+        history.events[at].site for at in (found.backward, found.second, found.loss)
+    )
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("mixed", read),
+        site=read,
+        operation="grad",
+        severity="note",
+        message=say(
+            "The gradient of {subject} is read at {read} after one pass and again after the next,"
+            " and nothing clears it in between: the second time it holds both. What is read"
+            " {likely}goes on into the loss of {loss}.",
+            read=At(read), loss=At(loss), likely="" if found.sure else "most likely ",
+        ),
+        story=(
+            Step("loss", backward, say("backward adds to what has been read before")),
+            Step("read", read, say("the sum of both passes is read here")),
+            Step("used", loss, say("this pass is of a loss that both readings go into")),
+        ),
+        repair=Repair(say("Clear the gradients before each pass whose own gradient is to be read,"
+                          " or ask for it by torch.autograd.grad, which adds to nothing.")),
+        assumes=() if found.sure else (_FOLLOWED,),
         count=0,
     )  # fmt: skip
 
@@ -270,6 +303,8 @@ def _elsewhere(history: History, tensor: TensorId, told: list[SiteId]) -> list[S
     found = (one.site for one in clears if any(read.tensor == tensor for read in one.reads))
     return [one for one in dict.fromkeys(found) if one not in told][:1]
 
+
+_FOLLOWED = say("the value was followed through Python numbers or arrays in the source")
 
 VERDICT = Verdict(
     slug="gradient-accumulated",

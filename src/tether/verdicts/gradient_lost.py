@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.cut_runs import CutRuns, cut_runs
+from tether.analysis.cut_runs import CutRuns, PartedRuns, cut_runs, parted_runs
 from tether.analysis.first_order import FirstOrder, first_order
 from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
@@ -27,7 +27,8 @@ The parameters get gradients, and yet a part of the loss gives none back: a term
 it has no graph, though it was computed from parameters; or a value's every way to the loss leads
 through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`; or of a
 line that runs several times for one loss the last run alone gets a gradient, since what each run
-gives to the next is cut off; or tensors are changed, inside a loss, by gradients that have no graph
+gives to the next is cut off, or each run gets a gradient of its own part of the loss alone; or
+tensors are changed, inside a loss, by gradients that have no graph
 (`autograd.grad` without `create_graph=True`). A second derivative lacks a part, where it goes
 through the backward of an `autograd.Function` that uses what forward had computed from its inputs
 and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
@@ -72,6 +73,8 @@ def check(history: History) -> Iterator[Claim]:
     yield from _undone(history)
     for runs in cut_runs(history):
         yield _cut_off(history, runs)
+    for parted in parted_runs(history):
+        yield _parted(history, parted)
     for update in first_order(history):
         yield _constant(history, update)
     for kept in taken_for_constant(history):
@@ -302,6 +305,31 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
         ),
         repair=Repair(say("Detach where a backward pass has gone through what came before, not"
                           " between runs that one loss is to train.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _parted(history: History, found: PartedRuns) -> Claim:
+    cut, loss = (history.events[at].site for at in (found.cut, found.loss))
+    return Claim(
+        tensors=found.tensors,
+        cause=("parted", cut),
+        site=cut,
+        operation=history.events[found.cut].operation,
+        severity="note",
+        message=say(
+            "{call} at {cut} cuts {n} times within the loss of {loss}, each time off what a round"
+            " hands to the next: no gradient of {subject} goes through more than one round, so"
+            " nothing is learned of what a later one needs.",
+            n=found.rounds, loss=At(loss), call=CallOf(found.cut), cut=At(cut),
+        ),
+        story=(
+            Step("cut", cut, say("{call} gives the values of a round without its graph",
+                 call=CallOf(found.cut))),
+            Step("loss", loss, say("one backward pass goes through all rounds")),
+        ),
+        repair=Repair(say("Where a round is to learn what later ones need, detach once for each"
+                          " backward pass, after it, and not between the rounds of one loss.")),
         count=0,
     )  # fmt: skip
 

@@ -1,0 +1,118 @@
+"""Gradients that are read after each of several passes, while all of them add up in one place.
+
+What is read after the second pass contains what was read after the first. Where both readings
+become numbers that go into a later loss (the weights of its terms), one was taken for the gradient
+of its own pass.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from math import prod
+from typing import NamedTuple
+
+from tether.analysis.history import History, following
+from tether.analysis.updated_by_hand import added_between
+from tether.facts import UNKNOWN, Event, Operand
+
+MOST_PAIRS = 4
+"""Pairs of readings of one line that are followed."""
+
+MOST_CALLS = 5_000
+"""Calls through which a reading is followed to a loss."""
+
+
+class MixedReading(NamedTuple):
+    """Two readings of one gradient, the second of the sum of two passes: positions."""
+
+    tensor: int
+    first: int
+    backward: int  # the pass that added to what had been read
+    second: int
+    loss: int  # the later pass whose loss both went into
+    sure: bool  # not by way of numbers that were followed through the text
+
+
+def mixed_readings(history: History) -> Iterator[MixedReading]:
+    """Yield the first case of each line that reads gradients."""
+    if history.in_part:
+        return
+    for line in _lines(history).values():
+        yield from islice(_of_line(history, line), 1)
+
+
+def _lines(history: History) -> dict[tuple[str, int], dict[int, list[int]]]:
+    """Return line -> tensor -> the calls by which the program's own line reads its gradient."""
+    found: dict[tuple[str, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for at, event in history.events.where("grad.__get__".__eq__):
+        own = event.inner == event.site and history.inside(event, "backward", "step") < 0
+        if own and event.reads and event.results:
+            line = history.site_of(event)
+            found[line.file, line.line][event.reads[0].tensor].append(at)
+    return found
+
+
+def _of_line(history: History, line: dict[int, list[int]]) -> Iterator[MixedReading]:
+    """Yield the cases of the first tensor whose gradient a line reads."""
+    tensor, reads = next(iter(line.items()))
+    events, steps = history.events, history.steps_of(tensor)
+    clears = events.where({"zero_grad", "grad.__set__"}.__contains__)
+    cleared = [at for at, event in clears if any(one.tensor == tensor for one in event.reads)]
+    pairs = (
+        (first, second, events[second].results[0])
+        for first, second in pairwise(reads)
+        if history.next_pass(first) < second and not first < following(steps, first) < second
+    )
+    for first, second, gradient in islice(pairs, MOST_PAIRS):
+        if events[first].results[0].tensor == gradient.tensor:
+            touched = history.on_storage(gradient)
+            added = added_between(history, touched, cleared, first, second)
+            if added < 0:
+                continue
+            loss, sure = _loss_of(history, gradient, first, second)
+            if loss >= 0:
+                yield MixedReading(tensor, first, added, second, loss, sure)
+
+
+def _loss_of(history: History, gradient: Operand, first: int, second: int) -> tuple[int, bool]:
+    """Return the first pass whose loss both readings go into, and whether that is sure.
+
+    UNKNOWN: there is none, or one reading is set against the other, element by element: what was
+    added since is their difference.
+    """
+    events, flow, own = history.events, history.flow, history.flow.memory(gradient)
+    until = history.next_pass(first)
+    of_first, of_second = set[int](), set[int]()
+    for at in range(first + 1, min(len(events), first + MOST_CALLS)):
+        event, sources = events[at], flow.edges.sources(at)
+        reads = any(flow.memory(one) == own for one in event.reads)
+        one = (reads and at < until) or not of_first.isdisjoint(sources)
+        other = (reads and at > second) or not of_second.isdisjoint(sources)
+        if event.is_backward:
+            if at > second and one and other:
+                return at, _sure(history, of_first | of_second)
+        elif one and other and _is_elementwise(event, gradient):
+            break
+        elif flow.carries[at] and not _trains(event, own, flow.memory):
+            of_first.update([at] if one else ())
+            of_second.update([at] if other else ())
+    return UNKNOWN, False
+
+
+def _sure(history: History, calls: set[int]) -> bool:
+    """Whether no value came into some calls by a bridge that is only likely."""
+    likely = (one.entry for one in history.trace.bridges if not one.certain)
+    return calls.isdisjoint(map(history.position, likely))
+
+
+def _is_elementwise(event: Event, gradient: Operand) -> bool:
+    """Whether a call joins tensors as large as a gradient to one as large as each."""
+    sizes = {prod(one.shape) for one in (*event.reads, *event.results)}
+    return len(event.reads) > 1 and len(sizes) == 1 and min(sizes) >= prod(gradient.shape) > 1
+
+
+def _trains(event: Event, own: int, memory: Callable[[Operand], int]) -> bool:
+    """Whether a call writes into a gradient, or into what is trained: a clipping, an update."""
+    return any(one.requires_grad or memory(one) == own for one in event.writes)
