@@ -4,19 +4,24 @@ Two optimizers train two parts by two losses, in turn. The loss of the first par
 of the second one and adds to its gradients; the first optimizer steps; then the second part's own
 loss, which does not go through the first part, adds to the same gradients, and its optimizer steps
 on the sum. Nothing cleared them in between.
+
+Or one part trains alone first, with an optimizer that clears nothing but that part, and each of its
+passes goes through the other part, too: their gradients pile up there until the first step of it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.cuts import Cuts
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following, latest
-from tether.facts import OptimizerId
+from tether.analysis.libraries import package_of
+from tether.facts import Event, OptimizerId
 
 LEAST_STEPS = 2
 """Steps that must each use another's gradients: one may be the first after a start."""
@@ -42,6 +47,89 @@ def foreign_gradients(history: History) -> Iterator[ForeignGradients]:
         found = [one for one in cases if one is not None]
         if len(found) >= LEAST_STEPS and None not in cases[1:]:
             yield found[-1]
+
+
+class PiledUp(NamedTuple):
+    """A first step that used what passes for another optimizer's steps had added up: positions."""
+
+    first: int  # the first of those passes
+    stepped: int  # the other's step that came after it
+    step: int
+    cleared: int  # the call that cleared gradients then, and not these; -1: none
+    passes: int  # that each had a step of another optimizer after them
+    tensors: tuple[int, ...]
+
+
+def piled_up(history: History) -> Iterator[PiledUp]:
+    """Yield the first steps that used such a sum, where each later one has passes of its own."""
+    by = defaultdict[OptimizerId, list[int]](list)
+    for one in history.steps:
+        by[one.optimizer].append(history.position(one.at))
+    if len(by) < 2 or history.in_part:
+        return
+    windows = _Windows(history)
+    for number, steps in by.items():
+        groups = defaultdict[tuple[int, ...], list[int]](list)
+        for tensor in history.trace.optimizers[number].tensors:
+            groups[tuple(windows.piled(tensor, steps[0]))].append(tensor)
+        for passes, tensors in groups.items():
+            later = [windows.piled(tensors[0], at) for at in steps[1:]]
+            if min(len(passes), len(later)) >= LEAST_STEPS and not any(later):
+                reached = [one for one in tensors if windows.adds(passes, one)]
+                if reached:
+                    stepped = windows.stepped(passes[0])
+                    cleared = windows.clears(passes[0], passes[1])
+                    yield PiledUp(
+                        passes[0], stepped, steps[0], cleared, len(passes), tuple(reached)
+                    )
+
+
+class _Windows:
+    """What is in the gradients of a tensor as a step uses them."""
+
+    def __init__(self, history: History) -> None:
+        self._history, self._graph = history, history.get(Graph)
+        self._passes = [
+            at
+            for at in history.backwards
+            if history.events[at].operation == "backward" and not history.events[at].raised
+        ]
+        self._steps = sorted({history.position(one.at) for one in history.steps})
+        self._clears: list[int] = []
+        self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> what may have cleared it
+        for at, event in history.events.where(_meets_gradients):
+            if event.operation == "zero_grad":
+                self._clears.append(at)
+            if not _looked_by_torch(history, event):
+                for read in event.reads:
+                    self._met[read.tensor].append(at)
+
+    def piled(self, tensor: int, step: int) -> list[int]:
+        """Return the passes whose gradients a step used, but for those after the last of others."""
+        own = self._history.steps_of(tensor)
+        since = max(latest(own, step), latest(self._met[tensor], step))
+        passes = self._passes[bisect_right(self._passes, since) : bisect_right(self._passes, step)]
+        return [at for at, after in pairwise(passes) if -1 < self.stepped(at) < after]
+
+    def stepped(self, at: int) -> int:
+        """Return the next step of all after a pass."""
+        return following(self._steps, at)
+
+    def clears(self, first: int, last: int) -> int:
+        """Return the first call between two passes that clears gradients; -1 for none."""
+        found = following(self._clears, first)
+        return found if found < last else -1
+
+    def adds(self, passes: Sequence[int], tensor: int) -> bool:
+        """Whether the first, the last and all those passes that were walked go through a tensor."""
+        walked = [one for one in (self._graph.leaves(at) for at in passes) if one is not None]
+        ends = (self._graph.leaves_led_to(at) for at in (passes[0], passes[-1]))
+        return all(tensor in leaves for leaves in (*walked, *ends))
+
+
+def _looked_by_torch(history: History, event: Event) -> bool:
+    """Whether PyTorch's own line read a gradient: a clipping, which leaves something of it."""
+    return event.operation == "grad.__get__" and package_of(history, event) == "torch"
 
 
 class _Steps:

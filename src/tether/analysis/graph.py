@@ -247,6 +247,14 @@ class Graph:
         walk = self._walks.get(backward)
         return frozenset(walk.leaves) if walk is not None and walk.whole else None
 
+    def leaves_led_to(self, backward: int) -> frozenset[int]:
+        """Return the leaves that the calls behind a backward pass lead to, walked or followed."""
+        found = self.leaves(backward)
+        if found is None:
+            led = (one for at in self.behind(backward) for one in self._led_to(at))
+            found = frozenset(one.tensor for one in led if one.leaf and one.requires_grad)
+        return found
+
     def asked(self, backward: int) -> frozenset[int]:
         """Return the tensors that alone were to get gradients; none where all leaves were."""
         walk = self._walks.get(backward)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tether.analysis.foreign_gradients import ForeignGradients, foreign_gradients
+from tether.analysis.foreign_gradients import (
+    ForeignGradients,
+    PiledUp,
+    foreign_gradients,
+    piled_up,
+)
 from tether.analysis.history import History, latest
 from tether.analysis.libraries import package_of
 from tether.analysis.mixed_readings import MixedReading, mixed_readings
@@ -23,10 +28,12 @@ PAGE = """
 ## What it says
 A step used the gradient of this parameter, nothing cleared it, a later backward pass added to it,
 and a later step used the sum. Or the loss that another optimizer steps on goes through this
-parameter, too, and its gradient was still there when the parameter's own loss added to it. Or the
-other way round, as a note: a batch is cut into parts, the loss of each is divided by their number,
-and a step takes the gradient of each part alone, where all were to add up. Or some steps, as the
-last of an epoch, have fewer passes than the others and than the loss of each is divided by.
+parameter, too, and its gradient was still there when the parameter's own loss added to it. Or an
+optimizer steps for the first time, and the gradients that it uses have piled up since another one
+stepped alone and cleared nothing but its own. Or the other way round, as a note: a batch is cut
+into parts, the loss of each is divided by their number, and a step takes the gradient of each part
+alone, where all were to add up. Or some steps, as the last of an epoch, have fewer passes than the
+others and than the loss of each is divided by.
 Or one line reads a gradient after each of several passes, nothing clears it between them, and what
 was read goes into a later loss: a note, since the sum may be meant.
 
@@ -77,6 +84,9 @@ def check(history: History) -> Iterator[Claim]:
     for other in foreign_gradients(history):
         if other.tensors[0] not in first:
             yield _of_another(history, other)
+    for piled in piled_up(history):
+        if piled.tensors[0] not in first:
+            yield _piled(history, piled)
     for apart in stepped_apart(history):
         yield _apart(history, apart)
     for window in short_windows(history):
@@ -229,6 +239,48 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
                           own=At(own))),
         count=0,
     )  # fmt: skip
+
+
+def _piled(history: History, found: PiledUp) -> Claim:
+    events = history.events
+    loss, stepped, step = (events[at].site for at in (found.first, found.stepped, found.step))
+    cleared = [events[found.cleared].site] if found.cleared >= 0 else []
+    return Claim(
+        tensors=found.tensors,
+        cause=("piled", loss, step),
+        site=cleared[0] if cleared else loss,
+        operation="step",
+        message=say(
+            "The first step of an optimizer at {step} uses gradients of {subject} that {n} passes"
+            " before had added up from {loss} on: another optimizer stepped after each of them, and"
+            " nothing cleared these.",
+            step=At(step), loss=At(loss), n=found.passes,
+        ),
+        story=(
+            *_holders(history, found.tensors[0], found.step),
+            Step("loss", loss, say("each backward adds to the gradient of {x}, too",
+                 x=Tensor(found.tensors[0]))),
+            Step("step", stepped, say("another optimizer steps, without it")),
+            *(Step("cleared", one, say("{x} is not among what is cleared here",
+                   x=Tensor(found.tensors[0]))) for one in cleared),
+            Step("step", step, say("this step uses the sum of all that")),
+        ),
+        repair=Repair(say("Clear all gradients before the first step of {subject}: call zero_grad()"
+                          " on the whole model, or on this optimizer, before the backward pass of"
+                          " that step. Or switch requires_grad off as long as it is not to"
+                          " train.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _holders(history: History, tensor: TensorId | int, step: int) -> Iterator[Step]:
+    """Yield where the optimizer of a step took a tensor."""
+    for number in history.holders_of(tensor):
+        fact = history.trace.optimizers[number]
+        if any(one.optimizer == number and history.position(one.at) == step
+               for one in history.steps):  # fmt: skip
+            yield Step("held", fact.site, say("{kind} takes {x}", kind=fact.kind,
+                       x=Tensor(TensorId(tensor))))  # fmt: skip
 
 
 def _apart(history: History, found: SteppedApart) -> Claim:
