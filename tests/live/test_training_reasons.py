@@ -686,3 +686,60 @@ def test_passes_that_an_epoch_leaves_over_are_told(tmp_path):
 )
 def test_windows_that_lose_nothing_are_right(tmp_path, one):
     assert not left_over(tmp_path, **one)
+
+
+ADJOINT = """
+import torch
+
+
+class Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, field, start, *parameters):
+        ctx.field = field
+        ctx.save_for_backward(start, *parameters)
+        return start + 0.1 * field(start)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        start, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            start = start.detach().requires_grad_()
+            moved = start + 0.1 * ctx.field(start)
+        wanted = [start, *(one for one in parameters if one.requires_grad)]
+        given = list(torch.autograd.grad(moved, wanted, gradient))
+        others = [given.pop(1) if one.requires_grad else None for one in parameters]
+        return None, given[0], *others
+
+
+net = torch.nn.Linear(3, 3)
+rate, offset = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+opt = torch.optim.SGD([*net.parameters(), rate, offset], lr=0.1)
+{before}
+for _ in range(3):
+    opt.zero_grad()
+    {scaled}
+    out = Solve.apply(lambda x: net(x) * scale, torch.ones(4, 3) + offset, {handed})
+    out.pow(2).sum().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("scaled", ["scale = rate", "scale = rate.exp()"])
+def test_what_a_function_computes_with_and_is_not_handed(tmp_path, scaled):
+    program = ADJOINT.format(before="", scaled=scaled, handed="*net.parameters()")
+    ((slug, severity, message, lines),) = findings(tmp_path, program)
+    assert (slug, severity) == ("parameter-unmoved", "warning")
+    assert "`rate` never changed: Solve.apply at line 31 computes with it" in message
+    assert lines[0] == 31
+
+
+@pytest.mark.parametrize(
+    ("before", "handed"),
+    [
+        ("", "*net.parameters(), rate"),
+        ("rate.requires_grad_(False); opt.param_groups[0]['params'].pop(2)", "*net.parameters()"),
+    ],
+)
+def test_what_a_function_is_handed_or_is_frozen(tmp_path, before, handed):
+    program = ADJOINT.format(before=before, scaled="scale = rate", handed=handed)
+    assert not [one for one in findings(tmp_path, program) if one[1] != "note"]

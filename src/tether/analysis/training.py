@@ -23,15 +23,16 @@ from tether.analysis.handed import Handed
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.undone import Undone
-from tether.analysis.ungraded import Unasked
+from tether.analysis.ungraded import Unasked, not_handed
 from tether.analysis.zeroed import Zeroed
 from tether.facts import UNKNOWN, Movement, Stop, TensorId
 from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
 from tether.source.reading import calls_of, gathered, returns
 
 Why = Literal[
-    "not asked", "handed", "not held", "never stepped", "left out", "rate zero", "too small",
-    "undone", "put back", "not a number", "nothing back", "zero by values", "cancelled",
+    "not asked", "not in apply", "handed", "not held", "never stepped", "left out", "rate zero",
+    "too small", "undone", "put back", "not a number", "nothing back", "zero by values",
+    "cancelled",
 ]  # fmt: skip
 
 BY_VALUES: frozenset[Why] = frozenset({"zero by values", "cancelled"})
@@ -128,6 +129,9 @@ class Training:
         if not passes or tensor in self._history.had_gradient or not self._stayed(tensor):
             return None
         event = self._history.events[passes[0]]
+        call = not_handed(self._history, tensor, passes[0])
+        if call >= 0:
+            return self._not_in_apply(tensor, call, passes[0])
         return Reason(
             "not asked",
             say("{call} at {line} asks for the gradients of other tensors only",
@@ -138,6 +142,22 @@ class Training:
                 *self._wanted(passes[0]),
             ),
             event.site,
+            certain=True,
+        )  # fmt: skip
+
+    def _not_in_apply(self, tensor: TensorId, call: int, backward: int) -> Reason:
+        site, inner = (self._history.events[at].site for at in (call, backward))
+        return Reason(
+            "not in apply",
+            say("{call} at {line} computes with it and is not handed it, so its backward asks for"
+                " the gradients of other tensors only, at {inner}",
+                call=CallOf(call), line=At(site), inner=At(inner)),
+            (
+                Step("cut", site, say("it is not among the arguments of this call")),
+                *self._made(tensor),
+                Step("loss", inner, say("it is behind this pass, and not asked for")),
+            ),
+            site,
             certain=True,
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from tether.analysis.gradient_paths import Paths, follow
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest, losses_of
+from tether.facts import UNKNOWN, Span
 
 
 class Missing:
@@ -124,6 +125,28 @@ class Unasked:
                 self.passes[leaf].append(at)
         for leaf in reached:
             self.passes.pop(leaf, None)
+
+
+def not_handed(history: History, tensor: int, backward: int) -> int:
+    """Return a call of a custom Function that computes with a tensor and is not handed it; or -1.
+
+    Its backward asks for the gradients of what it was handed: a pass within it did not ask for the
+    tensor's. The calls in a forward have no graph, but what they read may.
+    """
+    graph, events = history.get(Graph), history.events
+    if history.inside(events[backward], "backward") < 0:
+        return -1
+    first: dict[int, Span] = {}  # line -> its first call of a Function
+    for span in history.trace.spans:
+        if span.kind == "function" and span.event != UNKNOWN:
+            first.setdefault(span.site, span)
+    for span in first.values():
+        call = history.position(span.event)
+        calls = range(history.position(span.first), call)
+        known = 0 <= calls.start < backward and tensor not in graph.leaves_behind(call)
+        if known and any(tensor in graph.leaves_behind(at) for at in calls if events[at].reads):
+            return call
+    return -1
 
 
 def without_backward(history: History, tensor: int) -> bool:

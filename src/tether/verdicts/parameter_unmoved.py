@@ -18,14 +18,14 @@ PAGE = """
 
 ## What it says
 The program trained, came to its end, and this parameter has the very values it had at the first
-look, or lost what its steps had changed. The finding says why, as far as the facts tell: no
-optimizer holds it, no step of its optimizer ever ran, its learning rate was zero, its steps were
-too small for its dtype, or something wrote over what the steps did. A gradient that was there and
-exactly zero is told by [gradient-zero](gradient-zero.md). Or it moved, and for a quarter of all
-steps or more it does not any longer: its learning rate has fallen so far that no step changes a
-bit, as that of a scheduler does which was made for epochs and counts batches. Or its values move
-and their differences do not: all units of a layer were given the same weights, get the same
-gradients, and so stay the same.
+look, or lost what its steps had changed. The finding says why, as far as the facts tell: a custom
+Function computes with it and is not handed it, no optimizer holds it, no step of its optimizer ever
+ran, its learning rate was zero, its steps were too small for its dtype, or something wrote over
+what the steps did. A gradient that was there and exactly zero is told by
+[gradient-zero](gradient-zero.md). Or it moved, and for a quarter of all steps or more it does not
+any longer: its learning rate has fallen so far that no step changes a bit, as that of a scheduler
+does which was made for epochs and counts batches. Or its values move and their differences do not:
+all units of a layer were given the same weights, get the same gradients, and so stay the same.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -55,6 +55,8 @@ It changes what is trained: never applied by itself.
 _REPAIRS: dict[str, str] = {
     "not asked": "Name {subject} among the inputs of that pass, or leave inputs out: then each leaf"
     " gets its gradient.",
+    "not in apply": "Hand {subject} to the Function as an argument of its own, and let its backward"
+    " return its gradient: what it reads of other objects gets none.",
     "handed": "After each step write the new values back in place, under torch.no_grad():"
     " parameter.copy_(new).",
     "not held": "Give {subject} to the optimizer; or, if it is not to train, switch its"
