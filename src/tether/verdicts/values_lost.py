@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain, rebound_in_vain
 from tether.analysis.from_itself import FromItself, from_itself
 from tether.analysis.history import History
+from tether.analysis.loaded_over import LoadedOver, loaded_over
 from tether.analysis.never_put_back import NeverPutBack, never_put_back
 from tether.analysis.rates_lost import RateLost, rates_lost
 from tether.analysis.schedules_in_vain import ScheduleInVain, schedules_in_vain
@@ -44,6 +45,8 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   the parameters without any state of the optimizer (a note).
 - An optimizer loads a state, and before it steps another one is made of the same parameters, which
   has none: it is a note where the other has another learning rate.
+- A model loads a state, and the first step writes copies of the parameters over it that the
+  optimizer steps, and that were made before the load.
 - Parameters are copied, given other values for an evaluation, such as an average, and trained on
   from those: nothing ever reads the copies.
 - A line gives tensors the values that they have: a network loads its own `state_dict`, or is
@@ -111,6 +114,7 @@ def _never_used(history: History) -> Iterator[Claim]:
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
     yield from (_loaded(history, one) for one in loaded_in_vain(history))
+    yield from (_over(history, one) for one in loaded_over(history))
     yield from (_kept(history, one) for one in never_put_back(history))
     yield from (_own(history, one) for one in from_itself(history))
 
@@ -393,6 +397,34 @@ def _loaded(history: History, found: LoadedInVain) -> Claim:
             Step("step", steps[0].site, say("the other one steps, from no state")),
         ),
         repair=Repair(say("Load the state into the optimizer that steps: after {made}.", **parts)),
+        count=0,
+    )  # fmt: skip
+
+
+def _over(history: History, found: LoadedOver) -> Claim:
+    loaded, copied, step, written = (
+        history.events[at].site for at in (found.loaded, found.copied, found.step, found.written)
+    )
+    parts = {"loaded": At(loaded), "copied": At(copied), "step": At(step), "written": At(written)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("over", loaded, written),
+        site=loaded,
+        operation="load_state_dict",
+        message=say(
+            "What {loaded} loads into {subject} is lost: {step} steps a copy that was made of it"
+            " before the load, at {copied}, and {written} writes that copy over what was loaded.",
+            **parts,
+        ),
+        story=(
+            Step("made", copied, say("{x} is copied, before the load", x=Tensor(found.tensors[0]))),
+            Step("loaded", loaded, say("the state is loaded into {x}, and not into the copy",
+                 x=Tensor(found.tensors[0]))),
+            Step("step", step, say("the copy is stepped")),
+            Step("written", written, say("the copy is written over what was loaded")),
+        ),
+        repair=Repair(say("Load the state before the copies are made, or give them the loaded"
+                          " values right after the load: copy.copy_(parameter).")),
         count=0,
     )  # fmt: skip
 

@@ -1,0 +1,109 @@
+"""Loaded parameters over which copies from before the load are written, once these were stepped.
+
+An optimizer that steps copies of a model's parameters, of a higher precision, writes them back
+after each step. Where the model loads a state after the copies were made, and nothing brings the
+loaded values to the copies, the first step writes the old ones over them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.from_itself import LOADS
+from tether.analysis.history import History, following
+from tether.facts import UNKNOWN, Event, Operand, SiteId
+from tether.operations.table import operation
+
+MOST_CALLS = 8
+"""Calls between a copy that is stepped and what is written back of it."""
+
+
+class LoadedOver(NamedTuple):
+    """A line that loads parameters in vain: positions."""
+
+    loaded: int
+    copied: int  # made the copy, before
+    step: int  # of the copy, after the load
+    written: int  # over what was loaded
+    tensors: tuple[int, ...]
+
+
+def loaded_over(history: History) -> Iterator[LoadedOver]:
+    """Yield each line that loads such parameters."""
+    if history.in_part or not history.steps:
+        return
+    found: dict[SiteId, list[LoadedOver]] = defaultdict(list)
+    held = {
+        history.flow.memory(one): one
+        for one in map(history.operand_of, history.held)
+        if one is not None
+    }
+    known = set[int]()  # what a state was loaded into before
+    for at, event in history.events.where("copy_".__eq__):
+        if history.site(event.inner).function == LOADS and len(event.reads) == 2:
+            target = event.reads[0]
+            first = target.tensor not in known
+            known.add(target.tensor)
+            written = next(history.writes_to(target, at), UNKNOWN) if first else UNKNOWN
+            copy = _stepped(history, held, target, written) if written >= 0 else None
+            one = None if copy is None else _lost(history, (at, written), target, copy)
+            if one is not None:
+                found[event.site].append(one)
+    for some in found.values():
+        yield some[0]._replace(tensors=tuple(tensor for one in some for tensor in one.tensors))
+
+
+def _lost(
+    history: History, between: tuple[int, int], target: Operand, copy: Operand
+) -> LoadedOver | None:
+    """Return what became of a tensor that was loaded, if a copy from before is written over."""
+    loaded, written = between
+    made, step = history.made_at(copy.tensor), following(history.steps_of(copy.tensor), loaded)
+    if not 0 <= made < loaded < step < written or not _is_of(history, made, target):
+        return None
+    passes = history.backwards
+    if bisect_right(passes, step) == bisect_right(passes, loaded):
+        return None
+    if any(at < written and not _by_step(history, at) for at in history.writes_to(copy, made)):
+        return None  # it was given the loaded values, or others
+    return LoadedOver(loaded, made, step, written, (int(target.tensor),))
+
+
+def _source(event: Event, target: Operand) -> Operand | None:
+    """Return what a copy gives one of its targets: they stand before what they are given."""
+    targets = [one.tensor for one in event.writes]
+    if len(event.reads) != 2 * len(targets) or target.tensor not in targets:
+        return None
+    return event.reads[len(targets) + targets.index(target.tensor)]
+
+
+def _stepped(
+    history: History, held: dict[int, Operand], target: Operand, written: int
+) -> Operand | None:
+    """Return what an optimizer holds and a call writes over a tensor, as a copy or a view of it."""
+    event, value = history.events[written], _source(history.events[written], target)
+    for _ in range(MOST_CALLS if operation(event.operation).overwrites else 0):
+        found = None if value is None else held.get(history.flow.memory(value))
+        made = UNKNOWN if value is None else history.made_at(value.tensor)
+        if found is not None or not 0 <= made < written or len(history.events[made].reads) != 1:
+            return found
+        value = history.events[made].reads[0]
+    return None
+
+
+def _is_of(history: History, made: int, target: Operand) -> bool:
+    """Whether a call made its result from the values of a tensor."""
+    memory = history.flow.memory(target)
+    return any(
+        history.flow.memory(one) == memory
+        for at in (made, *history.flow.behind(made))
+        for one in history.events[at].reads
+    )
+
+
+def _by_step(history: History, at: int) -> bool:
+    event = history.events[at]
+    return event.operation == "step" or history.inside(event, "step") >= 0
