@@ -2,6 +2,9 @@
 
 Nothing is said of who fine-tunes in evaluation mode from the first step on, or switches to it and
 then evaluates nothing: that is how statistics and dropout are held still on purpose.
+
+A copy that follows what is trained, an average, may do so in training mode alone: one that an
+evaluation has left in the other mode follows no more.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, latest
 from tether.analysis.no_longer import ModeSwitches
+from tether.analysis.stale_buffers import LEAST, Moves
 from tether.facts import GRAD_ON, ModeSwitch
 
 
@@ -27,6 +31,20 @@ class LeftInEvaluation(NamedTuple):
     in_training: int  # steps
     in_evaluation: int
     meant: bool  # nothing shows that training mode was to come back
+
+
+class NoLongerMoved(NamedTuple):
+    """Parameters that followed others in training mode, and in evaluation mode do not any more."""
+
+    tensors: tuple[int, ...]
+    of: int  # what the first of them followed
+    moved: int  # its last write, by position
+    switch: ModeSwitch  # to evaluation mode, after that
+    trained: ModeSwitch | None  # to training mode, before
+    read: int  # the first call since that computes with it, after a step of what it followed
+    before: int  # writes
+    steps: int  # of what it followed, since then
+    meant: bool
 
 
 class _TrainedStep(NamedTuple):
@@ -99,3 +117,46 @@ def _evaluated(history: History, tensor: int, since: int, until: int) -> bool:
     operand = history.operand_of(tensor)
     readers = () if operand is None else history.readers(operand, since, until)
     return any(history.events[at].grad_mode != GRAD_ON for at in readers)
+
+
+def no_longer_moved(history: History) -> Iterator[NoLongerMoved]:
+    """Yield what no call moves since a switch to evaluation mode, though it is computed with."""
+    switches = history.get(ModeSwitches).of if history.whole and history.steps else {}
+    if not any(not one.training for some in switches.values() for one in some):
+        return
+    moves: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for at, tensor, source in history.get(Moves).found:
+        if tensor in switches:
+            moves[tensor, source].append(at)
+    groups: dict[tuple[int, int], list[NoLongerMoved]] = defaultdict(list)
+    for (tensor, source), calls in moves.items():
+        found = _no_longer_moved(history, (tensor, source), switches[tensor], calls)
+        if found is not None:
+            groups[history.events[found.moved].site, found.switch.site].append(found)
+    for some in groups.values():
+        yield some[0]._replace(tensors=tuple(one for few in some for one in few.tensors))
+
+
+def _no_longer_moved(
+    history: History, pair: tuple[int, int], switches: list[ModeSwitch], moves: list[int]
+) -> NoLongerMoved | None:
+    tensor, source = pair
+    steps = history.steps_of(source)
+    since = steps[bisect_right(steps, moves[-1]) :]
+    followed = {bisect_right(steps, one) for one in moves}
+    if min(len(since), len(followed - {0})) < LEAST:
+        return None
+    before = [one for one in switches if history.position(one.at) <= moves[-1]]
+    after = switches[len(before) :]
+    kept = (before and not before[-1].training) or any(one.training for one in after)
+    if not after or kept or history.position(after[0].at) > since[0]:
+        return None
+    operand = history.operand_of(tensor)
+    if operand is None or next(history.writes_to(operand, moves[-1]), -1) >= 0:
+        return None
+    read = next(history.readers(operand, since[0]), -1)
+    trained, again = _training(before), _again(after, after[0])
+    return None if read < 0 else NoLongerMoved(
+        (tensor,), source, moves[-1], after[0], trained, read, len(moves), len(since),
+        meant=trained is None and not again,
+    )  # fmt: skip

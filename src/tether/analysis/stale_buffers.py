@@ -72,11 +72,19 @@ class _Modules:
         return [one for one in self.within if self._trains(one)]
 
 
+class Moves:
+    """The writes by which parameters that nothing trains follow trained ones."""
+
+    def __init__(self, history: History) -> None:
+        self.modules = _Modules(history)
+        self.found = list(_moves(history, self.modules))  # call, follower, what it follows
+
+
 def stale_buffers(history: History) -> Iterator[StaleBuffer]:
     """Yield the buffers that a module which follows another computes with, and never gets."""
     if history.in_part or not history.steps:
         return
-    modules = _Modules(history)
+    modules = history.get(Moves).modules
     if not modules.buffers:
         return
     told: set[int] = set()
@@ -97,7 +105,7 @@ def stale_buffers(history: History) -> Iterator[StaleBuffer]:
 def _followers(history: History, modules: _Modules) -> dict[_Follows, int]:
     """Return the modules that are moved after others, with the first call that does so."""
     moves: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for at, tensor, source in _moves(history, modules):
+    for at, tensor, source in history.get(Moves).found:
         # Those before the first step give it something to begin with.
         if any(one < at for one in history.steps_of(source)[:1]):
             moves[tensor, source].append(at)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.left_in_evaluation import LeftInEvaluation, left_in_evaluation
+from tether.analysis.left_in_evaluation import (
+    LeftInEvaluation,
+    NoLongerMoved,
+    left_in_evaluation,
+    no_longer_moved,
+)
 from tether.analysis.modes_undone import ModeUndone, modes_undone
 from tether.analysis.no_longer import OutOfUse
 from tether.analysis.statistics_moved import StatisticsMoved, statistics_moved
@@ -22,7 +27,9 @@ mode: nothing called `train()` again. Before, steps had trained it in training m
 the model was put into evaluation mode by itself, and a `train()` of the whole model took it out of
 it: the statistics of a batch normalization that was to be held still move, or a part that nothing
 trains drops values out. Or a batch normalization was frozen (`requires_grad_(False)`), and its
-statistics move all the same while something else is trained, since it is in training mode.
+statistics move all the same while something else is trained, since it is in training mode. Or a
+copy that followed what is trained, an average, follows no more since an evaluation put it into
+evaluation mode.
 
 ## Why it matters
 Dropout drops nothing and batch normalization uses the running statistics and no longer updates
@@ -68,6 +75,8 @@ def check(history: History) -> Iterator[Claim]:
     for found in left_in_evaluation(history):
         if found.switch.site not in told:
             yield _claim(history, found)
+    for stopped in no_longer_moved(history):
+        yield _stopped(history, stopped)
     held = set[int]()
     for undone in modes_undone(history):
         held.update(undone.tensors)
@@ -168,6 +177,37 @@ def _claim(history: History, found: LeftInEvaluation) -> Claim:
         ),
         repair=Repair(say("Call train() on the model after each evaluation, or before each epoch"
                           " and each time that training goes on within it.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _stopped(history: History, found: NoLongerMoved) -> Claim:
+    switch, moved, read = found.switch, *(
+        history.events[at].site for at in (found.moved, found.read)
+    )  # fmt: skip
+    parts = {"line": At(switch.site), "moved": At(moved), "of": Tensor(found.of),
+             "n": found.before, "steps": found.steps}  # fmt: skip
+    trained = [] if found.trained is None else [found.trained.site]
+    return Claim(
+        tensors=found.tensors,
+        cause=("stopped", switch.site, moved),
+        site=switch.site,
+        operation="eval",
+        severity="note" if found.meant else "warning",
+        message=say(
+            "{subject} was moved after {of} at {moved}, {n} times, and never since {line} put it"
+            " into evaluation mode: nothing switched back, and {steps} steps have changed {of}"
+            " since.",
+            **parts,
+        ),
+        story=(
+            *(Step("mode", one, say("training mode begins here")) for one in trained),
+            Step("written", moved, say("it is moved after {of} here", **parts)),
+            Step("mode", switch.site, say("evaluation mode begins here")),
+            Step("used", read, say("it is read since, with the values of before")),
+        ),
+        repair=Repair(say("Call train() on the module after each evaluation; or let the update not"
+                          " depend on the mode.")),
         count=0,
     )  # fmt: skip
 
