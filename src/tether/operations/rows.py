@@ -203,6 +203,7 @@ ROWS: dict[str, Row] = _joined(
         "clamp_ clamp_min_ clamp_max_ clip_ _foreach_clamp_min_ _foreach_clamp_max_", bounds=True
     ),
     _each("_amp_foreach_non_finite_check_and_unscale_", unscales=True),
+    _each("_amp_update_scale_", rescales=True),
     _each("apply_ map_ map2_ real.__set__ imag.__set__", writes="values"),
     _each(
         "retain_grad requires_grad_", writes=""

@@ -102,6 +102,7 @@ class Operation:
     part: bool = False  # some elements; which, its other arguments tell
     bounds: bool = False  # keeps each element within limits
     unscales: bool = False  # takes the scale of the loss out of gradients
+    rescales: bool = False  # adapts a scale of gradients to whether a step could be taken
     accumulates: bool = False  # adds to gradients, or to an optimizer's state, call by call
 
     # the graph

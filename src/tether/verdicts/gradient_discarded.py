@@ -14,9 +14,11 @@ from tether.analysis.lost_passes import (
     LeftOverPasses,
     LostPasses,
     OtherPasses,
+    SkippedPart,
     left_over_passes,
     lost_passes,
     replaced_passes,
+    skipped_parts,
 )
 from tether.analysis.scaled_changes import ScaledChange, scaled_changes
 from tether.analysis.vain_clips import VainClip, vain_clips
@@ -38,7 +40,8 @@ line clears those that an epoch has left over (a note). Or the line changed the 
 line clips gradients and never found any: there were none yet, or it was given an iterator that had
 been gone through. Or it clips gradients that still hold the scale of a gradient scaler, which
 divides them, and with them the limit, before the step. Or the line makes a new optimizer for each
-step, of a kind that goes by the gradients of earlier steps. Or passes go back through a copy of
+step, of a kind that goes by the gradients of earlier steps. Or the line computes a part of some
+losses, and a gradient scaler left out the step of each of them. Or passes go back through a copy of
 what is trained, a target network: its parameters get gradients that nothing uses (a note).
 
 ## Why it matters
@@ -86,6 +89,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _nothing_clipped(history, clip)
     for bound in scaled_changes(history):
         yield _bounded(history, bound)
+    for part in skipped_parts(history):
+        yield _skipped(history, part)
     for anew in begun_anew(history):
         yield _forgotten(history, anew)
     for copied in graded_copies(history):
@@ -380,6 +385,35 @@ def _bounded(history: History, found: ScaledChange) -> Claim:
             say("Call `unscale_` of the gradient scaler, with the optimizer, before {line}.",
                 line=At(written))
         ),
+        count=found.times,
+    )  # fmt: skip
+
+
+def _skipped(history: History, found: SkippedPart) -> Claim:
+    part, loss, rescaled = (
+        history.events[at].site for at in (found.call, found.backward, found.rescaled)
+    )
+    return Claim(
+        tensors=(),
+        cause=("skipped", part),
+        site=part,
+        operation=history.events[found.call].operation,
+        severity="note" if found.meant else "warning",
+        message=say(
+            "No step ever used what {part} computes: it is behind the losses of {n} passes, and the"
+            " gradient scaler left out the step after each of them. {m} steps came after passes"
+            " without it.",
+            part=At(part), n=found.times, m=found.stepped,
+        ),
+        subject=shortened(history.site(part).expression),
+        story=(
+            Step("used", part, say("this is a part of some losses only")),
+            Step("made", loss, say("backward of such a loss fills the gradients")),
+            Step("cleared", rescaled, say("the scaler goes on, and no step was taken")),
+        ),
+        repair=Repair(say("Keep the scale at which such a loss overflows from coming back: a larger"
+                          " growth_interval of the scaler than the passes between, or a smaller"
+                          " loss; or repeat a step that was left out.")),
         count=found.times,
     )  # fmt: skip
 
