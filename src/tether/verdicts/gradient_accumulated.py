@@ -81,20 +81,14 @@ def check(history: History) -> Iterator[Claim]:
         if tensor not in overwritten:
             second = history.steps_of(tensor)[1:2] == [history.position(fact.at)]
             yield _claim(history, tensor, fact, always=second and times[tensor] > 1)
-    for other in foreign_gradients(history):
-        if other.tensors[0] not in first:
-            yield _of_another(history, other)
-    for piled in piled_up(history):
-        if piled.tensors[0] not in first:
-            yield _piled(history, piled)
-    for apart in stepped_apart(history):
-        yield _apart(history, apart)
-    for window in short_windows(history):
-        yield _short(history, window)
-    for updates in carried_updates(history):
-        yield _by_hand(history, updates)
-    for reading in mixed_readings(history):
-        yield _mixed(history, reading)
+    others = (one for one in foreign_gradients(history) if one.tensors[0] not in first)
+    yield from (_of_another(history, one) for one in others)
+    piles = (one for one in piled_up(history) if one.tensors[0] not in first)
+    yield from (_piled(history, one) for one in piles)
+    yield from (_apart(history, one) for one in stepped_apart(history))
+    yield from (_short(history, one) for one in short_windows(history))
+    yield from (_by_hand(history, one) for one in carried_updates(history))
+    yield from (_mixed(history, one) for one in mixed_readings(history))
 
 
 def _overwritten(history: History) -> set[TensorId]:
