@@ -791,6 +791,7 @@ class MappedFile(NamedTuple):
     changed: tuple[int, ...]  # pages that were others when the array went, of those looked at
     flushed: bool  # the program asked for it to be written
     released: Moment = Moment(UNKNOWN)  # UNKNOWN: the array was alive at the end
+    asked: bool = True  # the program gave the mode itself; False: it is that of `numpy.memmap`
 
 
 class Fork(NamedTuple):

@@ -104,7 +104,7 @@ def example() -> Trace:
         rewritten=[facts.Rewritten(8, 7, 3)],
         arrays=[facts.ArrayFact(7, 9)],
         arrays_kept=[facts.ArrayKept(7, 8, 9, "rows[2]", 64, 1 << 20)],
-        mapped_files=[facts.MappedFile(8, 0, "rows.npy", (0, 3), False, 9)],
+        mapped_files=[facts.MappedFile(8, 0, "rows.npy", (0, 3), False, 9, False)],
         unseen=[facts.Unseen(0, 7, 8, 7, 1, False)],
         forks=[facts.Fork(8, True, False)],
         inherited=[facts.Inherited(0, True)],

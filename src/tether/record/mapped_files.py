@@ -32,6 +32,7 @@ MOST = 1_000
 """Openings that are followed."""
 
 _PAGE = 4096
+_MODE = 2  # place of the mode among the arguments of `numpy.memmap`, behind the class
 
 
 class _Opened:
@@ -45,6 +46,7 @@ class _Opened:
         self.released = UNKNOWN
         self.changed: tuple[int, ...] = ()
         self.flushed = False
+        self.asked = True
         self.gone = False
         self._sums = self._now()
 
@@ -93,18 +95,19 @@ class MappedFiles:
             listener = replacements.listener()
             if listener is not None:
                 with muted(listener):
-                    self._made(array)
+                    self._made(array, asked=len(args) > _MODE or "mode" in kwargs)
             return array
 
         return staticmethod(__new__)
 
-    def _made(self, array: Any) -> None:
+    def _made(self, array: Any, *, asked: bool) -> None:
         """Follow an array that writes to a file which was there before."""
         name = array.__dict__.get("filename")
         if array.__dict__.get("mode") != "r+" or name is None or len(self._opened) >= MOST:
             return
         site = self._tape.places.user_place(here(3))[0]
         opened = _Opened(array, site, self._tape.now(), os.fspath(name))
+        opened.asked = asked
         self._opened.append(opened)
         weakref.finalize(array, self._released, opened).atexit = False
 
@@ -130,7 +133,7 @@ class MappedFiles:
         return [
             MappedFile(
                 Moment(one.at), SiteId(one.site), os.path.basename(one.file), one.changed,
-                one.flushed, Moment(one.released),
+                one.flushed, Moment(one.released), one.asked,
             )
             for one in self._opened if one.changed
         ]  # fmt: skip
