@@ -8,6 +8,104 @@ import pytest
 from programs import record_program
 
 PROGRAMS = {
+    "a model copied for its state to be saved": """
+        import copy, io, torch
+        def save(model, step):
+            other = copy.deepcopy(model)  #? no
+            torch.save(other.state_dict(), io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
+    "the state of a copied model, saved with more": """
+        import copy, io, torch
+        def save(model, step):
+            state = {"step": step, "model": copy.deepcopy(model).state_dict()}  #? no
+            torch.save(state, io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
+    "a copied model saved as a whole, in another mode": """
+        import copy, io, torch
+        def save(model, step):
+            other = copy.deepcopy(model).eval()  #? yes Parameter of its own
+            torch.save(other, io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
+    "a copied model saved in half precision": """
+        import copy, io, torch
+        def save(model, step):
+            other = copy.deepcopy(model).half()  #? yes Parameter of its own
+            torch.save(other.state_dict(), io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
+    "a copied model of which a part goes before it is saved": """
+        import copy, io, torch
+        def save(model, step):
+            other = copy.deepcopy(model)  #? yes Parameter of its own
+            del other[1]
+            torch.save(other.state_dict(), io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
+    "a copied model that is changed before it is saved": """
+        import copy, io, torch
+        def save(model, step):
+            other = copy.deepcopy(model)  #? yes writes
+            other[0].weight.data.clamp_(-1, 1)
+            torch.save(other.state_dict(), io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
+    "a copied model that is saved after the next step": """
+        import copy, io, torch
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            if step:
+                torch.save(other.state_dict(), io.BytesIO())
+            other = copy.deepcopy(model)  #? yes writes
+    """,
+    "a copied model that is saved, and asked as well": """
+        import copy, io, torch
+        def save(model, step):
+            other = copy.deepcopy(model)  #? yes Parameter of its own
+            print(other(torch.ones(2, 4)).sum().item())
+            torch.save(other.state_dict(), io.BytesIO())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+            save(model, step)
+    """,
     "a clone that is copied on by its own line, of an array too large to be watched": """
         import numpy as np, torch
         pixels = np.ones((4200, 32, 32), dtype=np.float32)

@@ -701,7 +701,7 @@ class _Judge:
             return WhyNeeded("yes", f"it is a {self._kind(copy)} of its own")
         if copy.tensor in self.held:
             return WhyNeeded("yes", "an optimizer holds it")
-        if self._of_module(copied):
+        if self._of_module(copied) or self._only_saved(copied):
             return None
         alone = self._alone(copied.position, source)
         for at in self.reads[copy.tensor]:
@@ -734,6 +734,28 @@ class _Judge:
                 if row.own or (row.replaces and not row.makes):
                     return False
         return True
+
+    def _only_saved(self, copied: Copied) -> bool:
+        """Whether a copied model was there for its state to be saved, and for nothing else.
+
+        A state has tensors only, where a model that is saved has its modes and attributes as well.
+        """
+        if not _deep(self.history, self.history.events[copied.position]):
+            return False
+        memory, saves = self.flow.memory(copied.copy), 0
+        for at in self.history.on_storage(copied.copy):
+            event = self.history.events[at]
+            if at <= copied.position or operation(event.operation).template == ALL:
+                continue
+            if event.operation == "save":
+                given = (one for one in self.history.saved(at) if self.flow.memory(one) == memory)
+                apart = self._saved_apart(at, copied.source, copied.copy)
+                if apart or any(self._kind(one) != "Tensor" for one in given):
+                    return False
+                saves += 1
+            elif not self._reads_nothing(event, memory):
+                return False
+        return saves > 0
 
     def _named(self, copied: Copied) -> WhyNeeded | None:
         """Ask for modules that hold the copy: they may write it, and register a Parameter."""

@@ -118,7 +118,7 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
         operation=need.operation,
         message=say(
             "{name} ({line}) is {what} that nothing {why}{times}{end}",
-            name=_code(subject, "name"), line=At(key[0]), what=_what(history, first),
+            name=_code(subject, "name"), line=At(key[0]), what=_what(history, need, first),
             why=why, times=times, end=end,
         ),
         story=tuple(_story(history, first, need)),
@@ -139,14 +139,16 @@ def _assumes(event: Event, need: Need, copied: Copied, *, unread: bool) -> Itera
         yield say("sums over gradients round the same in the source's layout")
     if computes(event):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
+    if need.operation == "__deepcopy__" != event.operation and not unread:
+        yield say("nothing but the tensors of what was copied is used or changed")
     for site, _, name in sorted(need.rests_on):
         yield say("the copy that {call} makes at {line} goes too", call=shown(name), line=At(site))
 
 
-def _what(history: History, copied: Copied) -> Sentence:
+def _what(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what was copied: the text of it, or the tensor that had the same elements."""
     event = history.events[copied.position]
-    origin = copied_text(event.operation, history.site_of(event).expression)
+    origin = copied_text(need.operation, history.site_of(event).expression)
     if copied.part:
         return say("a copy of tensors of which each is used by itself,")
     plain = not (computes(event) or event.writes)
@@ -177,6 +179,13 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
         return Repair(say("Show the array itself: torch.from_numpy(...)."), "by hand")
     if row.copies and copied.since == copied.position and not need.bound and not need.rests_on:
         return Repair(_without(need.operation, history.site_of(history.events[copied.position])))
+    site = history.site_of(history.events[copied.position])
+    if (
+        need.operation == "__deepcopy__"
+        and copied_text(need.operation, site.expression)
+        and not need.rests_on
+    ):
+        return Repair(_without(need.operation, site, "original"), "by hand")
     it = _called(history, copied.source.tensor)
     if row.repeats:
         text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
@@ -229,13 +238,14 @@ def _story(history: History, copied: Copied, need: Need) -> Iterator[Step]:
             yield Step("read", site, say("{call} reads {who}", call=shown(name), who=who))
 
 
-def _without(name: str, site: Site) -> Sentence:
+def _without(name: str, site: Site, what: str = "tensor") -> Sentence:
     """Say what to write instead, as far as the text of the call is known."""
     typed = {"__deepcopy__": "copy.deepcopy", "tensor": "torch.tensor"}.get(name, name)
-    start = "Use the tensor itself: leave {typed} out"
+    start = "Use the {what} itself: leave {typed} out"
     if not site.expression:
-        return say(start + ".", typed=typed)
-    return say(start + " of {text}.", typed=typed, text=Segment(site.expression, "code"))
+        return say(start + ".", what=what, typed=typed)
+    text = Segment(site.expression, "code")
+    return say(start + " of {text}.", what=what, typed=typed, text=text)
 
 
 def _in_library(history: History, found: list[tuple[Key, Need]]) -> Claim:

@@ -289,7 +289,7 @@ def _holders_of(history: History, named: list[int], tensors: list[int]) -> tuple
     """
     names = [history.name_of(one) for one in named]
     whole = container(names) if len(names) > 1 else ""
-    if whole or len(named) < len(tensors):
+    if whole or not named or len(named) < len(tensors):
         return (whole,) if whole else ()
     parts: dict[str, list[str]] = defaultdict(list)
     for name in names:
