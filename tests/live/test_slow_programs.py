@@ -11,6 +11,131 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "rows of an array, one by one for a loader": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        class Rows(torch.utils.data.Dataset):
+            def __len__(self):
+                return 3000
+            def __getitem__(self, n):
+                return torch.tensor(table[n])  #! slow-copy torch.tensor(table[n]) (note)
+        loader = torch.utils.data.DataLoader(Rows(), batch_size=300, shuffle=True)
+        for epoch in range(4):
+            for batch in loader:
+                print(batch.sum())
+    """,
+    "rows of an array, joined by the program itself": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        for step in range(30):
+            chosen = np.random.permutation(3000)[:300]
+            rows = [torch.tensor(table[n]) for n in chosen]  #! slow-copy torch.tensor(table[n]) (note)
+            print(torch.stack(rows).mean())
+    """,
+    "clones of a tensor's rows, for a loader": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        rows = torch.from_numpy(table)
+        class Rows(torch.utils.data.Dataset):
+            def __len__(self):
+                return 3000
+            def __getitem__(self, n):
+                return rows[n].clone()  #! slow-copy rows (note)
+        loader = torch.utils.data.DataLoader(Rows(), batch_size=300, shuffle=True)
+        for epoch in range(4):
+            for batch in loader:
+                print(batch.sum())
+    """,
+    "keys of a cache repeated for the queries that share a head": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                more = known.repeat_interleave(4, dim=1)  #! slow-copy more (note)
+                print((query @ more.mT).softmax(-1).max())
+    """,
+    "the same expanded and reshaped": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                wide = known[:, :, None].expand(2, 2, 4, 201 + step, 64)
+                more = wide.reshape(2, 8, 201 + step, 64)  #! slow-copy more (note)
+                print((query @ more.transpose(2, 3)).softmax(-1).max())
+    """,
+    "one head of keys and values for all queries": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                one = known[:, :1]
+                more = one.repeat(1, 8, 1, 1)  #! slow-copy more (note)
+                print(torch.nn.functional.scaled_dot_product_attention(query, more, torch.zeros(2, 8, 201 + step, 64)).max())
+    """,
+    "a cache that lies by time, and is turned for the product": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                late = known.transpose(1, 2)
+                more = late.repeat_interleave(4, 2)  #! slow-copy more (note)
+                print((query @ more.permute(0, 2, 3, 1)).max())
+    """,
+    "a cache that is joined on": """
+        import torch
+        joined = torch.randn(2, 2, 200, 64)
+        with torch.no_grad():
+            for step in range(6):
+                joined = torch.cat([joined, torch.randn(2, 2, 1, 64)], dim=2)
+                query = torch.randn(2, 8, 1, 64)
+                more = joined.repeat_interleave(4, 1)  #! slow-copy more (note)
+                print((query @ more.mT).max())
+    """,
+    "weights of many models stacked, and added up": """
+        import torch
+        for round in range(2):
+            parts = [torch.randn(70_000) for _ in range(12)]
+            both = torch.stack(parts)  #! slow-copy both (note)
+            print(both.sum(0).norm())
+    """,
+    "a mean of what several gave": """
+        import torch
+        maps = [torch.rand(400, 300) for _ in range(9)]
+        mean = torch.stack(maps, dim=-1).mean(dim=-1)  #! slow-copy maps[0] (note)
+        print(mean.max())
+    """,
+    "a sum by weights, along the last dimension": """
+        import torch
+        parts = [torch.randn(50_000) for _ in range(20)]
+        weights = torch.rand(20)
+        all_of_them = torch.stack(parts, -1)  #! slow-copy all_of_them (note)
+        print((all_of_them * weights).sum(-1).norm())
+    """,
+    "squares added up, kept as a row": """
+        import torch
+        parts = [torch.randn(50_000) for _ in range(20)]
+        rows = torch.stack(parts)  #! slow-copy rows (note)
+        print(rows.square().sum(0, keepdim=True).max())
+    """,
+    "states of clients, key by key": """
+        import torch
+        states = [torch.nn.Linear(500, 300).state_dict() for _ in range(8)]
+        for key in ('weight',):
+            stacked = torch.stack([one[key] for one in states])  #! slow-copy stacked (note)
+            print(stacked.mean(0).norm())
+    """,
     "moves of a game kept one by one, and drawn again and again": """
         import random, torch
         moves = [(torch.randn(12), n % 3) for n in range(300)]
@@ -708,6 +833,134 @@ SLOW = {
 }
 
 QUIET = {
+    "rows of an array that are changed one by one": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        class Rows(torch.utils.data.Dataset):
+            def __len__(self):
+                return 3000
+            def __getitem__(self, n):
+                return torch.tensor(table[n]) + torch.randn(6)
+        loader = torch.utils.data.DataLoader(Rows(), batch_size=300, shuffle=True)
+        for epoch in range(4):
+            for batch in loader:
+                print(batch.sum())
+    """,
+    "rows of arrays of their own": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        arrays = [np.random.rand(6) for n in range(3000)]
+        for step in range(30):
+            chosen = np.random.permutation(3000)[:100].tolist()
+            print(torch.stack([torch.tensor(arrays[n]) for n in chosen]).mean())
+    """,
+    "rows of an array that are used by themselves as well": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        for step in range(30):
+            rows = [torch.tensor(one) for one in table[:100]]
+            print(torch.stack(rows).mean(), rows[3].max(), rows[7].max())
+    """,
+    "what an array shows at one time, kept while it is written": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        now, seen = table[0], []
+        for step in range(1500):
+            now += 1
+            seen.append(torch.tensor(now))
+        print(torch.stack(seen).mean())
+    """,
+    "a few rows of an array": """
+        import numpy as np, torch
+        table = np.random.rand(3000, 6).astype(np.float32)
+        for step in range(4):
+            print(torch.stack([torch.tensor(one) for one in table[:100]]).mean())
+    """,
+    "repeated keys that are read by more than a product": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                more = known.repeat_interleave(4, dim=1)
+                print((query @ more.mT).max(), more.exp().sum())
+    """,
+    "repeated keys that are written for each query": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                more = known.repeat_interleave(4, dim=1)
+                more.mul_(torch.rand(8, 1, 1))
+                print((query @ more.mT).max())
+    """,
+    "times that are repeated, within the matrices": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                more = known.repeat_interleave(4, dim=2)
+                print((torch.randn(2, 2, 1, 64) @ more.mT).max())
+    """,
+    "new keys at each step": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                known = torch.randn(2, 2, 201, 64)
+                more = known.repeat_interleave(4, dim=1)
+                print((query @ more.mT).max())
+    """,
+    "a few small keys, repeated": """
+        import torch
+        keys = torch.randn(2, 2, 300, 64)
+        with torch.no_grad():
+            for step in range(6):
+                keys[:, :, 200 + step] = torch.randn(2, 2, 64)
+                query = torch.randn(2, 8, 1, 64)
+                known = keys[:, :, : 201 + step]
+                more = known[:, :, :8].repeat_interleave(4, dim=1)
+                print((query @ more.mT).max())
+    """,
+    "a stack of which the sum and the largest are taken": """
+        import torch
+        parts = [torch.randn(70_000) for _ in range(12)]
+        both = torch.stack(parts)
+        print(both.sum(0).norm(), both.amax(0).norm())
+    """,
+    "a stack that is added up along another dimension": """
+        import torch
+        parts = [torch.randn(70_000) for _ in range(12)]
+        print(torch.stack(parts).sum(1))
+    """,
+    "many small vectors, stacked and added up": """
+        import torch
+        for round in range(9):
+            parts = [torch.randn(4_000) for _ in range(100)]
+            print(torch.stack(parts).sum(0).norm())
+    """,
+    "a stack of whose parts gradients are asked": """
+        import torch
+        parts = [torch.randn(70_000, requires_grad=True) for _ in range(12)]
+        torch.stack(parts).mean(0).norm().backward()
+    """,
+    "the median of many, and how far they lie apart": """
+        import torch
+        parts = [torch.randn(70_000) for _ in range(12)]
+        both = torch.stack(parts)
+        print(both.median(0).values.norm(), torch.stack(parts).std(0).norm())
+    """,
     "tensors that are joined again, when each was written": """
         import random, torch
         rows = [torch.randn(12) for _ in range(300)]

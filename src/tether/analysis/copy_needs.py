@@ -701,7 +701,7 @@ class _Judge:
             return WhyNeeded("yes", f"it is a {self._kind(copy)} of its own")
         if copy.tensor in self.held:
             return WhyNeeded("yes", "an optimizer holds it")
-        if self._of_module(copied) or self._only_saved(copied):
+        if self._is_module(copied):
             return None
         alone = self._alone(copied.position, source)
         for at in self.reads[copy.tensor]:
@@ -713,13 +713,16 @@ class _Judge:
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(copied)
 
+    def _is_module(self, copied: Copied) -> bool:
+        """Whether a copied model could have been the other: none of its tensors was asked for."""
+        deep = _deep(self.history, self.history.events[copied.position])
+        return deep and (self._of_module(copied) or self._only_saved(copied))
+
     def _of_module(self, copied: Copied) -> bool:
         """Whether a copied model only took the place of another, which is not used any more.
 
         No gradient is computed for the copy: it would be added to that of the other.
         """
-        if not _deep(self.history, self.history.events[copied.position]):
-            return False
         here = self.history.events[copied.position].site
         copy = self.flow.memory(copied.copy)
         for operand in (copied.source, copied.copy):
@@ -740,8 +743,6 @@ class _Judge:
 
         A state has tensors only, where a model that is saved has its modes and attributes as well.
         """
-        if not _deep(self.history, self.history.events[copied.position]):
-            return False
         memory, saves = self.flow.memory(copied.copy), 0
         for at in self.history.on_storage(copied.copy):
             event = self.history.events[at]

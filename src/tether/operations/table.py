@@ -71,6 +71,9 @@ class Operation:
     linear: tuple[int, ...] = ()  # tensor arguments of whose values its derivative says nothing
     pointwise: bool = False  # each element of the result is made of the elements in its place
 
+    adds: bool = False  # adds elements up, or takes their mean, along a dimension
+    multiplies: bool = False  # multiplies many matrices, in pairs
+
     # the memory
     copies: Copies = ""  # may give the same elements in memory of their own
     view: bool = False  # may show the memory of an argument

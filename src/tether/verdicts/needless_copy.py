@@ -177,15 +177,9 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
         return Repair(say("Use the tensors that it was made of."), "by hand")
     if copied.taken is not None:
         return Repair(say("Show the array itself: torch.from_numpy(...)."), "by hand")
-    if row.copies and copied.since == copied.position and not need.bound and not need.rests_on:
-        return Repair(_without(need.operation, history.site_of(history.events[copied.position])))
-    site = history.site_of(history.events[copied.position])
-    if (
-        need.operation == "__deepcopy__"
-        and copied_text(need.operation, site.expression)
-        and not need.rests_on
-    ):
-        return Repair(_without(need.operation, site, "original"), "by hand")
+    left_out = _left_out(history, need, copied)
+    if left_out is not None:
+        return left_out
     it = _called(history, copied.source.tensor)
     if row.repeats:
         text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
@@ -196,6 +190,16 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
     else:
         text = "Use a slice of {it}: it has the same elements already."
     return Repair(say(text, it=it), "by hand")
+
+
+def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:
+    """Say that the call is to be left out; of a copied model no edit does that by itself."""
+    site = history.site_of(history.events[copied.position])
+    alone = copied.since == copied.position and not need.rests_on
+    if alone and operation(need.operation).copies and not need.bound:
+        return Repair(_without(need.operation, site))
+    deep = need.operation == "__deepcopy__" and copied_text(need.operation, site.expression)
+    return Repair(_without(need.operation, site, "original"), "by hand") if alone and deep else None
 
 
 def _called(history: History, tensor: int) -> Segment:

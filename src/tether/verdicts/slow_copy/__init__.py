@@ -31,8 +31,10 @@ from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 from tether.verdicts.slow_copy.overwritten import overwritten
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
+from tether.verdicts.slow_copy.repeated_for_products import repeated_for_products
 from tether.verdicts.slow_copy.said_again import said_again
 from tether.verdicts.slow_copy.saved_apart import saved_apart
+from tether.verdicts.slow_copy.stacked_to_add import stacked_to_add
 from tether.verdicts.slow_copy.through_streams import through_streams
 from tether.verdicts.slow_copy.windows import windows
 from tether.verdicts.slow_copy.worked_again import worked_again
@@ -72,7 +74,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | calls on single elements, one by one | one call for all elements, or `.tolist()` |
 | a whole tensor compared with one number at a time | `searchsorted`, or a new dimension |
 | small tensors kept one by one, and joined for each batch | rows of one tensor, and an index |
-| rows of a data set taken one by one for each batch | one index for all of a batch |
+| rows of a tensor or an array taken one by one for each batch | one index for all of a batch |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
 | many tensors joined, of which a part is taken | the part first, then joined |
 | tensors stacked, and taken apart again by what reads them | the list of them |
@@ -86,6 +88,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a model copied, and converted at once, run after run | one made once, and filled |
 | a copy of an expanded tensor, that is only read | copy first, then expand |
 | elements repeated for a call that takes them expanded | `expand` |
+| a cache repeated for the queries that share its heads | these as more rows of one product |
+| large tensors stacked, and added up | each added into one memory |
 | the same elements kept many times: stacked frames, windows, heads | once, joined when read |
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | a state saved to a stream in memory and read back at once | `copy.deepcopy`, a clone |
@@ -132,7 +136,7 @@ NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
     filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
-    windows, saved_apart,
+    windows, saved_apart, stacked_to_add, repeated_for_products,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 

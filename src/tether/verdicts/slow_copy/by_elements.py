@@ -40,7 +40,11 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
     for (_, name), places in lines.by_line.items():
         row = operation(name)
         if row.joins:
-            found = _taken(lines, name, places) or _kept_apart(lines, places)
+            found = (
+                _taken(lines, name, places)
+                or _kept_apart(lines, places)
+                or _of_array(lines, places)
+            )
         elif row.part and row.writes:
             found = _put(lines, places)
         else:
@@ -63,6 +67,9 @@ def _loaded(lines: Lines) -> Iterator[Slow]:
         taken = lines.history.made_at(rows[0].tensor)
         if len(sources) == len(places):
             yield _batches(lines, taken, places, len({one.tensor for one in sources}))
+        else:
+            found = (_of_array(lines, some) for some in _by_kind(lines, places))
+            yield from [one for one in found if one is not None][:1]
 
 
 def _library_joins(lines: Lines) -> Collection[list[int]]:
@@ -112,11 +119,58 @@ def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
 
 def _kept_apart_by_kind(lines: Lines, places: Sequence[int]) -> list[Slow]:
     """Ask of a loader's line, which joins all that the items have: one kind of them is told."""
+    found = (_kept_apart(lines, some) for some in _by_kind(lines, places))
+    return [one for one in found if one is not None][:1]
+
+
+def _by_kind(lines: Lines, places: Sequence[int]) -> Collection[list[int]]:
+    """Return the runs of a line apart by how the first tensor that each was given is laid out."""
     kinds: dict[object, list[int]] = defaultdict(list)
     for at in places:
         kinds[lines.events[at].reads[0][4:7]].append(at)
-    found = (_kept_apart(lines, some) for some in kinds.values())
-    return [one for one in found if one is not None][:1]
+    return kinds.values()
+
+
+def _of_array(lines: Lines, places: Sequence[int]) -> Slow | None:
+    """Find joins of tensors that were made one by one of the rows of one array."""
+    joins = [lines.events[at] for at in places]
+    rows = [one for event in joins for one in event.reads]
+    made = [lines.history.made_at(one.tensor) for one in rows]
+    size = min(len(one.reads) for one in joins)
+    if len(rows) < CALLS or nbytes(rows[0]) > SMALL or size < COUNT or min(made) < 0:
+        return None
+    looked = _rows_of_one_array(lines, made)
+    if looked < COUNT or not _only_joined(lines, rows) or lines.needless(made[0]):
+        return None
+    name, join, count = lines.events[made[0]].operation, joins[0].operation, len(rows)
+    what = f"{name} is called for each row of an array, and {join} joins what it makes: {count:,}"
+    what += (
+        f" rows in {len(places):,} runs ({looked:,} of them were seen to be parts of that array)"
+    )
+    fix = "Make a tensor of the whole array once, torch.from_numpy(...), and take all rows of a"
+    fix += " batch by one index: with a DataLoader, sampler=BatchSampler(...) and batch_size=None."
+    row = rows[0]
+    shape = (size, *row.shape)
+    table = row._replace(offset=0, shape=shape, strides=contiguous(shape))
+    slow = f"torch.stack([torch.{name}(array[n]) for n in range({size})])"
+    spec = Spec(slow, f"x[torch.arange({size})]", (table,), lines.device(row), runs=True)
+    return Slow(made[0], row, count, 0, spec, "made", what, fix, places[0])
+
+
+def _rows_of_one_array(lines: Lines, made: Sequence[int]) -> int:
+    """Return how many calls of one line were seen to be given a part of one array, unwritten then.
+
+    0 where any was seen to be given another, or all of one.
+    """
+    first = lines.events[made[0]]
+    entered = operation(first.operation).enters and not first.reads
+    if not entered or {lines.events[at][:2] for at in made} != {first[:2]}:
+        return 0
+    history, calls = lines.history, set(made)
+    taken = [one for one in history.trace.taken if history.position(one.event) in calls]
+    arrays = {one.memory for one in taken}
+    parts = all(one.beside and one.changed != "yes" for one in taken)
+    return len(taken) if parts and len(arrays) == 1 and UNKNOWN not in arrays else 0
 
 
 def _kept_apart(lines: Lines, places: Sequence[int]) -> Slow | None:
@@ -159,10 +213,21 @@ def _source(lines: Lines, at: int, least: int = COUNT) -> Operand | None:
     if len(reads) < least or nbytes(reads[0]) > SMALL:
         return None
     makers = {lines.history.made_at(one.tensor) for one in reads}
+    makers = {_chosen_at(lines, one) for one in makers}
     taken = [lines.events[one] for one in makers if one >= 0]
     if len(taken) < len(reads) or not all(operation(one.operation).picks for one in taken):
         return None
     return _one_source(taken, {one.shape for one in reads})
+
+
+def _chosen_at(lines: Lines, made: int) -> int:
+    """Return the call that chose what another only copied, if nothing else was done with that."""
+    event = lines.events[made] if made >= 0 else None
+    if event is None or operation(event.operation).copies != "clone" or len(event.reads) != 1:
+        return made
+    given = event.reads[0]
+    alone = len(lines.after(given.tensor, UNKNOWN)) == 1 and not given.requires_grad
+    return lines.history.made_at(given.tensor) if alone else made
 
 
 def _one_source(taken: Sequence[Event], shapes: set[tuple[int, ...]]) -> Operand | None:
