@@ -133,28 +133,33 @@ def _by_kind(lines: Lines, places: Sequence[int]) -> Collection[list[int]]:
 
 def _of_array(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find joins of tensors that were made one by one of the rows of one array."""
-    joins = [lines.events[at] for at in places]
-    rows = [one for event in joins for one in event.reads]
+    rows = [one for at in places for one in lines.events[at].reads]
     made = [lines.history.made_at(one.tensor) for one in rows]
-    size = min(len(one.reads) for one in joins)
-    if len(rows) < CALLS or nbytes(rows[0]) > SMALL or size < COUNT or min(made) < 0:
+    if len(rows) < max(CALLS, COUNT * len(places)) or nbytes(rows[0]) > SMALL or min(made) < 0:
         return None
     looked = _rows_of_one_array(lines, made)
     if looked < COUNT or not _only_joined(lines, rows) or lines.needless(made[0]):
         return None
-    name, join, count = lines.events[made[0]].operation, joins[0].operation, len(rows)
+    return _rows_made(lines, places, made[0], looked)
+
+
+def _rows_made(lines: Lines, places: Sequence[int], made: int, looked: int) -> Slow:
+    """Say of how many rows of an array tensors were made one by one, and how to take a batch."""
+    joins = [lines.events[at] for at in places]
+    count, size = sum(len(one.reads) for one in joins), len(joins[0].reads)
+    name, join = lines.events[made].operation, joins[0].operation
     what = f"{name} is called for each row of an array, and {join} joins what it makes: {count:,}"
     what += (
         f" rows in {len(places):,} runs ({looked:,} of them were seen to be parts of that array)"
     )
     fix = "Make a tensor of the whole array once, torch.from_numpy(...), and take all rows of a"
     fix += " batch by one index: with a DataLoader, sampler=BatchSampler(...) and batch_size=None."
-    row = rows[0]
+    row = joins[0].reads[0]
     shape = (size, *row.shape)
     table = row._replace(offset=0, shape=shape, strides=contiguous(shape))
     slow = f"torch.stack([torch.{name}(array[n]) for n in range({size})])"
     spec = Spec(slow, f"x[torch.arange({size})]", (table,), lines.device(row), runs=True)
-    return Slow(made[0], row, count, 0, spec, "made", what, fix, places[0])
+    return Slow(made, row, count, 0, spec, "made", what, fix, places[0])
 
 
 def _rows_of_one_array(lines: Lines, made: Sequence[int]) -> int:
