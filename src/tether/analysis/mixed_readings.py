@@ -82,23 +82,32 @@ def _loss_of(history: History, gradient: Operand, first: int, second: int) -> tu
     UNKNOWN: there is none, or one reading is set against the other, element by element: what was
     added since is their difference.
     """
-    events, flow, own = history.events, history.flow, history.flow.memory(gradient)
-    until = history.next_pass(first)
-    of_first, of_second = set[int](), set[int]()
-    for at in range(first + 1, min(len(events), first + MOST_CALLS)):
-        event, sources = events[at], flow.edges.sources(at)
-        reads = any(flow.memory(one) == own for one in event.reads)
-        one = (reads and at < until) or not of_first.isdisjoint(sources)
-        other = (reads and at > second) or not of_second.isdisjoint(sources)
-        if event.is_backward:
-            if at > second and one and other:
-                return at, _sure(history, of_first | of_second)
-        elif one and other and _is_elementwise(event, gradient):
+    of_first, of_second = (_reached(history, gradient, one) for one in (first, second))
+    for at in sorted(of_first & of_second):
+        if history.events[at].is_backward:
+            return at, _sure(history, {one for one in of_first | of_second if one < at})
+        if _is_elementwise(history.events[at], gradient):
             break
-        elif flow.carries[at] and not _trains(event, own, flow.memory):
-            of_first.update([at] if one else ())
-            of_second.update([at] if other else ())
     return UNKNOWN, False
+
+
+def _reached(history: History, gradient: Operand, since: int) -> set[int]:
+    """Return the calls that what is read of a gradient goes into, up to the losses it is part of.
+
+    It is read from a call on, and before the next pass adds to it.
+    """
+    events, flow, own = history.events, history.flow, history.flow.memory(gradient)
+    until, found, passes = history.next_pass(since), set[int](), set[int]()
+    for at in range(since + 1, min(len(events), since + MOST_CALLS)):
+        event = events[at]
+        reads = at < until and any(flow.memory(one) == own for one in event.reads)
+        if not reads and found.isdisjoint(flow.edges.sources(at)):
+            continue
+        if event.is_backward:
+            passes.add(at)
+        elif flow.carries[at] and not _trains(event, own, flow.memory):
+            found.add(at)
+    return found | passes
 
 
 def _sure(history: History, calls: set[int]) -> bool:
