@@ -122,6 +122,21 @@ def set_beside(history: History, tensor: int, shared: int, changed: int, read: i
     )
 
 
+def compared(history: History, tensor: int, shared: int, changed: int) -> bool:
+    """Whether a call reads a tensor as a write left it together with a copy from before the write.
+
+    Wherever it is: who puts the two side by side knows that the one has changed.
+    """
+    operand = history.operand_of(tensor)
+    for at in history.readers(operand, shared, changed) if operand is not None else ():
+        if _copies(history, at, tensor):
+            copy = history.events[at].results[0]
+            later = (history.events[one].reads for one in history.readers(copy, changed))
+            if any(one.tensor == tensor for reads in later for one in reads):
+                return True
+    return False
+
+
 def array_beside(history: History, memory: int, changed: int, read: int) -> bool:
     """Whether a function made a tensor of an array before a write, and reads what came of it too.
 

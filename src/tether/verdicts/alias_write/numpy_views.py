@@ -21,7 +21,7 @@ from tether.operations.table import operation
 from tether.regions import extent, may_overlap
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.syntax import Source, site_of_node, source_of
-from tether.verdicts.alias_write.follower import array_beside, set_beside
+from tether.verdicts.alias_write.follower import array_beside, compared, set_beside
 from tether.verdicts.alias_write.telling import called, copied
 
 # -- a write on the array's side -------------------------------------------------------------------
@@ -43,15 +43,18 @@ class Change(NamedTuple):
 def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the tensors whose bytes an array changed after they had values, by line of the tie."""
     groups: dict[int, list[Change]] = defaultdict(list)
-    for change in _changes(history):
-        if change.tensor not in told:
+    changes = list(_changes(history))
+    times = Counter(_memory(history, one) for one in changes)
+    for change in changes:
+        # A buffer that is filled again and again: that is its use, whatever array shows it.
+        if change.tensor not in told and times[_memory(history, change)] <= FILLED:
             groups[history.events[change.export].site].append(change)
     for members in groups.values():
-        times = Counter(one.tensor for one in members)
-        # A buffer that is filled again and again: that is its use.
-        records = [one for one in members if times[one.tensor] <= FILLED]
-        if records:
-            yield _array_wrote(history, records)
+        yield _array_wrote(history, members)
+
+
+def _memory(history: History, change: Change) -> int:
+    return history.flow.memory_of(change.storage)
 
 
 def _changes(history: History) -> Iterator[Change]:
@@ -76,8 +79,10 @@ def _changes(history: History) -> Iterator[Change]:
 def _is_meant(history: History, one: Change) -> bool:
     """Whether a copy of what there was is read beside a tensor, which is to show what there is."""
     memory = history.trace.storages[one.storage].memory
-    return set_beside(history, one.tensor, one.export, one.changed, one.read) or array_beside(
-        history, memory, one.changed, one.read
+    return (
+        set_beside(history, one.tensor, one.export, one.changed, one.read)
+        or array_beside(history, memory, one.changed, one.read)
+        or compared(history, one.tensor, one.export, one.changed)
     )
 
 
@@ -96,6 +101,7 @@ def _first_read(history: History, fact: Unseen) -> int:
 def _array_wrote(history: History, members: list[Change]) -> Claim:
     """Return the claim on tensors that changed because an array was written."""
     first = members[0]
+    live = {one.tensor for one in members if _is_meant(history, one)}
     tensors = list(dict.fromkeys(one.tensor for one in members))
     shared, read = history.events[first.export], history.events[first.read].site
     subject = called(history, tensors)
@@ -105,7 +111,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         cause=("array wrote", shared.site),
         site=shared.site,
         operation=shared.operation,
-        severity="note" if all(_is_meant(history, one) for one in members) else None,
+        severity="note" if {one.tensor for one in members} <= live else None,
         subject=subject,
         message=say(
             "`{name}` shares its memory with a {owner} since {line}. A write to the {owner}"
