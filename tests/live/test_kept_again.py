@@ -1,7 +1,8 @@
 """Elements that living memory keeps several times over: frames, windows, heads, tables."""
 
 import pytest
-from tests.live.programs import check_program, record_program
+
+from programs import check_program, record_program
 
 FOUND = {
     "frames stacked whole as they come": """

@@ -91,3 +91,80 @@ def test_a_call_that_makes_values_of_attributes_returns_none_of_them(tmp_path):
     text = HEAD + TOLD["a tensor that an object made in a function is given"]
     text = text.replace("Body(self.place, ", "Body(torch.stack([self.place])[0], ")
     assert not [one for one in record_program(text, tmp_path).findings if one.severity != "note"]
+
+
+LIVE = """\
+import numpy as np
+import torch
+from torch import nn
+
+class Sensor:
+    def __init__(self):
+        self.gain = np.ones(3, dtype=np.float32)
+
+    def move(self, by):
+        self.gain[...] = by
+
+class Net(nn.Module):
+    def __init__(self, sensor):
+        super().__init__()
+        self.register_buffer("gain", torch.as_tensor(sensor.gain))
+
+    def forward(self, x):
+        return x / self.gain
+
+sensor = Sensor()
+net = Net(sensor)
+sensor.move(2.0)
+then = net.gain.clone()
+print(net(torch.ones(3)))
+sensor.move(4.0)
+print(net(torch.ones(3)), END)
+"""
+CLIPS = """\
+import numpy as np
+import torch
+
+class Source:
+    def __init__(self):
+        self.clip = np.empty((2, 8), dtype=np.float32)
+        self.shown = torch.from_numpy(self.clip)
+
+    def next(self, k):
+        self.clip[...] = k
+        return self.shown
+
+kept, total = np.zeros(8, dtype=np.float32), 0.0
+source = Source()
+for k in range(9):
+    clip = source.next(k)
+    np.copyto(kept, clip[0].detach().numpy())
+    total += clip.mean().item() + kept.sum()
+print(total)
+"""
+
+
+def test_a_tensor_that_is_set_beside_a_copy_of_what_it_was_is_meant_to_change(tmp_path):
+    known = record_program(LIVE.replace("END", "(net.gain - then).abs().sum()"), tmp_path)
+    assert [one.severity for one in known.findings if one.slug == "alias-write"] == ["note"]
+    unknown = record_program(LIVE.replace("END", "then"), tmp_path)
+    assert [one.severity for one in unknown.findings if one.slug == "alias-write"] == ["warning"]
+
+
+def test_a_buffer_is_one_whatever_arrays_are_taken_of_it(tmp_path):
+    assert not record_program(CLIPS, tmp_path).findings
+
+
+def test_what_the_variable_of_a_loop_shows_at_the_end_pins_nothing(tmp_path):
+    text = """\
+import torch
+
+data = torch.randn(256, 64, 16)
+for epoch in range(2):
+    for batch in data[torch.randperm(256)].split(32):
+        print(batch.mean())
+print(data.mean())
+"""
+    assert not record_program(text, tmp_path).findings
+    kept = text.replace("print(batch.mean())", "first = batch")
+    assert [one.slug for one in record_program(kept, tmp_path).findings] == ["storage-pinned"]

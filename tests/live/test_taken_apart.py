@@ -1,7 +1,8 @@
 """What is one tensor or array, taken apart on its way to a file or a tensor."""
 
 import pytest
-from tests.live.programs import check_program, record_program
+
+from programs import check_program, record_program
 
 FOUND = {
     "rows cloned and pickled": """

@@ -413,7 +413,8 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
                 history, operands[0], sum(map(bytes_shown, _holders(history, operands)))
             )
             cut = view_of(history, named[0].tensor)
-            if nbytes and cut != UNKNOWN and _is_left_alone(history, named[0]):
+            alone = cut != UNKNOWN and _is_left_alone(history, named[0])
+            if nbytes and alone and not all(_is_of_a_loop(history, one.tensor) for one in named):
                 groups[history.events[cut].site].append((named, nbytes))
     for found in groups.values():
         left = "nothing else is left of it" if len(found) == 1 else "nothing else is left of them"
@@ -434,6 +435,18 @@ def _is_left_alone(history: History, named: Operand) -> bool:
     }
     lives = (history.trace.tensors.get(one) for one in seen)
     return all(life is None or life.died < history.trace.ended for life in lives)
+
+
+def _is_of_a_loop(history: History, tensor: int) -> bool:
+    """Whether only the variable of a loop has a tensor: the last turn left it there."""
+    site = history.site_of(history.events[view_of(history, tensor)])
+    fillings = history.get(Holding).fillings
+    names = [name.strip("`") for name in history.names_of(tensor)]
+    return all(
+        name.isidentifier()
+        and {one.how for one in fillings.of(site.file, site.function, name)} == {"loop"}
+        for name in names
+    )
 
 
 def _alive(history: History) -> Iterator[Operand]:

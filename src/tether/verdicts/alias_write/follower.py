@@ -131,6 +131,8 @@ def compared(history: History, tensor: int, shared: int, changed: int) -> bool:
     for at in history.readers(operand, shared, changed) if operand is not None else ():
         if _copies(history, at, tensor):
             copy = history.events[at].results[0]
+            if any(history.writes_to(copy, at)):
+                continue  # it is not what there was
             later = (history.events[one].reads for one in history.readers(copy, changed))
             if any(one.tensor == tensor for reads in later for one in reads):
                 return True

@@ -44,17 +44,13 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the tensors whose bytes an array changed after they had values, by line of the tie."""
     groups: dict[int, list[Change]] = defaultdict(list)
     changes = list(_changes(history))
-    times = Counter(_memory(history, one) for one in changes)
+    times = Counter(one.tensor for one in changes)
     for change in changes:
-        # A buffer that is filled again and again: that is its use, whatever array shows it.
-        if change.tensor not in told and times[_memory(history, change)] <= FILLED:
+        # A buffer that is filled again and again: that is its use.
+        if change.tensor not in told and times[change.tensor] <= FILLED:
             groups[history.events[change.export].site].append(change)
     for members in groups.values():
         yield _array_wrote(history, members)
-
-
-def _memory(history: History, change: Change) -> int:
-    return history.flow.memory_of(change.storage)
 
 
 def _changes(history: History) -> Iterator[Change]:
@@ -73,7 +69,22 @@ def _changes(history: History) -> Iterator[Change]:
             continue  # memory that held nothing yet is given its values
         if read != UNKNOWN:
             changed = history.position(fact.after) + 1
-            yield Change(export, read, operand.tensor, fact.storage, changed)
+            tensor = _that_lasts(history, operand.tensor, changed)
+            made = history.made_at(tensor)
+            row = operation(history.events[made].operation)
+            # An array that is taken of an array's own memory ties nothing anew.
+            export = made if made >= 0 and row.enters and row.own_counter else export
+            yield Change(export, read, tensor, fact.storage, changed)
+
+
+def _that_lasts(history: History, tensor: int, changed: int) -> int:
+    """Return a tensor, or what it was a view of where it was gone before its bytes changed."""
+    for link in history.get(Sharing).chain(tensor):
+        died = history.trace.tensors[tensor].died
+        if died == UNKNOWN or history.position(died) >= changed:
+            break
+        tensor = link.source
+    return tensor
 
 
 def _is_meant(history: History, one: Change) -> bool:
