@@ -707,6 +707,19 @@ class Drawn(NamedTuple):
     written: bool  # it holds other bytes than when the second was made
 
 
+class ArrayAgain(NamedTuple):
+    """An array of NumPy's that was there in new memory each time, and held the same bytes.
+
+    It lay behind what a line gave PyTorch. Each had gone before the last was met, as it had come.
+    """
+
+    event: EventId  # the first call
+    looked: int  # arrays of which all bytes were compared
+    runs: int  # arrays that were met
+    nbytes: int  # of each
+    given: int  # of these, the bytes of what the call was given
+
+
 class KeptAgain(NamedTuple):
     """Memory that kept elements several times over, by looks at what the variables lead to.
 
@@ -969,6 +982,7 @@ class Trace:
     read_back: list[ReadBack] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)
     repeated: list[Repeated] = field(default_factory=list)
+    arrays_again: list[ArrayAgain] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
     kept_again: list[KeptAgain] = field(default_factory=list)
     refilled: list[Refilled] = field(default_factory=list)

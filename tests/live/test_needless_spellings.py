@@ -367,6 +367,55 @@ SPELLINGS = {
         y = torch.stack([torch.arange(4.), torch.ones(4)])  #? no
         print(y[0].sum(), y[1].sum())
         """,
+    "laid out anew, and back as before by the next": """
+        conv = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        for _ in range(3):
+            seen = torch.rand(2, 8, 8, 3).permute(0, 3, 1, 2)
+            with torch.no_grad():
+                first = seen.contiguous()  #? no
+                last = first.to(memory_format=torch.channels_last)  #? no
+                print(conv(last).sum())
+        """,
+    "laid out anew, and back with another type": """
+        conv = torch.nn.Conv2d(3, 4, 3).double().to(memory_format=torch.channels_last)
+        for _ in range(3):
+            seen = torch.rand(2, 8, 8, 3).permute(0, 3, 1, 2)
+            with torch.no_grad():
+                first = seen.contiguous()  #? no
+                last = first.to(torch.float64, memory_format=torch.channels_last)
+                print(conv(last).sum())
+        """,
+    "laid out anew, and cloned as it lay before, to be written": """
+        for _ in range(3):
+            seen = torch.rand(2, 8, 8, 3).permute(0, 3, 1, 2)
+            first = seen.contiguous()  #? no
+            last = first.clone(memory_format=torch.channels_last)  #? yes writes
+            last.mul_(2)
+            print((last + seen).max())
+        """,
+    "laid out anew, read so, and back": """
+        for _ in range(3):
+            seen = torch.rand(2, 8, 8, 3).permute(0, 3, 1, 2)
+            first = seen.contiguous()  #? yes view
+            print(first.view(2, -1).max(), first.to(memory_format=torch.channels_last).max())
+        """,
+    "laid out anew, and back to be written": """
+        for _ in range(3):
+            seen = torch.rand(2, 8, 8, 3).permute(0, 3, 1, 2)
+            first = seen.contiguous()  #? unknown
+            last = first.to(memory_format=torch.channels_last)
+            last.mul_(2)
+            print((last + seen).max())
+        """,
+    "laid out anew, and otherwise than it lay": """
+        conv = torch.nn.Conv2d(8, 4, 3).to(memory_format=torch.channels_last)
+        for _ in range(3):
+            seen = torch.rand(2, 8, 3, 8).permute(0, 3, 1, 2)[:, :, :, 1:].transpose(1, 3)
+            with torch.no_grad():
+                first = seen.contiguous()  #? unknown
+                last = first.to(memory_format=torch.channels_last)
+                print(last.view(-1).sum() if last.is_contiguous() else last.sum())
+        """,
     "a model copied at each step, and used": """
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -98,6 +98,7 @@ def example() -> Trace:
         read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],
         repeated=[facts.Repeated(8, 3)],
+        arrays_again=[facts.ArrayAgain(8, 9, 40, 1 << 20, 4096)],
         drawn=[facts.Drawn(8, 40, 4096, 512, False)],
         kept_again=[facts.KeptAgain(9, 5, "seen", (1,), 8, 4096, 1024, -1, True, False)],
         refilled=[facts.Refilled(8, 2)],

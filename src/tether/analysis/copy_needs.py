@@ -107,12 +107,10 @@ def needs(history: History) -> dict[Key, Need]:
 
 
 def read_unseen(history: History) -> bool:
-    """Whether memory of which no read is recorded may have been read all the same."""
-    return history.had_children or _blind(history)
+    """Whether this process may have read memory of which no read is recorded.
 
-
-def _blind(history: History) -> bool:
-    """Whether this process may have read memory of which no read is recorded."""
+    Of other processes `OtherProcesses` is asked, for each memory.
+    """
     blind = any(one.code in _BLIND for one in history.trace.gaps)
     return blind or not (history.trace.program and history.whole)
 
@@ -233,7 +231,7 @@ class _Judge:
         self.flow = history.flow
         self.whole = bool(self.trace.program) and history.whole
         self.held = history.held
-        self._blind = _blind(history)
+        self._blind = read_unseen(history)
         self.library = False  # the copy in question is made by a library's line
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
         pairs = [(one.source, one.copy) for one in made]

@@ -401,11 +401,6 @@ class History:
         return self.trace.outcome == "finished" and not self.in_part
 
     @cached_property
-    def had_children(self) -> bool:
-        """Whether a process that was not recorded was started."""
-        return any(gap.code == "child" for gap in self.trace.gaps)
-
-    @cached_property
     def flow(self) -> Dataflow:
         """Where values flow."""
         return Dataflow(self.trace)

@@ -149,7 +149,7 @@ def elementwise(shapes: Sequence[Ints], strides: Sequence[Ints]) -> Ints | None:
     if all(one == shape for one in shapes):
         if all(same_strides(shape, own, contiguous(shape)) for _, own in pairs):
             return contiguous(shape)
-        if len(set(strides)) == 1 and _dense(shape, strides[0]):
+        if len(set(strides)) == 1 and dense(shape, strides[0]):
             return strides[0]
     order = _ordered(shape, [_spread(one, own, shape) for one, own in pairs])
     if order == list(reversed(range(len(shape)))):
@@ -171,7 +171,7 @@ def _broadcast(shapes: Sequence[Ints]) -> Ints | None:
     return tuple(reversed(shape))
 
 
-def _dense(shape: Ints, strides: Ints) -> bool:
+def dense(shape: Ints, strides: Ints) -> bool:
     """Whether elements lie side by side, none twice, in whatever order of the dimensions."""
     step = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):

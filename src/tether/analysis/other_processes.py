@@ -10,18 +10,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 
 from tether.analysis.already_there import Copied
 from tether.analysis.history import History
 from tether.analysis.memory_lives import MemoryLives
-from tether.facts import Operand, SharedBy
+from tether.facts import UNKNOWN, Operand, SharedBy
+from tether.operations.table import operation
 
 
 class OtherProcesses:
     """The other processes of one recording, as far as they have to do with its memory."""
 
     def __init__(self, history: History) -> None:
-        trace = history.trace
+        self._history, trace = history, history.trace
         self._memory, number = history.flow.memory, history.flow.memory_of
         self._ways: dict[int, set[str]] = defaultdict(set)
         for fact in trace.shared:
@@ -51,6 +53,24 @@ class OtherProcesses:
     def sent(self, operand: Operand) -> bool:
         """Whether the memory behind an operand was received from another process."""
         return "received" in self._ways.get(self._memory(operand), ())
+
+    def read(self, operand: Operand, since: int, until: float) -> bool:
+        """Whether another process may read what a memory holds between two events."""
+        memory = self._memory(operand)
+        if self._ways.get(memory):
+            return True
+        next_one = bisect_right(self._forks, since)
+        forked = next_one < len(self._forks) and self._forks[next_one] <= until
+        return forked and (not self._heard or memory in self._used or memory in self._lent)
+
+    @cached_property
+    def _lent(self) -> set[int]:
+        """The memories that something else than a tensor shows: how that is used is not heard."""
+        history, number = self._history, self._history.flow.memory_of
+        lends = history.events.where(lambda name: bool(operation(name).lends))
+        entered = (one for one, fact in history.trace.storages.items() if fact.memory != UNKNOWN)
+        given = {self._memory(one) for _, event in lends for one in event.reads}
+        return given | {number(one) for one in entered}
 
     def use(self, copied: Copied, lives: MemoryLives) -> str:
         """Say what a process that was forked off while a copy lived may have done with it."""

@@ -17,6 +17,7 @@ from tether.analysis.history import History
 from tether.analysis.layouts import (
     channels_last,
     contiguous,
+    dense,
     elementwise,
     last_channels,
     remapped,
@@ -114,6 +115,8 @@ class ReliedLayout:
         """Ask about a call that would be given other strides."""
         row, name = operation(event.operation), event.operation
         doubtful = "may rely on its layout"
+        if _lays_as_told(event) and same_layout(event.results[0], moved[0]):
+            return self._laid_as_before(at, event, moved[0])
         if row.any_strides:
             # What is made of channels-last images is channels-last.
             pairs = zip(event.reads, moved, strict=True)
@@ -136,6 +139,17 @@ class ReliedLayout:
         if copies and len(event.results) == 1 and not event.writes:
             return self._copied(at, event, moved[0])
         return self._in_order(event) if self._ordered and row.known else "may rely on its layout"
+
+    def _laid_as_before(self, at: int, event: Event, source: Operand) -> str:
+        """Ask about a call that lays elements out as they lay before the copy.
+
+        What converts them as well, or clones them, does so either way; any other would give what
+        it is given.
+        """
+        result = event.results[0]
+        if event.operation == "clone" or result.dtype != source.dtype:
+            return ""
+        return "would give its source itself" if self._ask(Copied(at, source, result, at)) else ""
 
     def _in_order(self, event: Event) -> str:
         """Follow the images that a call makes of others: as those lie, so these may."""
@@ -182,6 +196,19 @@ def _answered(now: Sequence[Operand], then: Sequence[Operand]) -> str:
 
 def _alike(now: Sequence[Operand], then: Sequence[Operand]) -> bool:
     return all(same_layout(a, b) for a, b in zip(now, then, strict=True))
+
+
+def _lays_as_told(event: Event) -> bool:
+    """Whether a call copies its argument into the layout that it is told: not one of its own.
+
+    Of elements side by side, it would have kept theirs.
+    """
+    if not operation(event.operation).copies or len(event.reads) != 1 or len(event.results) != 1:
+        return False
+    given, made = event.reads[0], event.results[0]
+    if event.writes or given.shape != made.shape or given.storage == made.storage:
+        return False
+    return dense(given.shape, given.strides) and not same_layout(given, made)
 
 
 def _laid_back(event: Event, then: Sequence[Operand]) -> bool:

@@ -26,6 +26,7 @@ from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
 from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_watch import ArrayWatch
+from tether.record.arrays_again import ArrayAgainLog
 from tether.record.collisions import CollisionLog
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, flags_of, learn
@@ -117,6 +118,7 @@ class Ear(Protocol):
     padding: PaddingLog
     repeats: RepeatLog
     ways: WayLog
+    arrays_again: ArrayAgainLog
 
 
 class Listener(TorchFunctionMode):
@@ -465,6 +467,7 @@ class Listener(TorchFunctionMode):
 
     def entered(self, index: int, site: int, data: Any, result: Any) -> None:
         """Follow an array that became a tensor; ask who holds it where others had written it."""
+        self.recorder.arrays_again.look(index, site, data)
         shows = self.arrays.entered(index, site, data, result)
         if shows is not None:
             self._holders.wrote((shows,), index, site, least=1)

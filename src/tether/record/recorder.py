@@ -15,6 +15,7 @@ from tether.record.addressed import AddressLog
 from tether.record.alike import AlikeLog
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
+from tether.record.arrays_again import ArrayAgainLog
 from tether.record.autosave import Autosave
 from tether.record.cached_keys import kept_by_caches
 from tether.record.carried import CarriedLog
@@ -86,6 +87,7 @@ class Recorder:
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
         self.ways = WayLog(self.tape)
+        self.arrays_again = ArrayAgainLog()
         self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
@@ -214,6 +216,7 @@ class Recorder:
             "read_back": list(self.read_back.facts),
             "unmatched": list(tape.unmatched),
             "repeated": self.repeats.facts(),
+            "arrays_again": self.arrays_again.facts(),
             "drawn": list(self.same.drawn.facts()),
             "kept_again": self.kept_again.facts(),
             "refilled": list(self.refilled.facts),

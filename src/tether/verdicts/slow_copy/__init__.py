@@ -17,6 +17,7 @@ from tether.operations.table import operation
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import Repeats, repeated
+from tether.verdicts.slow_copy.arrays_again import arrays_again
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.by_elements import by_elements
 from tether.verdicts.slow_copy.by_numbers import by_numbers
@@ -36,6 +37,7 @@ from tether.verdicts.slow_copy.said_again import said_again
 from tether.verdicts.slow_copy.saved_apart import saved_apart
 from tether.verdicts.slow_copy.stacked_to_add import stacked_to_add
 from tether.verdicts.slow_copy.through_streams import through_streams
+from tether.verdicts.slow_copy.widened import widened
 from tether.verdicts.slow_copy.windows import windows
 from tether.verdicts.slow_copy.worked_again import worked_again
 
@@ -59,6 +61,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | `torch.tensor(array.tolist())`, run after run | `torch.tensor(array)`, `torch.from_numpy` |
 | the same bytes converted or laid out again, run after run | once, and kept |
 | the same made again of numbers alone: tables, masks, grids | once, and kept |
+| an array of NumPy's made anew with the same bytes, run after run | once, and kept |
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
@@ -94,6 +97,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a large copy made anew at each step | a buffer and `copy_`, or `tether.Snapshot` |
 | a state saved to a stream in memory and read back at once | `copy.deepcopy`, a clone |
 | many small tensors of one shape saved or pickled one by one | one tensor, joined |
+| what a small operand of a wider type widens, and a conversion narrows | one type |
+| tensors joined, then converted to a narrower type | converted, then joined |
 | `t.clone().cpu()` | `t.cpu()`: it is a copy already |
 | `t.float().to(device)` from a narrower type | `t.to(device).float()`: fewer bytes cross |
 | `to(device, non_blocking=True)` from pageable memory | pinned memory; it waits otherwise |
@@ -136,7 +141,7 @@ NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
     filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
-    windows, saved_apart, stacked_to_add, repeated_for_products,
+    windows, saved_apart, stacked_to_add, repeated_for_products, widened,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 
@@ -152,6 +157,7 @@ def check(history: History) -> Iterator[Claim]:
     same = [*repeated(again), *made_again(again)]
     known = {history.events[one.at].site for one in same}
     yield from kept_again(lines)
+    yield from arrays_again(history, known)
     told: set[object] = set()
     for one in chain(*found, same, worked_again(again, known)):
         event = history.events[one.at]

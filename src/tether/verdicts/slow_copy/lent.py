@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tether.analysis.already_there import Copied, nbytes
 from tether.analysis.copy_needs import Key, Need, needs, read_unseen
 from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.other_processes import OtherProcesses
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow
@@ -138,17 +139,20 @@ def _memories(lines: Lines, candidates: list[tuple[Need, list[_Loan]]]) -> set[i
 
 
 def _is_needed(lines: Lines, lives: MemoryLives, loan: _Loan) -> bool:
-    """Whether something wrote the memory besides, or what was put there while it stood in."""
+    """Whether another process may have met the memory, or something wrote it, or what stood in."""
     known = {*loan.puts, loan.back}
     aside = loan.aside
+    others = lines.history.get(OtherProcesses)
     for operand in (aside.source, aside.copy):
+        if others.read(operand, aside.position, loan.back):
+            return True
         if any(one.at not in known for one in lives.written(operand, aside.position, loan.back)):
             return True
     for put, until in pairwise((*loan.puts, loan.back)):
         given = lines.events[put].reads[1]
         if lines.device(given) != lines.device(aside.source):
             return True
-        if any(True for _ in lives.written(given, put, until)):
+        if others.write(given) or any(True for _ in lives.written(given, put, until)):
             return True
     return False
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tether.facts import COMPARED, Operand
+from tether.facts import COMPARED, UNKNOWN, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.again import Repeats, told, view
 from tether.verdicts.slow_copy.on_device import STEPS, Slow
@@ -84,8 +84,13 @@ def _of_nothing(again: Repeats, first: int) -> Slow | None:
 
 
 def _new(again: Repeats, before: int, at: int) -> bool:
-    """Whether a run gave new memory, neither an earlier run's nor what it was given."""
+    """Whether a run gave new memory, neither an earlier run's nor what it was given.
+
+    Nor an array's: who made that is another question.
+    """
     events, memory = again.lines.events, again.history.flow.memory
+    if again.history.trace.storages[events[at].results[0].storage].memory != UNKNOWN:
+        return False
     shown = {memory(one) for one in (events[before].results[0], *events[at].reads)}
     return memory(events[at].results[0]) not in shown
 

@@ -6,6 +6,7 @@ nothing read it is a fact. Of a result that could be made shorter it is asked fo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +14,7 @@ from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import read_unseen
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
+from tether.analysis.other_processes import OtherProcesses
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import Spared, operation
 from tether.regions import may_overlap
@@ -73,6 +75,10 @@ def _unread(history: History, at: int, spared: Spared) -> Operand | None:
     )
     rest = _beyond(event.reads[0], made, spared.dimension)
     if rest is None or saved or not _is_dropped(history, made):
+        return None
+    freed = history.trace.storages[made.storage].freed
+    until = math.inf if freed == UNKNOWN else history.position(freed)
+    if history.get(OtherProcesses).read(made, at, until):
         return None
     later = (one for one in history.on_storage(made) if one > at)
     return None if any(_reads(history, one, rest) for one in later) else rest

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from tether.analysis.already_there import Copied, nbytes
 from tether.analysis.copy_needs import Need, needs, read_unseen
 from tether.analysis.history import History
+from tether.analysis.other_processes import OtherProcesses
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow
@@ -48,7 +49,8 @@ def _replaced_at(history: History, copied: Copied) -> int:
         row = operation(event.operation)
         if at <= copied.position or (row.makes and not event.writes):
             continue
-        return at if _replaces(event, copied.copy) else UNKNOWN
+        seen = history.get(OtherProcesses).read(copied.copy, copied.position, at)
+        return at if _replaces(event, copied.copy) and not seen else UNKNOWN
     return UNKNOWN
 
 
