@@ -122,12 +122,7 @@ def _evaluated(history: History, tensor: int, since: int, until: int) -> bool:
 def no_longer_moved(history: History) -> Iterator[NoLongerMoved]:
     """Yield what no call moves since a switch to evaluation mode, though it is computed with."""
     switches = history.get(ModeSwitches).of if history.whole and history.steps else {}
-    if not any(not one.training for some in switches.values() for one in some):
-        return
-    moves: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for at, tensor, source in history.get(Moves).found:
-        if tensor in switches:
-            moves[tensor, source].append(at)
+    moves = _moves_of(history, switches)
     groups: dict[tuple[int, int], list[NoLongerMoved]] = defaultdict(list)
     for (tensor, source), calls in moves.items():
         found = _no_longer_moved(history, (tensor, source), switches[tensor], calls)
@@ -137,26 +132,50 @@ def no_longer_moved(history: History) -> Iterator[NoLongerMoved]:
         yield some[0]._replace(tensors=tuple(one for few in some for one in few.tensors))
 
 
+def _moves_of(
+    history: History, switches: dict[int, list[ModeSwitch]]
+) -> dict[tuple[int, int], list[int]]:
+    """Return the calls that move what was put into evaluation mode, by that and its source."""
+    evaluated = {one for one, some in switches.items() if not all(few.training for few in some)}
+    moves: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for at, tensor, source in history.get(Moves).found if evaluated else ():
+        if tensor in evaluated:
+            moves[tensor, source].append(at)
+    return moves
+
+
 def _no_longer_moved(
     history: History, pair: tuple[int, int], switches: list[ModeSwitch], moves: list[int]
 ) -> NoLongerMoved | None:
-    tensor, source = pair
+    (tensor, source), last = pair, moves[-1]
     steps = history.steps_of(source)
-    since = steps[bisect_right(steps, moves[-1]) :]
+    since = steps[bisect_right(steps, last) :]
     followed = {bisect_right(steps, one) for one in moves}
     if min(len(since), len(followed - {0})) < LEAST:
         return None
-    before = [one for one in switches if history.position(one.at) <= moves[-1]]
+    before = [one for one in switches if history.position(one.at) <= last]
     after = switches[len(before) :]
-    kept = (before and not before[-1].training) or any(one.training for one in after)
-    if not after or kept or history.position(after[0].at) > since[0]:
+    read = _read_since(history, tensor, last, since[0])
+    if read < 0 or not _stays_in_evaluation(before, after):
         return None
-    operand = history.operand_of(tensor)
-    if operand is None or next(history.writes_to(operand, moves[-1]), -1) >= 0:
+    if history.position(after[0].at) > since[0]:
         return None
-    read = next(history.readers(operand, since[0]), -1)
-    trained, again = _training(before), _again(after, after[0])
-    return None if read < 0 else NoLongerMoved(
-        (tensor,), source, moves[-1], after[0], trained, read, len(moves), len(since),
-        meant=trained is None and not again,
+    trained = _training(before)
+    return NoLongerMoved(
+        (tensor,), source, last, after[0], trained, read, len(moves), len(since),
+        meant=trained is None and not _again(after, after[0]),
     )  # fmt: skip
+
+
+def _stays_in_evaluation(before: list[ModeSwitch], after: list[ModeSwitch]) -> bool:
+    """Whether what was in training mode was put into the other one and never put back."""
+    training = not before or before[-1].training
+    return training and bool(after) and not any(one.training for one in after)
+
+
+def _read_since(history: History, tensor: int, moved: int, since: int) -> int:
+    """Return the first call that reads a tensor after a step; -1 if none, or it was written."""
+    operand = history.operand_of(tensor)
+    if operand is None or next(history.writes_to(operand, moved), -1) >= 0:
+        return -1
+    return next(history.readers(operand, since), -1)

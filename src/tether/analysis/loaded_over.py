@@ -35,25 +35,29 @@ def loaded_over(history: History) -> Iterator[LoadedOver]:
     """Yield each line that loads such parameters."""
     if history.in_part or not history.steps:
         return
-    found: dict[SiteId, list[LoadedOver]] = defaultdict(list)
     held = {
         history.flow.memory(one): one
         for one in map(history.operand_of, history.held)
         if one is not None
     }
-    known = set[int]()  # what a state was loaded into before
-    for at, event in history.events.where("copy_".__eq__):
-        if history.site(event.inner).function == LOADS and len(event.reads) == 2:
-            target = event.reads[0]
-            first = target.tensor not in known
-            known.add(target.tensor)
-            written = next(history.writes_to(target, at), UNKNOWN) if first else UNKNOWN
-            copy = _stepped(history, held, target, written) if written >= 0 else None
-            one = None if copy is None else _lost(history, (at, written), target, copy)
-            if one is not None:
-                found[event.site].append(one)
+    found: dict[SiteId, list[LoadedOver]] = defaultdict(list)
+    for loaded, target in _first_loads(history):
+        written = next(history.writes_to(target, loaded), UNKNOWN)
+        copy = _stepped(history, held, target, written) if written >= 0 else None
+        one = None if copy is None else _lost(history, (loaded, written), target, copy)
+        if one is not None:
+            found[history.events[loaded].site].append(one)
     for some in found.values():
         yield some[0]._replace(tensors=tuple(tensor for one in some for tensor in one.tensors))
+
+
+def _first_loads(history: History) -> Iterator[tuple[int, Operand]]:
+    """Yield the first call that loads values into each tensor of a module, and the tensor."""
+    known = set[int]()
+    for at, event in history.events.where("copy_".__eq__):
+        if history.site(event.inner).function == LOADS and event.reads[0].tensor not in known:
+            known.add(event.reads[0].tensor)
+            yield at, event.reads[0]
 
 
 def _lost(

@@ -33,7 +33,7 @@ _SAMPLE = 256
 _ROW = 1024
 
 
-class _Line:
+class _SameArrays:
     """What was met at one line, as long as it is the same."""
 
     __slots__ = ("event", "given", "gone", "last", "looked", "nbytes", "refs", "runs", "sample",
@@ -51,7 +51,7 @@ class ArrayAgainLog:
     """Compares the arrays that a line has to do with, one with those before it."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, _Line | None] = {}  # by site; None: they are not the same
+        self._lines: dict[int, _SameArrays | None] = {}  # by site; None: they are not the same
         self._budget = Budget(SHARE, allowed=0.05)
 
     def look(self, event: int, site: int, data: Any) -> None:
@@ -61,16 +61,23 @@ class ArrayAgainLog:
                 self._met(site, event, data)
 
     def _met(self, site: int, event: int, data: Any) -> None:
-        line = self._lines.get(site)
-        if (line is None and site in self._lines) or (root := _root(data)) is None:
+        root = _root(data)
+        if root is None:
             return
+        if site not in self._lines:
+            self._lines[site] = _SameArrays(event, root, size_of(data))
+        line = self._lines[site]
         if line is None:
-            line = self._lines[site] = _Line(event, root, size_of(data))
-        elif line.last is not None and line.last() is root:
             return
-        elif size_of(root) != line.nbytes or _some(root) != line.sample:
+        if line.last is not None and line.last() is root:
+            return
+        if size_of(root) != line.nbytes or _some(root) != line.sample:
             self._lines[site] = None
             return
+        self._compare(site, line, root)
+
+    def _compare(self, site: int, line: _SameArrays, root: Array) -> None:
+        """Compare all of an array with that of the first, and follow it, if it is its turn."""
         line.looked, line.gone = line.looked + line.gone, 0
         line.runs += 1
         follows = line.runs <= _EACH or not line.runs & (line.runs - 1)
@@ -84,7 +91,7 @@ class ArrayAgainLog:
             line.refs[id(ref)] = ref
 
     def _gone(
-        self, site: int, line: _Line, ref: weakref.ref[Array], place: tuple[int, int]
+        self, site: int, line: _SameArrays, ref: weakref.ref[Array], place: tuple[int, int]
     ) -> None:
         """Look whether an array goes as it came; NumPy calls before it gives the memory up."""
         del line.refs[id(ref)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from tether.analysis.foreign_gradients import (
     ForeignGradients,
@@ -81,14 +81,19 @@ def check(history: History) -> Iterator[Claim]:
         if tensor not in overwritten:
             second = history.steps_of(tensor)[1:2] == [history.position(fact.at)]
             yield _claim(history, tensor, fact, always=second and times[tensor] > 1)
-    others = (one for one in foreign_gradients(history) if one.tensors[0] not in first)
-    yield from (_of_another(history, one) for one in others)
-    piles = (one for one in piled_up(history) if one.tensors[0] not in first)
-    yield from (_piled(history, one) for one in piles)
+    yield from _of_others(history, first)
     yield from (_apart(history, one) for one in stepped_apart(history))
     yield from (_short(history, one) for one in short_windows(history))
     yield from (_by_hand(history, one) for one in carried_updates(history))
     yield from (_mixed(history, one) for one in mixed_readings(history))
+
+
+def _of_others(history: History, told: Container[int]) -> Iterator[Claim]:
+    """Give the claims about gradients that the passes of another optimizer's loss have left."""
+    others = (one for one in foreign_gradients(history) if one.tensors[0] not in told)
+    yield from (_of_another(history, one) for one in others)
+    piles = (one for one in piled_up(history) if one.tensors[0] not in told)
+    yield from (_piled(history, one) for one in piles)
 
 
 def _overwritten(history: History) -> set[TensorId]:

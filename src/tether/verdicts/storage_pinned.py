@@ -408,17 +408,15 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
     groups: dict[int, list[tuple[list[Operand], int]]] = defaultdict(list)
     for operands in _by_storage(_alive(history)).values():
         named = [one for one in operands if history.names_of(one.tensor)]
-        if named and told.isdisjoint(one.tensor for one in operands):
-            nbytes = _large(
-                history, operands[0], sum(map(bytes_shown, _holders(history, operands)))
-            )
-            cut = view_of(history, named[0].tensor)
-            alone = cut != UNKNOWN and _is_left_alone(history, named[0])
-            if nbytes and alone and not all(_is_of_a_loop(history, one.tensor) for one in named):
-                groups[history.events[cut].site].append((named, nbytes))
+        cut = view_of(history, named[0].tensor) if named else UNKNOWN
+        if cut == UNKNOWN or not told.isdisjoint(one.tensor for one in operands):
+            continue
+        nbytes = _large(history, operands[0], sum(map(bytes_shown, _holders(history, operands))))
+        if nbytes and _is_left_alone(history, named[0]) and not _is_of_a_loop(history, named):
+            groups[history.events[cut].site].append((named, nbytes))
     for found in groups.values():
-        left = "nothing else is left of it" if len(found) == 1 else "nothing else is left of them"
-        yield _claim(history, found, view_of(history, found[0][0][0].tensor), say(left))
+        said = say("nothing else is left of {them}", them="it" if len(found) == 1 else "them")
+        yield _claim(history, found, view_of(history, found[0][0][0].tensor), said)
 
 
 def _is_left_alone(history: History, named: Operand) -> bool:
@@ -437,11 +435,11 @@ def _is_left_alone(history: History, named: Operand) -> bool:
     return all(life is None or life.died < history.trace.ended for life in lives)
 
 
-def _is_of_a_loop(history: History, tensor: int) -> bool:
-    """Whether only the variable of a loop has a tensor: the last turn left it there."""
-    site = history.site_of(history.events[view_of(history, tensor)])
+def _is_of_a_loop(history: History, named: Sequence[Operand]) -> bool:
+    """Whether only variables of loops have some tensors: the last turn left them there."""
+    site = history.site_of(history.events[view_of(history, named[0].tensor)])
     fillings = history.get(Holding).fillings
-    names = [name.strip("`") for name in history.names_of(tensor)]
+    names = [name.strip("`") for one in named for name in history.names_of(one.tensor)]
     return all(
         name.isidentifier()
         and {one.how for one in fillings.of(site.file, site.function, name)} == {"loop"}

@@ -56,10 +56,8 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
 def _changes(history: History) -> Iterator[Change]:
     filled: set[int] = set()
     for fact in unheard(history):
-        export = history.position(fact.event)
-        if fact.event == UNKNOWN or not 0 <= export < len(history.events):
-            continue
-        if fact.site == UNKNOWN or not fact.held:
+        export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
+        if fact.site == UNKNOWN or not fact.held or not 0 <= export < len(history.events):
             continue  # an array that nobody has any more is the tensor's own
         read = _first_read(history, fact)
         event = history.events[export]
@@ -70,11 +68,17 @@ def _changes(history: History) -> Iterator[Change]:
         if read != UNKNOWN:
             changed = history.position(fact.after) + 1
             tensor = _that_lasts(history, operand.tensor, changed)
-            made = history.made_at(tensor)
-            row = operation(history.events[made].operation)
-            # An array that is taken of an array's own memory ties nothing anew.
-            export = made if made >= 0 and row.enters and row.own_counter else export
-            yield Change(export, read, tensor, fact.storage, changed)
+            yield Change(_tied_at(history, tensor, export), read, tensor, fact.storage, changed)
+
+
+def _tied_at(history: History, tensor: int, export: int) -> int:
+    """Return the call that tied a tensor to an array: one taken of an array's memory ties nothing.
+
+    It was then made on that memory.
+    """
+    made = history.made_at(tensor)
+    row = operation(history.events[made].operation)
+    return made if made >= 0 and row.enters and row.own_counter else export
 
 
 def _that_lasts(history: History, tensor: int, changed: int) -> int:

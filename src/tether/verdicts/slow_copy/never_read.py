@@ -74,14 +74,22 @@ def _unread(history: History, at: int, spared: Spared) -> Operand | None:
         one.tensor == made.tensor for one in history.get(Graph).saved(at)
     )
     rest = _beyond(event.reads[0], made, spared.dimension)
-    if rest is None or saved or not _is_dropped(history, made):
-        return None
-    freed = history.trace.storages[made.storage].freed
-    until = math.inf if freed == UNKNOWN else history.position(freed)
-    if history.get(OtherProcesses).read(made, at, until):
+    if (
+        rest is None
+        or saved
+        or not _is_dropped(history, made)
+        or _read_elsewhere(history, at, made)
+    ):
         return None
     later = (one for one in history.on_storage(made) if one > at)
     return None if any(_reads(history, one, rest) for one in later) else rest
+
+
+def _read_elsewhere(history: History, at: int, made: Operand) -> bool:
+    """Whether another process may have read what a call made, while it was there."""
+    freed = history.trace.storages[made.storage].freed
+    until = math.inf if freed == UNKNOWN else history.position(freed)
+    return history.get(OtherProcesses).read(made, at, until)
 
 
 def _beyond(given: Operand, made: Operand, dimension: int) -> Operand | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import read_unseen
 from tether.analysis.other_processes import OtherProcesses
-from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
+from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, StorageId
 from tether.operations.table import operation
 from tether.regions import element_size
 from tether.verdicts.slow_copy.on_device import LARGE, SMALL, STEPS, Lines, Slow, Spec, converts
@@ -49,18 +49,28 @@ def _joined(lines: Lines) -> Iterator[Slow]:
     found: dict[tuple[int, int], list[_Wide]] = defaultdict(list)
     for (_, name), places in lines.by_line.items():
         for at in places if converts(name) else ():
-            reads = lines.events[at].reads
-            made = _maker(lines, reads[0]) if _narrows(lines.events[at]) else UNKNOWN
-            event = lines.events[made] if made >= 0 else None
-            if event is not None and operation(event.operation).joins and _wide_alike(event):
-                then = _conversion(lines, made, event.results[0])
-                if then >= 0:
-                    more = nbytes(event.results[0]) - nbytes(lines.events[then].results[0])
-                    found[event.site, event.inner].append(_Wide(made, event.results[0], then, more))
+            joined = _joined_before(lines, at)
+            if joined is not None:
+                event = lines.events[joined.at]
+                found[event.site, event.inner].append(joined)
     for some in found.values():
         more = sum(one.more for one in some)
         if len(some) >= STEPS and more >= max(LARGE, SMALL * len(some)):
             yield _told_of_join(lines, some)
+
+
+def _joined_before(lines: Lines, at: int) -> _Wide | None:
+    """Return the call that joined what a conversion narrows, if nothing else reads that."""
+    event = lines.events[at]
+    made = _maker(lines, event.reads[0]) if _narrows(event) else UNKNOWN
+    join = lines.events[made] if made >= 0 else None
+    if join is None or not operation(join.operation).joins or not _wide_alike(join):
+        return None
+    then = _conversion(lines, made, join.results[0])
+    if then < 0:
+        return None
+    more = nbytes(join.results[0]) - nbytes(lines.events[then].results[0])
+    return _Wide(made, join.results[0], then, more)
 
 
 def _maker(lines: Lines, operand: Operand) -> int:
@@ -94,31 +104,40 @@ def _conversion(lines: Lines, at: int, made: Operand, *, computed: bool = False)
 
     Views of it may lie between; where it may be `computed`, so may calls element by element.
     """
-    waiting, met, found = [(at, made)], {made.storage}, list[int]()
+    waiting, met, found = [(at, made)], {made.storage}, set[int]()
+    others = lines.history.get(OtherProcesses)
     while waiting:
         since, one = waiting.pop()
         later = [then for then in lines.history.on_storage(one) if then > since]
-        ends = [then for then in later if _narrows(lines.events[then])]
-        found += ends
-        for then in later:
-            event = lines.events[then]
-            if then in ends or _only_shows(event, one):
-                continue
-            if not (computed and _goes_on(event, made.dtype)):
-                return UNKNOWN
-            if event.results[0].storage not in met:
-                met.add(event.results[0].storage)
-                waiting.append((then, event.results[0]))
-        unseen = lines.history.get(OtherProcesses).read(one, since, math.inf)
-        if not later or made.requires_grad or unseen:
+        if not later or made.requires_grad or others.read(one, since, math.inf):
             return UNKNOWN
-    types = {lines.events[then].results[0].dtype for then in found}
-    return min(found) if len(types) == 1 else UNKNOWN
+        ends = set(filter(lambda then: _narrows(lines.events[then]), later))
+        found |= ends
+        further = [then for then in later if then not in ends and not _shown(lines, then, one)]
+        if not all(computed and _goes_on(lines.events[then], made.dtype) for then in further):
+            return UNKNOWN
+        waiting += _first_met(lines, further, met)
+    return min(found) if _to_one_type(lines, found) else UNKNOWN
 
 
-def _only_shows(event: Event, operand: Operand) -> bool:
+def _to_one_type(lines: Lines, conversions: set[int]) -> bool:
+    return len({lines.events[at].results[0].dtype for at in conversions}) == 1
+
+
+def _first_met(
+    lines: Lines, calls: list[int], met: set[StorageId]
+) -> Iterator[tuple[int, Operand]]:
+    """Yield the calls that made memory which was not met before, each with what it made."""
+    for at in calls:
+        made = lines.events[at].results[0]
+        if made.storage not in met:
+            met.add(made.storage)
+            yield at, made
+
+
+def _shown(lines: Lines, at: int, operand: Operand) -> bool:
     """Whether a call gives no more than a view of a memory, or says how it lies."""
-    row = operation(event.operation)
+    event, row = lines.events[at], operation(lines.events[at].operation)
     if event.writes or row.leaves:
         return False
     given = event.results and all(one.storage == operand.storage for one in event.results)
@@ -134,12 +153,10 @@ def _goes_on(event: Event, dtype: str) -> bool:
 
 def _small_and_wide(event: Event) -> tuple[Operand, Operand] | None:
     """Return the operand that gives its wider type to a result, and the one that has its size."""
-    row = operation(event.operation)
-    if not (row.pointwise or row.exact) or event.writes or len(event.results) != 1:
+    reads = [one for one in event.reads if _real(one.dtype)]
+    if not _is_elementwise(event) or len(reads) < max(2, len(event.reads)):
         return None
-    made, reads = event.results[0], [one for one in event.reads if _real(one.dtype)]
-    if len(reads) < 2 or len(reads) < len(event.reads) or not _real(made.dtype):
-        return None
+    made = event.results[0]
     wide = [one for one in reads if one.dtype == made.dtype]
     narrow = [one for one in reads if element_size(one.dtype) < element_size(made.dtype)]
     large = next((one for one in narrow if one.shape == made.shape), None)
@@ -147,6 +164,13 @@ def _small_and_wide(event: Event) -> tuple[Operand, Operand] | None:
         return None
     small = max(wide, key=lambda one: math.prod(one.shape))
     return (small, large) if PART * math.prod(small.shape) <= math.prod(made.shape) else None
+
+
+def _is_elementwise(event: Event) -> bool:
+    """Whether a call makes real numbers in one new tensor, each of the elements in its place."""
+    row = operation(event.operation)
+    new = not event.writes and len(event.results) == 1 and _real(event.results[0].dtype)
+    return new and bool(row.pointwise or row.exact)
 
 
 def _promoted(lines: Lines, at: int) -> _Wide | None:
