@@ -148,6 +148,15 @@ for _ in range(6):
     first.zero_grad()
     second.zero_grad()
 """,
+    "over many steps, of which few are walked": """\
+for _ in range(60):
+    (-judged(made())).backward()  #! gradient-accumulated judge.0.weight (note)
+    first.step()
+    (judged(made()) - judged(torch.rand(8, 2))).backward()
+    second.step()
+    first.zero_grad()
+    second.zero_grad()
+""",
 }
 
 CLEARED = {

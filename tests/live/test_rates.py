@@ -33,6 +33,16 @@ for _ in range(80):
     train(opt)
     schedule.step()
 """,
+    "one that is spent when a look still sees a last bit move": """\
+turned = torch.nn.Parameter(torch.zeros(1))
+opt = SGD([turned], lr=1.0)
+schedule = lr_scheduler.StepLR(opt, 5, 0.5)  #! parameter-unmoved turned (note)
+for k in range(300):
+    opt.zero_grad()
+    (turned * (0.01 if k % 2 else -0.01)).sum().backward()
+    opt.step()
+    schedule.step()
+""",
     "a linear one that counts epochs and is given batches": """\
 opt = SGD(net.parameters(), lr=0.1)
 schedule = lr_scheduler.LambdaLR(  #! parameter-unmoved net.weight

@@ -23,6 +23,9 @@ from tether.analysis.history import History, following, latest
 from tether.analysis.libraries import package_of
 from tether.facts import Event, OptimizerId
 
+FOLLOWED = 8
+"""Steps of each optimizer whose passes are followed where the engine did not walk them."""
+
 LEAST_STEPS = 2
 """Steps that must each use another's gradients: one may be the first after a start."""
 
@@ -143,6 +146,11 @@ class _Steps:
             for at in history.backwards
             if history.events[at].operation == "backward" and not history.events[at].raised
         ]
+        self._walked = {
+            history.events[at].site: at
+            for at in reversed(self._passes)
+            if self._graph.leaves(at) is not None
+        }
         self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> looks at its gradient
         self._cleared: dict[int, list[int]] = defaultdict(list)  # the calls that cleared it
         for at, event in history.events.where(_meets_gradients):
@@ -152,14 +160,18 @@ class _Steps:
                     self._cleared[read.tensor].append(at)
 
     def passes(self, number: OptimizerId) -> Iterator[list[int]]:
-        """Yield for each step the passes that its gradients are of, where all were walked."""
+        """Yield for each step the passes that its gradients are of, where their leaves are known.
+
+        Those of the first steps are followed where their line was walked at another time.
+        """
         held, before = self._history.trace.optimizers[number].tensors[0], -1
-        for step in self.at[number]:
+        for turn, step in enumerate(self.at[number]):
             own = latest(self._passes, step)
             since = max(before, latest(self._met[held], own))
             first = bisect_right(self._passes, since)
             found = self._passes[first : bisect_right(self._passes, own)]
-            if all(self._graph.leaves(at) is not None for at in found):
+            known = self._line_walked if turn < FOLLOWED else self._graph.leaves
+            if all(known(at) is not None for at in found):
                 yield found
             before = step
 
@@ -200,7 +212,15 @@ class _Steps:
         return all(own < at < step or step < 0 for at in cleared)
 
     def _reach(self, at: int) -> frozenset[int]:
-        return self._graph.asked(at) or self._graph.leaves(at) or frozenset()
+        walked = self._line_walked(at)
+        asked = self._graph.asked(walked) if walked is not None else frozenset[int]()
+        return asked or self._graph.leaves_led_to(at)
+
+    def _line_walked(self, at: int) -> int | None:
+        """Return a pass that was walked: this one, or else another of its line; None: none was."""
+        if self._graph.leaves(at) is not None:
+            return at
+        return self._walked.get(self._history.events[at].site)
 
     def _parted(self, own: int, parts: set[int]) -> bool:
         """Whether a loss was computed from some tensors and cut off from them."""

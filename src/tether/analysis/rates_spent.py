@@ -10,13 +10,13 @@ had changed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import Movement, OptimizerId, Schedule, SiteId
+from tether.facts import Gradients, Movement, OptimizerId, Schedule, SiteId
 
 LEAST_PART = 4
 """Of all steps of an optimizer, at least one in so many changes nothing: more than an end."""
@@ -71,9 +71,12 @@ def _spent(
     spent = next((one for one in still if rates.spent(one)), None)
     if spent is None or rates.at(moved).keys() != rates.at(spent).keys():
         return None
-    steps = [history.position(one.at) for one in history.steps if one.optimizer == number]
+    facts = [one for one in history.steps if one.optimizer == number]
+    steps = [history.position(one.at) for one in facts]
     at = bisect_right(steps, history.position(spent.at))
-    if LEAST_PART * (len(steps) - at) < len(steps):
+    # Values are looked at ever more rarely; a rate once spent stays so.
+    first = bisect_left(facts, True, hi=at, key=rates.spent)
+    if LEAST_PART * (len(steps) - first) < len(steps):
         return None
     made = [one for one in history.trace.schedules if one.optimizer == number and one.after]
     return RateSpent(
@@ -101,16 +104,16 @@ class _Rates:
             self.greatest[one.group] = max(one.rate, self.greatest.get(one.group, 0.0))
         self._lost = _lost(history, number)
 
-    def spent(self, look: Movement) -> bool:
+    def spent(self, look: Movement | Gradients) -> bool:
         """Whether the rate of each group is too small from a step on, and is known."""
         now = self.since(look).items()
         return bool(now) and all(rate <= self.greatest[one] * self._lost for one, rate in now)
 
-    def at(self, look: Movement) -> dict[int, float]:
+    def at(self, look: Movement | Gradients) -> dict[int, float]:
         """Return the rate of each group as the step was made that was looked at."""
         return {one.group: one.rate for one in self._facts if one.at <= look.at}
 
-    def since(self, look: Movement) -> dict[int, float]:
+    def since(self, look: Movement | Gradients) -> dict[int, float]:
         """Return the greatest rate of each group from that step on."""
         found = self.at(look)
         for one in self._facts:
