@@ -17,6 +17,7 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.support.ui import WebDriverWait
 from test_page_in_browser import css, pytestmark, requests  # noqa: F401
 
+import tether
 import warm
 
 PROGRAM = """\
@@ -186,6 +187,33 @@ def test_ctrl_c_stops_the_program_first_and_then_the_page(folder, serve):
     first = "tether: the program was interrupted; its report is served until the next Ctrl-C"
     assert first in err
     assert err[-1] == "tether: the report is no longer served"
+
+
+AT_EXIT = """\
+import atexit, pathlib, time
+def wait():
+    while not pathlib.Path("gone").exists():
+        time.sleep(0.02)
+atexit.register(wait)
+"""
+
+
+def test_a_program_that_is_still_ending_has_not_ended(folder, serve):
+    """Its recording is whole by then, but a Ctrl-C would still be its own."""
+    (folder / "train.py").write_text(AT_EXIT + PROGRAM)
+    served = serve("-o", "kept.tether", "--", "train.py", "done")
+    served.until(lambda state: state["version"])
+    (folder / "done").touch()
+    for _ in range(600):
+        if "is still running" not in served.get()[1]:
+            break  # the page shows the whole recording
+        time.sleep(0.1)
+    assert tether.load(folder / "kept.tether").trace.outcome == "finished"
+    assert served.state()["state"] == "running"
+    (folder / "gone").touch()
+    served.until(lambda state: state["state"] == "ended")
+    served.interrupt()
+    assert served.ended() == (0, "ended\n", ["tether: the report is no longer served"])
 
 
 def test_a_recording_that_grows_is_followed(folder, serve):

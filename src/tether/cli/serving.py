@@ -50,7 +50,7 @@ class Watched:
         now, began = (_changed(self.file), over), time.monotonic()
         if now[0] is not None and now != self._seen and (over or began >= self._not_before):
             try:
-                self._show(load(self.file, **self._selected(over=over)))
+                self._show(load(self.file, **self._selected(over=over)), over=over)
             except RecordingError:
                 return  # just being put in its place: the next look has it whole
             self._seen = now
@@ -65,11 +65,13 @@ class Watched:
         costs = [one.slug for one in VERDICTS if one.damage == "cost"]
         return {**self._selection, "ignore": (*self._selection.get("ignore", ()), *costs)}
 
-    def _show(self, recording: Recording) -> None:
+    def _show(self, recording: Recording, *, over: bool) -> None:
         page = recording.html(version=self.version + 1)
         self.calls, self.findings = recording.trace.ended, len(recording.findings)
-        partial: State = "partial" if self.program is None else "running"
-        self.state = partial if recording.trace.outcome == "unfinished" else "ended"
+        if self.program is not None:  # a whole recording is there before the program has gone
+            self.state = "ended" if over else "running"
+        else:
+            self.state = "partial" if recording.trace.outcome == "unfinished" else "ended"
         self.page, self.version = page, self.version + 1
 
     def told(self) -> str:
