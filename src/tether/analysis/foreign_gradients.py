@@ -92,11 +92,7 @@ class _Windows:
 
     def __init__(self, history: History) -> None:
         self._history, self._graph = history, history.get(Graph)
-        self._passes = [
-            at
-            for at in history.backwards
-            if history.events[at].operation == "backward" and not history.events[at].raised
-        ]
+        self._passes = _passes(history)
         self._steps = sorted({history.position(one.at) for one in history.steps})
         self._clears: list[int] = []
         self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> what may have cleared it
@@ -141,11 +137,7 @@ class _Steps:
         self.at: dict[OptimizerId, list[int]] = {}  # the steps of each optimizer
         for one in history.steps:
             self.at.setdefault(one.optimizer, []).append(history.position(one.at))
-        self._passes = [
-            at
-            for at in history.backwards
-            if history.events[at].operation == "backward" and not history.events[at].raised
-        ]
+        self._passes = _passes(history)
         self._walked = {
             history.events[at].site: at
             for at in reversed(self._passes)
@@ -229,6 +221,15 @@ class _Steps:
             events[met.loss].site == events[own].site and parts & self._graph.leaves_behind(met.cut)
             for met in self._history.get(Cuts).met
         )
+
+
+def _passes(history: History) -> list[int]:
+    """Return the passes that add to gradients: `backward`, where it did not fail."""
+    return [
+        at
+        for at in history.backwards
+        if history.events[at].operation == "backward" and not history.events[at].raised
+    ]
 
 
 def _meets_gradients(name: str) -> bool:

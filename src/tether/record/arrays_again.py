@@ -1,6 +1,6 @@
 """NumPy's arrays that a program makes anew, with the same bytes each time.
 
-An archive whose member is read for each sample, a conversion for each query: no call of PyTorch
+An archive whose member is read for each sample, a table converted for each: no call of PyTorch
 tells of it. So the array behind what PyTorch is given is looked at. A line is told of whose arrays
 were each in memory of their own, had gone before the last was met, and held the same from when they
 were met to when they went. (Arrays that PyTorch is not given are left alone: NumPy resizes none in
@@ -61,14 +61,11 @@ class ArrayAgainLog:
                 self._met(site, event, data)
 
     def _met(self, site: int, event: int, data: Any) -> None:
-        root = _root(data)
-        if root is None:
-            return
-        if site not in self._lines:
-            self._lines[site] = _SameArrays(event, root, size_of(data))
-        line = self._lines[site]
+        line = self._lines.get(site)
+        if (line is None and site in self._lines) or (root := _root(data)) is None:
+            return  # known to differ, or nothing to compare
         if line is None:
-            return
+            line = self._lines[site] = _SameArrays(event, root, size_of(data))
         if line.last is not None and line.last() is root:
             return
         if size_of(root) != line.nbytes or _some(root) != line.sample:

@@ -308,10 +308,11 @@ class _Step:
             recorder.gradients.carried(site, self.optimizer, self._carried)
         if self._looks:
             recorder.carried.stepped(self.optimizer, self.tensors)
-        if self._before is not None:
-            recorder.movement.stepped(self._before, self._held(), site, self.optimizer)
-        if self._still:
-            recorder.drift.stepped(self._still, self._held(), site, self.optimizer)
+        if self._before is not None or self._still:
+            held = self._held()
+            if self._before is not None:
+                recorder.movement.stepped(self._before, held, site, self.optimizer)
+            recorder.drift.stepped(self._still, held, site, self.optimizer)
 
     def _held(self) -> dict[TensorId, torch.Tensor]:
         known = self.recorder.tape.who.known(self.tensors)

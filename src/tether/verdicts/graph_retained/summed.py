@@ -7,10 +7,11 @@ parameters, a pass for each run gives the same, and keeps the graph of one run i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tether.analysis.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.totals import UnusedTotals, total_of
+from tether.analysis.totals import Total, UnusedTotals, total_of
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 
 
@@ -31,31 +32,22 @@ def summed_in_vain(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield one claim for each line that adds up numbers with graphs that no pass goes through."""
     lines: set[int] = set()
     for total in history.get(UnusedTotals).all:
-        event, last = history.events[total.adds], history.events[total.terms[-1]]
+        claim, (size, most) = _adding(history, total), (sum(total.sizes), max(total.sizes))
         graphs = {*total.terms}.union(*(graph_of(history, one) for one in total.terms))
-        if event.site in lines or not told.isdisjoint(graphs):
+        if history.events[total.adds].site in lines or not told.isdisjoint(graphs):
             continue
-        lines.add(event.site)
-        yield Claim(
-            tensors=tuple(one.tensor for one in event.results[:1]),
-            cause=("total", event.site),
-            site=event.site,
-            operation=event.operation,
+        lines.add(history.events[total.adds].site)
+        yield replace(
+            claim,
             message=say(
                 "{code} at {line} adds up {n} results of {term} with their graphs, and no backward"
                 " pass goes through them: {size} are kept as long as the sum, where one run takes"
                 " {one}.",
-                code=Code(event.site), line=At(event.site), n=len(total.terms),
-                term=At(last.site), size=Bytes(sum(total.sizes)), one=Bytes(max(total.sizes)),
-            ),
-            story=(
-                Step("made", last.site, say("each run makes a graph of its own")),
-                Step("grows", event.site, say("the sum keeps the graph of each run")),
+                **claim.message.parts, size=Bytes(size), one=Bytes(most),
             ),
             repair=Repair(say("Add numbers without a graph: .item() or .detach(); or run it under"
                               " torch.no_grad().")),
-            count=len(total.terms),
-            bytes=sum(total.sizes) - max(total.sizes),
+            bytes=size - most,
         )  # fmt: skip
 
 
@@ -63,30 +55,33 @@ def summed_after_passes(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield a note for each line that adds up losses which had their backward pass."""
     lines: set[int] = set()
     for total in history.get(UnusedTotals).after_passes:
-        event, last = history.events[total.adds], history.events[total.terms[-1]]
-        if event.site in lines or not told.isdisjoint(total.terms):
-            continue
-        lines.add(event.site)
-        yield Claim(
-            tensors=tuple(one.tensor for one in event.results[:1]),
-            cause=("total", event.site),
-            site=event.site,
-            operation=event.operation,
-            severity="note",
-            message=say(
-                "{code} at {line} adds up {n} results of {term} with their graphs, after the"
-                " backward pass of each: the graphs of {n} runs are kept as long as the sum, and"
-                " nothing goes back through it.",
-                code=Code(event.site), line=At(event.site), n=len(total.terms), term=At(last.site),
-            ),
-            story=(
-                Step("made", last.site, say("each run makes a graph of its own")),
-                Step("grows", event.site, say("the sum keeps the graph of each run")),
-            ),
-            repair=Repair(say("Add numbers without a graph: .item(), or .detach() where the sum is"
-                              " to stay on the device.")),
-            count=len(total.terms),
-        )  # fmt: skip
+        if history.events[total.adds].site not in lines and told.isdisjoint(total.terms):
+            lines.add(history.events[total.adds].site)
+            yield replace(_adding(history, total), severity="note")
+
+
+def _adding(history: History, total: Total) -> Claim:
+    """Return the claim on a line that adds up losses with their graphs, each after its pass."""
+    event, last = history.events[total.adds], history.events[total.terms[-1]]
+    return Claim(
+        tensors=tuple(one.tensor for one in event.results[:1]),
+        cause=("total", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{code} at {line} adds up {n} results of {term} with their graphs, after the backward"
+            " pass of each: the graphs of {n} runs are kept as long as the sum, and nothing goes"
+            " back through it.",
+            code=Code(event.site), line=At(event.site), n=len(total.terms), term=At(last.site),
+        ),
+        story=(
+            Step("made", last.site, say("each run makes a graph of its own")),
+            Step("grows", event.site, say("the sum keeps the graph of each run")),
+        ),
+        repair=Repair(say("Add numbers without a graph: .item(), or .detach() where the sum is to"
+                          " stay on the device.")),
+        count=len(total.terms),
+    )  # fmt: skip
 
 
 def _claim(history: History, backward: int, terms: list[int], sizes: list[int]) -> Claim:
