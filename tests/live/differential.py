@@ -45,7 +45,7 @@ def _bits(v):
 _SERVER = r"""
 import json, os, sys, types
 import torch, torch._dynamo, numpy
-from tether.store.check import check
+from tether.store.fields import check
 from tether.record.session import Session
 from tether.record.sites import is_worn, without_our_frames
 

@@ -9,7 +9,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from lengths import LONG, sampled
 from tether.record.session import Session
-from tether.store.check import check
+from tether.store.fields import check
 
 
 def recorded(run):

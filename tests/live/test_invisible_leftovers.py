@@ -13,7 +13,7 @@ import torch
 import torch._dynamo  # what its import changes is none of our doing
 
 from tether.record.session import Session
-from tether.store.check import check
+from tether.store.fields import check
 
 OWNERS = (
     "torch", "torch.overrides", "torch.autograd", "torch.autograd.Function", "torch.Tensor",

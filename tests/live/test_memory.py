@@ -20,7 +20,7 @@ from tether.report import memory as rendered
 from tether.report.json import to_json
 from tether.report.memory_drawing import drawings
 from tether.report.recording import Recording, prepare
-from tether.store.check import check
+from tether.store.fields import check
 from tether.store.file import load, save
 
 TRAINING = """

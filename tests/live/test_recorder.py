@@ -15,7 +15,7 @@ from tether.analysis.history import History
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
 from tether.operations.table import operation as row_of
 from tether.record.session import Session
-from tether.store.check import check
+from tether.store.fields import check
 
 
 class Recorded:

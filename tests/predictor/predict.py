@@ -29,7 +29,7 @@ from tether.facts import (
     Trace,
 )
 from tether.operations.rule import Rule
-from tether.store.check import check
+from tether.store.fields import check
 
 _MODES = {"torch.no_grad": False, "torch.enable_grad": True}
 

@@ -7,7 +7,7 @@ import pytest
 from tether.analysis.history import History
 from tether.analysis.shared_memory import container, overlaps_itself
 from tether.facts import NON_BLOCKING, Event, Operand, Site, StorageFact, TensorFact, Trace
-from tether.store.check import check
+from tether.store.fields import check
 from tether.verdicts import storage_pinned, unsynchronized_read
 from tether.verdicts.judging import judged
 

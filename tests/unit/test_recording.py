@@ -19,8 +19,8 @@ from lengths import LONG
 from tether import facts
 from tether.facts import Event, Operand, Site, Trace
 from tether.store import frames, layout
-from tether.store.check import check
 from tether.store.columns import columns_of
+from tether.store.fields import check
 from tether.store.file import RecordingError, load, load_all, merge, save
 
 MUTATIONS = int(os.environ.get("TETHER_FUZZ", "3000" if LONG else "1000"))

@@ -8,7 +8,7 @@ import pytest
 
 from tether.facts import Bridge, Event, Operand, Site, Trace
 from tether.source.bridges import follow
-from tether.store.check import check
+from tether.store.fields import check
 
 FILE = "/home/me/m.py"
 

@@ -25,7 +25,7 @@ from tether.facts import (
     Trace,
     Unseen,
 )
-from tether.store.check import check
+from tether.store.fields import check
 from tether.verdicts import needless_copy, repeated_transfer, slow_copy
 from tether.verdicts.judging import judged
 

@@ -30,7 +30,7 @@ from tether.facts import (
     TensorFact,
     Trace,
 )
-from tether.store.check import check
+from tether.store.fields import check
 
 SHARES = frozenset({"view", "reshape", "transpose", "detach", "data.__get__", "numpy"})
 CUTS = frozenset({"detach", "data.__get__", "tensor", "argmax", "gt"})

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.ways import WaysThere
+from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event
 
 _Item = TypeVar("_Item")

@@ -9,9 +9,13 @@ A bound that the program made of that very scale is scaled in the same way, and 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import PurePath
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.history import History, latest
 from tether.facts import Operand, SiteId
@@ -125,3 +129,43 @@ class _Bounds:
                 seen.add(at)
                 yield at
                 waiting += history.flow.edges.sources(at) if at > since else ()
+
+
+# -- vain clips ------------------------------------------------------------------------------------
+# Lines that clip gradients and found none, each time that they ran. PyTorch's clipping then makes
+# the norm of nothing: a zero from no tensor. It was given nothing at all (an iterator that had been
+# gone through), or tensors whose gradients were None.
+
+
+CLIPPING = ("nn", "utils", "clip_grad.py")
+"""PyTorch's own file that looks for gradients to clip."""
+
+LEAST_RUNS = 2
+
+
+class VainClip(NamedTuple):
+    """A line that clips nothing."""
+
+    first: int  # the call that made the norm of nothing
+    tensors: tuple[int, ...]  # whose gradients were None; none: it was given nothing
+    runs: int
+
+
+def vain_clips(history: History) -> Iterator[VainClip]:
+    """Yield the lines whose clipping never found a gradient."""
+    within = {
+        number
+        for number, site in enumerate(history.trace.sites)
+        if PurePath(site.file).parts[-len(CLIPPING) :] == CLIPPING
+    }
+    made: dict[SiteId, list[int]] = defaultdict(list)
+    asked: dict[SiteId, dict[int, bool]] = defaultdict(dict)  # tensor -> it had a gradient
+    for at in np.flatnonzero(np.isin(history.events.column("inner"), [*within])).tolist():
+        event = history.events[at]
+        for one in event.reads:
+            asked[event.site][one.tensor] = not event.none
+        if event.results and not event.reads:
+            made[event.site].append(at)
+    for site, calls in made.items():
+        if len(calls) >= LEAST_RUNS and not any(asked[site].values()):
+            yield VainClip(calls[0], tuple(asked[site]), len(calls))

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.analysis.rates_lost import LOADS
+from tether.analysis.rates import LOADS
 from tether.facts import GRAD_ON, UNKNOWN, Event, OptimizerFact, Schedule, SiteId, StateLeft
 
 

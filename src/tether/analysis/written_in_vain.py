@@ -6,13 +6,17 @@ by what was recorded: the tensors in it were handed out by PyTorch's own line, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
-from tether.facts import SiteId
-from tether.source.vain_stores import stores_in_vain
+from tether.facts import UNKNOWN, Event, Site, SiteId, Unmatched
+from tether.source.reading import loop_of
+from tether.source.vain_stores import BoundAgain, rebound, stores_in_vain
 
 STATE = "state_dict"
 _HANDS_OUT = "Module._save_to_state_dict"
@@ -43,3 +47,137 @@ def written_in_vain(history: History) -> Iterator[WrittenInVain]:
             owner = "module" if of_module else "optimizer"
             shown = tuple(int(one.tensor) for one in event.reads[:1])
             yield WrittenInVain(event.site, owner, lines, shown)
+
+
+# -- unmatched -------------------------------------------------------------------------------------
+# Tensors handed to a call for the parameters of a module, and read by nothing in it. A name that
+# the module does not have is passed over, or becomes a plain attribute for the length of the call.
+# Nothing is said of a tensor that some call within read, whatever name it came by.
+
+
+class HandedInVain(NamedTuple):
+    """A line that hands tensors to a module which nothing in the call reads."""
+
+    fact: Unmatched  # its first
+    tensors: tuple[int, ...]
+    times: int  # calls that were looked at
+
+
+def handed_in_vain(history: History) -> Iterator[HandedInVain]:
+    """Yield each line of which no call that was looked at read what it was given by wrong names."""
+    lines: dict[SiteId, list[Unmatched]] = {}
+    for fact in history.trace.unmatched:
+        if history.position(fact.at) >= 0 and fact.tensors:
+            lines.setdefault(fact.site, []).append(fact)
+    for facts in lines.values():
+        unread = [_unread(history, one) for one in facts]
+        if all(unread):
+            yield HandedInVain(facts[0], unread[0], len(facts))
+
+
+def _unread(history: History, fact: Unmatched) -> tuple[int, ...]:
+    """Return what a call was given by names that the module does not have, and did not read."""
+    first, last = history.position(fact.at), history.position(fact.until)
+    read = {one.storage for at in range(first, last) for one in history.events[at].reads}
+    found = []
+    for tensor in fact.tensors:
+        operand = history.operand_of(tensor)
+        if operand is not None and operand.storage not in read:
+            found.append(int(tensor))
+    return tuple(found)
+
+
+# -- bound in vain ---------------------------------------------------------------------------------
+# Lines that give a loop's variable a new tensor which nothing reads. The variable is bound to the
+# new one, and what the loop had given keeps its values: the line was to write them. Found by what
+# is read and how long it lives; the text says only that the name is a loop's.
+
+
+LEAST_RUNS = 2
+
+
+class BoundInVain(NamedTuple):
+    """A line whose new values nobody sees."""
+
+    at: int  # its first call
+    variable: str
+    loop: int  # the line of the loop
+    runs: int
+    trained: bool  # it read what requires grad
+
+
+def bound_in_vain(history: History) -> Iterator[BoundInVain]:
+    """Yield the lines none of whose results was read, each with its first call."""
+    read = _read(history)
+    lines: dict[SiteId, list[int]] = defaultdict(list)
+    targets = _loop_targets(history)
+    for at, event in history.events.having("results", without=["writes"]):
+        if event.site in targets and event.inner == event.site and _is_new(event):
+            lines[event.site].append(at)
+    for site, calls in lines.items():
+        made: list[int] = [history.events[at].results[0].tensor for at in calls]
+        if len(calls) >= LEAST_RUNS and read.isdisjoint(made) and _gone(history, made[:-1]):
+            variable, loop = targets[site]
+            line = history.site(site).line
+            trained = any(_trains(history, at, line) for at in calls)
+            yield BoundInVain(calls[0], variable, loop, len(calls), trained)
+
+
+def rebound_in_vain(history: History) -> Iterator[tuple[Site, BoundAgain]]:
+    """Yield statements of functions that ran which bind a loop's variable to what was there."""
+    ran: dict[str, set[int]] = defaultdict(set)
+    for site in history.trace.sites:  # of calls, and of what led to them
+        if site.user:
+            ran[site.file].add(site.line)
+    for file, lines in ran.items():
+        for one in rebound(history.get(Surroundings).source(file)):
+            if any(one.first <= line <= one.last for line in lines):
+                yield Site(file, one.line, end_line=one.line), one
+
+
+def _read(history: History) -> set[int]:
+    """Return the tensors that calls read; to clear a gradient that is not there reads nothing."""
+    at_of, operands = history.events.touched("reads")
+    aside = [at for at, event in history.events.where("grad.__set__".__eq__) if event.none]
+    operands = operands[~np.isin(at_of, aside)]
+    return set(history.events.operands.table[operands, 1].tolist())
+
+
+def _loop_targets(history: History) -> dict[int, tuple[str, int]]:
+    """Return the sites whose value a loop's variable is given, with it and the loop's line."""
+    found: dict[int, tuple[str, int]] = {}
+    around = history.get(Surroundings)
+    for number, site in enumerate(history.trace.sites):
+        if site.user and site.target.isidentifier():
+            source = around.source(site.file)
+            loop = loop_of(source, site) if site.target in source.loop_variables else 0
+            if loop:
+                found[number] = site.target, loop
+    return found
+
+
+def _is_new(event: Event) -> bool:
+    """Whether a call gave one tensor on memory that it did not read."""
+    storages = {one.storage for one in event.reads}
+    return len(event.results) == 1 and event.results[0].storage not in storages
+
+
+def _gone(history: History, tensors: Sequence[int]) -> bool:
+    """Whether tensors died while the program ran: nothing kept them."""
+    lives = history.trace.tensors
+    return all(one in lives and lives[one].died != UNKNOWN for one in tensors)
+
+
+def _trains(history: History, at: int, line: int) -> bool:
+    """Whether a call, or one of its line that it took a value of, read what requires grad."""
+    waiting, seen = [at], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if one < 0 or one in seen or history.site_of(history.events[one]).line != line:
+            continue
+        seen.add(one)
+        if any(read.requires_grad and read.leaf for read in history.events[one].reads):
+            return True
+        waiting += history.flow.edges.sources(one)
+        waiting += [history.made_at(read.tensor) for read in history.events[one].reads]
+    return False

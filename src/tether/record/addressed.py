@@ -3,7 +3,7 @@
 Who writes one of those places and later another takes them for two, by an assignment to an index
 or through a view that an index gave. Who names the same one each time may mean all of them. Which
 places an index names is asked of an array that has an element of its own for each, and is never
-read; for at most `SHARE` of the run's time.
+read; for at most 0.2 % of the run's time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from tether.facts import AddressedApart, EventId, TensorId
 from tether.record.budget import Budget
 from tether.record.contents import Array
 from tether.record.identity import Identities
-
-SHARE = 0.002
 
 _MOST = 8
 """Different places of one tensor that later ones are compared with."""
@@ -51,7 +49,7 @@ class AddressLog:
         self._who = who
         self._places: dict[int, list[_Place] | None] = {}  # tensor -> None: it is known
         self._last: dict[int, Any] = {}  # tensor -> the index of its last write, of numbers alone
-        self._budget = Budget(SHARE, allowed=0.05)
+        self._budget = Budget(0.002, allowed=0.05)
 
     def spread(self, results: list[torch.Tensor]) -> None:
         """Follow tensors that a call gave which lays several places on one element."""

@@ -3,7 +3,7 @@
 Data is known again by where it lies in memory, and counts as the same only if the elements that a
 call made of it are the same bits as before: a new list in the place of an old one that holds the
 same numbers is the same data to whoever converts it. Elements are summed from the second time on
-that data comes from one place, for at most `SHARE` of the run's time.
+that data comes from one place, for at most 0.5 % of the run's time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from tether.record.contents import fingerprint
 
 LEAST = 4 << 10
 """Bytes of a tensor from which to make it of a list takes far longer than to sum it up."""
-SHARE = 0.005
 _KNOWN = 64  # data that may come again
 _LISTS = (list, tuple)  # and no class of the program's own, whose code would run
 
@@ -31,7 +30,7 @@ class EnteredLog:
     def __init__(self) -> None:
         self.facts: list[Entered] = []
         self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
-        self._budget = Budget(SHARE, allowed=0.05)
+        self._budget = Budget(0.005, allowed=0.05)
 
     def late(self) -> bool:
         """Whether looking has taken its share of the run."""

@@ -5,7 +5,7 @@ cache: no call of PyTorch tells of it. So right after a write the program's vari
 closures, caches, attributes and optimizers are searched for whatever shows that memory, tensors and
 NumPy arrays alike. Every place is found once, by the first name that leads to it.
 
-Looked for at the 1st, 2nd, 4th, 8th... write of a line, for at most `SHARE` of the time since the
+Looked for at the 1st, 2nd, 4th, 8th... write of a line, for at most 1 % of the time since the
 recording began. No code of the program's is run.
 """
 
@@ -39,9 +39,6 @@ from tether.record.naming import (
 )
 from tether.record.sites import is_user_file, user_frames
 from tether.record.tape import Tape
-
-SHARE = 0.01
-"""Of the run's time that searching may take."""
 
 ALLOWED = 0.2
 """Seconds that searching may take beside that."""
@@ -99,7 +96,7 @@ class HolderLog:
         self._made_once = made_once
         self.facts: list[Holder] = []
         self._writes: dict[int, int] = {}  # site -> writes so far
-        self._budget = Budget(SHARE, ALLOWED)
+        self._budget = Budget(0.01, ALLOWED)
 
     def wrote(self, tensors: Iterable[Any], event: int, site: int, *, least: int = 2) -> None:
         """Take note of who shows what `event` has just written, where `least` places do.

@@ -8,7 +8,7 @@ the elements of another, or goes on from it as a window that moves. What is the 
 anything in it (zeros, labels, masks of one row) does not count.
 
 What was so at two looks, and is so still, is told; of tensors one look is enough. For at most
-`SHARE` of the run's time.
+1 % of the run's time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ from tether.record.naming import (
 )
 from tether.record.refilled import MetArrays, RefilledLog
 from tether.record.tape import Tape
-
-SHARE = 0.01
-"""Of the run's time that looking may take."""
 
 LEAST = 1 << 20
 """Bytes kept beside those that are distinct, from which they are told."""
@@ -95,7 +92,7 @@ class KeptAgainLog:
         self._refilled = refilled
         self._known: dict[tuple[Any, ...], _LookedAt] = {}
         self._in_vain: collections.Counter[tuple[Any, ...]] = collections.Counter()
-        self._budget = Budget(SHARE, allowed=0.2)
+        self._budget = Budget(0.01, allowed=0.2)
         tape.log.look(FIRST, self._due)
 
     def _due(self) -> None:

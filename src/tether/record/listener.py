@@ -26,20 +26,18 @@ from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
 from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_watch import ArrayWatch
-from tether.record.arrays_again import ArrayAgainLog
 from tether.record.collisions import CollisionLog
 from tether.record.events import PACK_HEAD, PACK_ROWS
-from tether.record.functions import Call, Function, flags_of, learn
+from tether.record.functions import Call, Function, flags_of, learn, original
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
 from tether.record.open_steps import leave_stale_steps
 from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
-from tether.record.repeats import RepeatLog
+from tether.record.repeats import ArrayAgainLog, RepeatLog
 from tether.record.sameness import SameLog
 from tether.record.tape import Tape, grad_mode
-from tether.record.user_overrides import original
 from tether.record.ways import WayLog
 
 __tracebackhide__ = True  # pytest shows none of these frames

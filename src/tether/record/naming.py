@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 VISITS = 50_000  # objects that one search looks at
 AT_ONCE = 64  # of the things in one container; the others wait until all else was looked at
 DEPTH = 12  # steps from the variable
-SHARE = 0.01  # of the run's time that searching may take
 _PER_TENSOR = 6  # names kept of one tensor
 _PATHS = 3  # ways by which one search comes to a module: a loop variable must not hide its place
 
@@ -99,7 +98,7 @@ class Naming:
         self._next_module = itertools.count().__next__
         self._asked = 0
         self._next = 1
-        self._budget = Budget(SHARE, allowed=0.3)
+        self._budget = Budget(0.01, allowed=0.3)
 
     def maybe_search(self, frame: types.FrameType | None) -> None:
         """Search at the first calls, and then at each doubling of their number."""

@@ -2,7 +2,7 @@
 
 What `torch.save` has put into an `io.BytesIO` is summed up, and so is what `torch.load` is given:
 the stream, or another one with the same bytes. Nothing is kept of either. Up to `MOST` bytes, for
-at most `SHARE` of the run's time.
+at most 1 % of the run's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tether.facts import UNKNOWN, EventId, ReadBack
 from tether.record.budget import Budget
 
 MOST = 16 << 20
-SHARE = 0.01
 _KNOWN = 64  # states that may be read back
 
 
@@ -25,7 +24,7 @@ class ReadBackLog:
     def __init__(self) -> None:
         self.facts: list[ReadBack] = []
         self._known: dict[tuple[int, int], int] = {}  # length and sum of the bytes -> event
-        self._budget = Budget(SHARE, allowed=0.05)
+        self._budget = Budget(0.01, allowed=0.05)
 
     def saved(self, stream: Any, event: int) -> None:
         """Remember what a stream holds."""

@@ -12,18 +12,14 @@ import torch
 
 from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
 from tether.record.addressed import AddressLog
-from tether.record.alike import AlikeLog
 from tether.record.altered import AlteredLog
 from tether.record.array_watch import ArrayWatch
-from tether.record.arrays_again import ArrayAgainLog
 from tether.record.autosave import Autosave
 from tether.record.cached_keys import kept_by_caches
-from tether.record.carried import CarriedLog
 from tether.record.collisions import CollisionLog
-from tether.record.drift import DriftLog
 from tether.record.function_states import FunctionStates
 from tether.record.gradient_memory import GradientMemory
-from tether.record.gradients import GradientLog
+from tether.record.gradients import CarriedLog, GradientLog
 from tether.record.graph import GraphLog
 from tether.record.holders import HolderLog
 from tether.record.hooks import HookLog
@@ -32,14 +28,14 @@ from tether.record.kept_again import KeptAgainLog
 from tether.record.listener import Functions
 from tether.record.made_once import MadeOnceLog
 from tether.record.mapped_files import MappedFiles
-from tether.record.movement import MovementLog
+from tether.record.movement import AlikeLog, DriftLog, MovementLog
 from tether.record.naming import Naming
 from tether.record.other_processes import SharingLog
 from tether.record.padding import PaddingLog
 from tether.record.read_back import ReadBackLog
 from tether.record.reassigned import ReassignedLog
 from tether.record.refilled import RefilledLog
-from tether.record.repeats import RepeatLog
+from tether.record.repeats import ArrayAgainLog, RepeatLog
 from tether.record.resumptions import Resumptions
 from tether.record.sameness import SameLog
 from tether.record.saved_states import SavedStates

@@ -12,8 +12,7 @@ import zlib
 from typing import Any, NamedTuple
 
 from tether.facts import EventId, Refilled
-from tether.record.array_memory import is_array, owner_of, size_of, stretch_of
-from tether.record.array_roots import root_of
+from tether.record.array_memory import is_array, owner_of, root_of, size_of, stretch_of
 from tether.record.contents import memory_at
 from tether.record.holders import HolderLog
 from tether.record.tape import Tape

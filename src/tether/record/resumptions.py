@@ -22,9 +22,6 @@ from tether.record.contents import fingerprint
 from tether.record.saved_states import held_by
 from tether.record.tape import Tape
 
-SHARE = 0.02
-"""Of the run's time that looking may take."""
-
 MOST_SAVED = 1 << 10
 """Moments that are kept; states that are handed out later are not noted."""
 
@@ -70,7 +67,7 @@ class Resumptions:
         self._schedulers: weakref.WeakKeyDictionary[Optimizer, list[weakref.ref[LRScheduler]]] = (
             weakref.WeakKeyDictionary()
         )
-        self._budget = Budget(SHARE, allowed=0.5)
+        self._budget = Budget(0.02, allowed=0.5)
 
     # -- what is told ----------------------------------------------------------------------------
 

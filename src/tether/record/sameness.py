@@ -2,7 +2,7 @@
 
 A choice by an index may take everything in order, and a tensor made of an array or a list may be
 one that left for it. Indices are read and elements compared by their bits, on the CPU, for at most
-`SHARE` of the run's time and up to `LIMIT` bytes; what was not looked at has no fact.
+1 % of the run's time and up to `LIMIT` bytes; what was not looked at has no fact.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from numpy.lib.stride_tricks import as_strided
 from tether.facts import EventId, Same, StorageId, TensorId
 from tether.record.array_memory import address_of, is_array
 from tether.record.budget import Budget
-from tether.record.by_value import Ints, View, by_value
 from tether.record.contents import Array, fingerprint, sum_of, words_of
 from tether.record.drawn import DrawnLog
 from tether.record.entered import LEAST, EnteredLog
-from tether.record.equals import EqualLog
+from tether.record.equals import EqualLog, Ints, View, by_value
 from tether.record.identity import Snapshot
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 
 LIMIT = 16 << 20
-SHARE = 0.01
 _LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
 _LEFT = 64  # tensors that left for an array or a list and may come back
 _LISTS = 1024  # and lists that may be parts of one
@@ -64,7 +62,7 @@ class SameLog:
         self.facts: list[Same] = []
         self._left: deque[_Gone] = deque(maxlen=_LEFT)
         self._lists: dict[int, _Gone] = {}  # by the identity of the first number that is kept
-        self._budget = Budget(SHARE, allowed=0.05)
+        self._budget = Budget(0.01, allowed=0.05)
         self.taken = TakenLog(tape, self._budget)
         self.entered = EnteredLog()
         self.drawn = DrawnLog()

@@ -19,9 +19,6 @@ from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 from tether.record.tape import Tape
 
-SHARE = 0.02
-"""Of the run's time that looking may take."""
-
 MOST_SUMS = 1 << 16
 """Check sums that are kept; states that are handed out later are not noted."""
 
@@ -37,7 +34,7 @@ class SavedStates:
         self.facts: list[StateOfAnother] = []
         self._owners: dict[Sum, dict[int, int]] = defaultdict(dict)  # serial -> where it was saved
         self._loaded: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
-        self._budget = Budget(SHARE, allowed=0.5)
+        self._budget = Budget(0.02, allowed=0.5)
 
     def saved(self, optimizer: Optimizer, site: int) -> None:
         """Take note of what an optimizer keeps, as its state is handed out."""

@@ -34,9 +34,6 @@ LONGEST = 64
 MEASURED = 512
 """Steps of a run of which each is looked at to tell how long a round is."""
 
-SHARE = 0.01
-"""Of a run's time that may be recorded because a state was taken, saved or loaded once more."""
-
 ALLOWED = 0.2
 """Seconds of it that a short run may take as well."""
 
@@ -102,7 +99,7 @@ class Doors:
     """What a program calls as an epoch or the training ends; between stretches it opens one.
 
     Each place opens at its 1st, 2nd, 4th, 8th... call. Where a state is taken, saved or loaded it
-    opens at other calls as well, for at most `SHARE` of the run's time: what is kept there, and
+    opens at other calls as well, for at most 1 % of the run's time: what is kept there, and
     changes with the next step, is what a later line relies on.
     """
 
@@ -110,7 +107,7 @@ class Doors:
         self._replacements = replacements
         self._on_opened = on_opened
         self._calls: Counter[tuple[int, int]] = Counter()
-        self._budget = Budget(SHARE, ALLOWED)
+        self._budget = Budget(0.01, ALLOWED)
         self._opened: float | None = None  # when the stretch began that one of these opened
 
     def install(self) -> None:

@@ -24,8 +24,6 @@ from tether.record.tape import Tape
 
 MOST = 256
 """Arrays that are followed at a time."""
-SHARE = 0.005
-"""Of the run's time, for arrays that are followed and not looked at."""
 
 
 class _Taking:
@@ -66,7 +64,7 @@ class TakenLog:
         self._tape = tape
         self._budget = budget
         self.number: Callable[[Any], int] = lambda _: UNKNOWN  # of the memory of an array
-        self._following = Budget(SHARE, allowed=0.05)
+        self._following = Budget(0.005, allowed=0.05)
         self._followed: list[_Taking] = []
         self._open = 0
         self._outlived: dict[int, bool] = {}  # line -> whether its last array outlived its tensor

@@ -88,8 +88,8 @@ def _fills(source: Source, node: ast.AST) -> bool:
 
 def follows(source: Source, node: ast.expr, kept: Kept, write: Site) -> bool:
     """Whether a place runs after a write in its file: lower in the function, and not set anew."""
-    scope = _scope(source, node)
-    if scope is not _scope(source, kept.node):
+    scope = source.around(node, _SCOPES)
+    if scope is not source.around(kept.node, _SCOPES):
         return False
     line = _line_in(source, scope, kept.node, write)
     if line == UNKNOWN or node.lineno <= max(line, kept.node.lineno):
@@ -109,8 +109,8 @@ def _line_in(source: Source, scope: ast.AST, taken: ast.Call, write: Site) -> in
     lines = [
         node.lineno
         for node in source.nodes
-        if isinstance(node, ast.Call) and node.lineno >= start and _scope(source, node) is scope
-        and called(node.func) == name
+        if isinstance(node, ast.Call) and node.lineno >= start
+        and source.around(node, _SCOPES) is scope and called(node.func) == name
     ]  # fmt: skip
     return min(lines, default=UNKNOWN)
 
@@ -118,12 +118,6 @@ def _line_in(source: Source, scope: ast.AST, taken: ast.Call, write: Site) -> in
 def _spans(scope: ast.AST, line: int) -> bool:
     first, last = getattr(scope, "lineno", 0), getattr(scope, "end_lineno", None)
     return first <= line <= (last or _ENDLESS)
-
-
-def _scope(source: Source, node: ast.AST) -> ast.AST:
-    while not isinstance(node, _SCOPES):
-        node = source.parent(node) or source.nodes[0]
-    return node
 
 
 def _loop(source: Source, node: ast.AST) -> ast.For | ast.While | ast.AsyncFor | None:
@@ -141,7 +135,7 @@ def _set_once(source: Source, kept: Kept, scope: ast.AST, line: int) -> bool:
     stores = [
         one.lineno
         for one in _named(source, kept.name, ast.Store)
-        if _scope(source, one) is scope
+        if source.around(one, _SCOPES) is scope
     ]  # fmt: skip
     last = kept.node.end_lineno or kept.node.lineno
     return len(stores) <= 2 and not any(last < one <= line for one in stores)

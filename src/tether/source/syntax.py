@@ -98,6 +98,12 @@ class Source:
         _ = self._index
         return self._parents.get(node)
 
+    def around(self, node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> ast.AST:
+        """Return the nearest node of some kinds that a node is, or is in; else the whole text."""
+        while not isinstance(node, kinds):
+            node = self.parent(node) or self.nodes[0]
+        return node
+
     def node_at(self, site: Site) -> ast.AST | None:
         """Return the expression (or augmented assignment) that stands at a site.
 

@@ -23,7 +23,6 @@ import numpy as np
 
 import tether
 from tether.facts import Gap, Trace
-from tether.store.check import check
 from tether.store.columns import (
     HEAD,
     OPERAND,
@@ -38,6 +37,7 @@ from tether.store.columns import (
     in_order,
     numbers,
 )
+from tether.store.fields import check
 from tether.store.layout import (
     SCALARS,
     TABLES,

@@ -21,9 +21,8 @@ from tether.facts import (
     ThreadId,
     Trace,
 )
-from tether.store.check import check
 from tether.store.columns import HEAD, Events, Names, Numbers, Operands, columns_of
-from tether.store.fields import Change, moved, numbers_in
+from tether.store.fields import Change, check, moved, numbers_in
 from tether.store.layout import TABLES
 
 _WORST_FIRST = ("raised", "unfinished", "interrupted", "finished")

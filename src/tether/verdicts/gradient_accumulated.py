@@ -14,8 +14,7 @@ from tether.analysis.foreign_gradients import (
 from tether.analysis.history import History, latest
 from tether.analysis.libraries import package_of
 from tether.analysis.mixed_readings import MixedReading, mixed_readings
-from tether.analysis.short_windows import ShortWindow, short_windows
-from tether.analysis.stepped_apart import SteppedApart, stepped_apart
+from tether.analysis.stepped_apart import ShortWindow, SteppedApart, short_windows, stepped_apart
 from tether.analysis.updated_by_hand import CarriedUpdates, carried_updates
 from tether.facts import Event, Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say

@@ -20,8 +20,7 @@ from tether.analysis.lost_passes import (
     replaced_passes,
     skipped_parts,
 )
-from tether.analysis.scaled_changes import ScaledChange, scaled_changes
-from tether.analysis.vain_clips import VainClip, vain_clips
+from tether.analysis.scaled_changes import ScaledChange, VainClip, scaled_changes, vain_clips
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation

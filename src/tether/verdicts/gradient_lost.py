@@ -6,12 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.cut_runs import CutRuns, PartedRuns, cut_runs, parted_runs
-from tether.analysis.first_order import FirstOrder, first_order
 from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
-from tether.analysis.second_order import TakenForConstant, taken_for_constant
+from tether.analysis.second_order import (
+    FirstOrder,
+    TakenForConstant,
+    first_order,
+    taken_for_constant,
+)
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tether.analysis.alike import AlikeUnits, alike_units
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
-from tether.analysis.rates_spent import RateSpent, rates_spent
+from tether.analysis.rates import RateSpent, rates_spent
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.training import BY_VALUES, Training
 from tether.finding import At, Claim, Repair, Step, Tensor, say

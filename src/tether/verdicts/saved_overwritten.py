@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.overwritten import Overwritten, blamed, overwritten
-from tether.analysis.ways import WaysThere
+from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.rows import SAME_AS

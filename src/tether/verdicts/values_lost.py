@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.bound_in_vain import BoundInVain, bound_in_vain, rebound_in_vain
 from tether.analysis.from_itself import FromItself, from_itself
 from tether.analysis.history import History
 from tether.analysis.loaded_over import LoadedOver, loaded_over
 from tether.analysis.never_put_back import NeverPutBack, never_put_back
-from tether.analysis.rates_lost import RateLost, rates_lost
-from tether.analysis.schedules_in_vain import ScheduleInVain, schedules_in_vain
+from tether.analysis.rates import RateLost, ScheduleInVain, rates_lost, schedules_in_vain
 from tether.analysis.states_left import LeftBehind, LoadedInVain, left_behind, loaded_in_vain
 from tether.analysis.surroundings import at_line
-from tether.analysis.unmatched import HandedInVain, handed_in_vain
-from tether.analysis.written_in_vain import WrittenInVain, written_in_vain
+from tether.analysis.written_in_vain import (
+    BoundInVain,
+    HandedInVain,
+    WrittenInVain,
+    bound_in_vain,
+    handed_in_vain,
+    rebound_in_vain,
+    written_in_vain,
+)
 from tether.facts import Collision, Event, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Segment, Step, Tensor, say
 from tether.operations.table import operation
-from tether.source.rebound import BoundAgain
+from tether.source.vain_stores import BoundAgain
 from tether.verdicts.base import Example, Expected, Verdict
 
 SEVERAL = 3

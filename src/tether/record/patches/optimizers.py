@@ -22,16 +22,14 @@ from tether.facts import (
     SiteId,
     TensorId,
 )
-from tether.record.drift import Still
 from tether.record.gradients import gradient_of
 from tether.record.identity import version_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
-from tether.record.movement import Sums
+from tether.record.movement import Still, Sums
 from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements, Tell
-from tether.record.patches.schedules import Schedules, rate_of, rates_of
-from tether.record.patches.shared_rates import SharedRates
+from tether.record.patches.schedules import Schedules, SharedRates, rate_of, rates_of
 from tether.record.recorder import Recorder
 from tether.record.saved_states import held_by
 from tether.record.sites import here

@@ -17,28 +17,24 @@ from tether.operations.table import operation
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.slow_copy.again import Repeats, repeated
-from tether.verdicts.slow_copy.arrays_again import arrays_again
 from tether.verdicts.slow_copy.between_devices import transfers
 from tether.verdicts.slow_copy.by_elements import by_elements
 from tether.verdicts.slow_copy.by_numbers import by_numbers
 from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
-from tether.verdicts.slow_copy.in_vain import vain
+from tether.verdicts.slow_copy.in_vain import vain, windows
 from tether.verdicts.slow_copy.kept_again import kept_again
 from tether.verdicts.slow_copy.lent import lent
-from tether.verdicts.slow_copy.made_again import made_again
-from tether.verdicts.slow_copy.never_read import never_read
+from tether.verdicts.slow_copy.made_again import arrays_again, made_again
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
-from tether.verdicts.slow_copy.overwritten import overwritten
+from tether.verdicts.slow_copy.overwritten import never_read, overwritten
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
-from tether.verdicts.slow_copy.repeated_for_products import repeated_for_products
-from tether.verdicts.slow_copy.said_again import said_again
+from tether.verdicts.slow_copy.said_again import repeated_for_products, said_again
 from tether.verdicts.slow_copy.saved_apart import saved_apart
 from tether.verdicts.slow_copy.stacked_to_add import stacked_to_add
 from tether.verdicts.slow_copy.through_streams import through_streams
 from tether.verdicts.slow_copy.widened import widened
-from tether.verdicts.slow_copy.windows import windows
 from tether.verdicts.slow_copy.worked_again import worked_again
 
 PAGE = """

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.ways import WaysThere
+from tether.analysis.surroundings import WaysThere
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Operand
 from tether.finding import At, Repair, Sentence, Step, Tensor, say
 

@@ -1,0 +1,237 @@
+"""Learning rates that a loaded state brought, and that a scheduler replaced before any step."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from tether.analysis.history import History
+from tether.facts import UNKNOWN, Gradients, Movement, OptimizerId, Schedule, SiteId
+
+LOADS = "load_state_dict"
+
+
+class RateLost(NamedTuple):
+    """A loaded rate that no step used."""
+
+    loaded: Schedule
+    replaced: Schedule
+    group: int  # the first whose rate is another one
+    before: float
+    after: float
+
+
+def rates_lost(history: History) -> Iterator[RateLost]:
+    """Yield where a scheduler, as it was made, gave other rates than the state loaded before it.
+
+    That is what its constructor does: it begins with the rate of its first step, unless it is told
+    by `last_epoch` at which one it goes on.
+    """
+    loads: dict[OptimizerId, Schedule] = {}
+    steps = [(one.optimizer, history.position(one.at)) for one in history.steps]
+    for fact in sorted(history.trace.schedules, key=lambda one: one.at):
+        if fact.kind == LOADS:
+            loads[fact.optimizer] = fact
+            continue
+        loaded = loads.pop(fact.optimizer, None)
+        if loaded is None:
+            continue
+        since, until = history.position(loaded.at), history.position(fact.at)
+        if any(one == fact.optimizer and since <= at < until for one, at in steps):
+            continue
+        for group, (before, after) in enumerate(zip(fact.before, fact.after, strict=False)):
+            if before != after:
+                yield RateLost(loaded, fact, group, before, after)
+                break
+
+
+# -- rates spent -----------------------------------------------------------------------------------
+# Optimizers that go on stepping at a rate that has become too small to change anything. A schedule
+# that ends at zero ends with the training. Where it is there long before (it was made for epochs,
+# and counts batches), the steps change no bit of any parameter that the optimizer holds. That it is
+# for the rate: a step of the size that moved a parameter before, made smaller as the rate was, is
+# less than half of the last place of the step itself; and where values were looked at, none had
+# changed.
+
+
+LEAST_PART = 4
+"""Of all steps of an optimizer, at least one in so many changes nothing: more than an end."""
+
+LOST = {"float64": 2.0**-54}
+"""By which factor the rate fell, at most, by the type of a parameter; else `LOST_IN_SINGLE`."""
+
+LOST_IN_SINGLE = 2.0**-25
+
+
+class RateSpent(NamedTuple):
+    """An optimizer whose last steps change nothing."""
+
+    optimizer: OptimizerId
+    schedule: Schedule | None  # what set its rate, last of all
+    step: SiteId  # the line of its steps
+    number: int  # the first step that was seen to change nothing
+    steps: int  # in all
+    rate: float  # the greatest of a group at that step
+    before: float  # and at a step that moved its parameters
+    alone: bool  # nothing else moved in the meantime
+
+
+def rates_spent(history: History) -> Iterator[RateSpent]:
+    """Yield them."""
+    if not history.whole:
+        return
+    looks: dict[OptimizerId, list[Movement]] = defaultdict(list)
+    for one in history.trace.movements:
+        if one.moment == "step":
+            looks[one.optimizer].append(one)
+    for number, some in looks.items():
+        still = _still(some)
+        if still and len(still) < len(some):
+            found = _spent(history, number, some[-len(still) - 1], still)
+            if found is not None:
+                yield found
+
+
+def _still(looks: list[Movement]) -> list[Movement]:
+    """Return the looks, the last one among them, that found all values as they had been."""
+    first = len(looks)
+    while first and set(looks[first - 1].status.values()) == {"same"}:
+        first -= 1
+    return looks[first:]
+
+
+def _spent(
+    history: History, number: OptimizerId, moved: Movement, still: list[Movement]
+) -> RateSpent | None:
+    rates = _Rates(history, number)
+    spent = next((one for one in still if rates.spent(one)), None)
+    if spent is None or rates.at(moved).keys() != rates.at(spent).keys():
+        return None
+    facts = [one for one in history.steps if one.optimizer == number]
+    steps = [history.position(one.at) for one in facts]
+    at = bisect_right(steps, history.position(spent.at))
+    # Values are looked at ever more rarely; a rate once spent stays so.
+    first = bisect_left(facts, True, hi=at, key=rates.spent)
+    if LEAST_PART * (len(steps) - first) < len(steps):
+        return None
+    made = [one for one in history.trace.schedules if one.optimizer == number and one.after]
+    return RateSpent(
+        number, made[-1] if made else None, spent.site, at, len(steps),
+        max(rates.since(spent).values()), max(rates.greatest.values()), _alone(history, spent),
+    )  # fmt: skip
+
+
+def _alone(history: History, still: Movement) -> bool:
+    """Whether no step of another optimizer was seen to move anything after a look."""
+    return not any(
+        one.moment == "step" and one.optimizer != still.optimizer and "moved" in one.status.values()
+        for one in history.trace.movements
+        if one.at > still.at
+    )
+
+
+class _Rates:
+    """The rates of an optimizer's groups, as far as they were noted."""
+
+    def __init__(self, history: History, number: OptimizerId) -> None:
+        self._facts = [one for one in history.trace.rates if one.optimizer == number]
+        self.greatest: dict[int, float] = {}
+        for one in self._facts:
+            self.greatest[one.group] = max(one.rate, self.greatest.get(one.group, 0.0))
+        self._lost = _lost(history, number)
+
+    def spent(self, look: Movement | Gradients) -> bool:
+        """Whether the rate of each group is too small from a step on, and is known."""
+        now = self.since(look).items()
+        return bool(now) and all(rate <= self.greatest[one] * self._lost for one, rate in now)
+
+    def at(self, look: Movement | Gradients) -> dict[int, float]:
+        """Return the rate of each group as the step was made that was looked at."""
+        return {one.group: one.rate for one in self._facts if one.at <= look.at}
+
+    def since(self, look: Movement | Gradients) -> dict[int, float]:
+        """Return the greatest rate of each group from that step on."""
+        found = self.at(look)
+        for one in self._facts:
+            if one.at > look.at:
+                found[one.group] = max(one.rate, found.get(one.group, 0.0))
+        return found
+
+
+def _lost(history: History, number: OptimizerId) -> float:
+    operands = map(history.operand_of, history.trace.optimizers[number].tensors)
+    return min((LOST.get(one.dtype, LOST_IN_SINGLE) for one in operands if one), default=0.0)
+
+
+# -- schedules in vain -----------------------------------------------------------------------------
+# Schedulers that set no rate of the training: never stepped, of another optimizer, made anew.
+
+
+LEAST = 3
+"""Schedulers of one line, or steps of an optimizer: two may be a beginning."""
+
+
+class ScheduleInVain(NamedTuple):
+    """A scheduler that does not do what it is there for."""
+
+    why: Literal["never", "other", "anew"]
+    schedule: Schedule
+    stepped: SiteId  # the line of the steps that it was to set the rate of
+    steps: int  # of the optimizer that trains; of the schedulers, where they are made anew
+    other: OptimizerId  # the optimizer that trains
+
+
+def schedules_in_vain(history: History) -> Iterator[ScheduleInVain]:
+    """Yield the first of each line."""
+    if not history.whole:
+        return
+    made: dict[OptimizerId, list[Schedule]] = defaultdict(list)
+    for one in history.trace.schedules:
+        if one.kind != LOADS:
+            made[one.optimizer].append(one)
+    steps: dict[OptimizerId, list[SiteId]] = defaultdict(list)
+    for fact in history.steps:
+        steps[fact.optimizer].append(fact.site)
+    for number, schedules in made.items():
+        taken = steps.get(number, [])
+        if not taken:
+            yield from _of_another(history, schedules[0], steps)
+        elif all(one.steps == 0 for one in schedules):
+            if len(taken) >= LEAST and _constant(history, number):
+                yield ScheduleInVain("never", schedules[0], taken[0], len(taken), number)
+        else:
+            yield from _anew(schedules, taken[0])
+
+
+def _of_another(
+    history: History, schedule: Schedule, steps: dict[OptimizerId, list[SiteId]]
+) -> Iterator[ScheduleInVain]:
+    """Yield a scheduler that was stepped, of an optimizer that was not, where another was."""
+    tensors = set(history.trace.optimizers[schedule.optimizer].tensors)
+    for number, taken in steps.items():
+        same = tensors & set(history.trace.optimizers[number].tensors)
+        if same and schedule.steps > 0 and len(taken) >= LEAST:
+            yield ScheduleInVain("other", schedule, taken[0], len(taken), number)
+            return
+
+
+def _constant(history: History, number: OptimizerId) -> bool:
+    """Whether the steps of an optimizer were seen to have one rate for each group."""
+    rates: dict[int, set[float]] = defaultdict(set)
+    for one in history.trace.rates:
+        if one.optimizer == number:
+            rates[one.group].add(one.rate)
+    return bool(rates) and all(len(one) == 1 for one in rates.values())
+
+
+def _anew(schedules: list[Schedule], stepped: SiteId) -> Iterator[ScheduleInVain]:
+    """Yield a line that makes a scheduler for each step of it, which begins where all begin."""
+    lines: dict[SiteId, list[Schedule]] = defaultdict(list)
+    for one in schedules:
+        lines[one.site].append(one)
+    for some in lines.values() if stepped != UNKNOWN else ():
+        alike = len({one.after for one in some}) == 1
+        if len(some) >= LEAST and alike and all(one.steps == 1 for one in some):
+            yield ScheduleInVain("anew", some[0], stepped, len(some), some[0].optimizer)
