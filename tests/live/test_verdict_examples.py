@@ -1,4 +1,7 @@
-"""Each verdict's own examples, run for real."""
+"""Each verdict's own examples, run for real, and the further ones in `verdict_examples`."""
+
+import importlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +9,19 @@ import torch
 from programs import record_program
 from tether.verdicts import VERDICTS
 
-EXAMPLES = [(verdict, example) for verdict in VERDICTS for example in verdict.examples]
+FURTHER = {
+    path.stem.replace("_", "-"): importlib.import_module(f"verdict_examples.{path.stem}").EXAMPLES
+    for path in sorted(Path(__file__).parent.glob("verdict_examples/*.py"))
+}
+EXAMPLES = [
+    (verdict, example)
+    for verdict in VERDICTS
+    for example in (*verdict.examples, *FURTHER.get(verdict.slug, ()))
+]
+
+
+def test_further_examples_are_of_verdicts_that_there_are():
+    assert FURTHER.keys() <= {one.slug for one in VERDICTS}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +40,7 @@ def test_an_example_gives_what_its_page_says(verdict, example, tmp_path):
 
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=[one.slug for one in VERDICTS])
-def test_a_verdict_has_a_page_and_examples_of_both_kinds(verdict):
+def test_a_verdict_has_a_page_and_an_example_of_each_kind(verdict):
     for heading in (
         "What it says",
         "Why it matters",
@@ -35,5 +50,4 @@ def test_a_verdict_has_a_page_and_examples_of_both_kinds(verdict):
         "Fix safety",
     ):
         assert f"## {heading}" in verdict.page
-    assert any(example.expected for example in verdict.examples)
-    assert any(not example.expected for example in verdict.examples)
+    assert sorted(bool(example.expected) for example in verdict.examples) == [False, True]

@@ -424,39 +424,6 @@ opt.step()
             (Expected("gradient-lost", "std", 6),),
         ),
         Example(
-            "A derivative that is taken without a graph",
-            """import torch
-
-w = torch.ones(3, requires_grad=True)
-x = torch.ones(3, requires_grad=True)
-opt = torch.optim.SGD([w], lr=0.1)
-(slope,) = torch.autograd.grad((w * x).pow(2).sum(), x)
-penalty = slope.pow(2).sum()
-loss = w.sum() + penalty
-loss.backward()
-opt.step()
-""",
-            (Expected("gradient-lost", "penalty", 6),),
-        ),
-        Example(
-            "A value that is taken from itself",
-            """import torch
-
-policy = torch.nn.Linear(2, 2)
-opt = torch.optim.SGD(policy.parameters(), lr=0.1)
-x = torch.ones(3, 2)
-for _ in range(3):
-    old = policy(x).log_softmax(1)
-    new = policy(x).log_softmax(1)
-    entropy = -(new.exp() * new).sum()
-    loss = -(new - old).exp()[:, 0].sum() - 0.1 * entropy
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-""",
-            (Expected("gradient-lost", "new", 10),),
-        ),
-        Example(
             "A value that is taken from itself as it was, and one of other values",
             """import torch
 
@@ -472,52 +439,6 @@ for _ in range(3):
     opt.zero_grad()
     loss.backward()
     opt.step()
-""",
-        ),
-        Example(
-            "A state that is cut off at each step of a sequence",
-            """import torch
-
-cell = torch.nn.RNNCell(2, 3)
-opt = torch.optim.SGD(cell.parameters(), lr=0.1)
-state = torch.zeros(1, 3)
-for _ in range(4):
-    state = cell(torch.ones(1, 2), state.detach())
-state.sum().backward()
-opt.step()
-""",
-            (Expected("gradient-lost", "cell.weight_ih", 7),),
-        ),
-        Example(
-            "A state that is cut off where a backward pass has gone",
-            """import torch
-
-cell = torch.nn.RNNCell(2, 3)
-opt = torch.optim.SGD(cell.parameters(), lr=0.1)
-state = torch.zeros(1, 3)
-for _ in range(4):
-    opt.zero_grad()
-    state = state.detach()
-    for _ in range(3):
-        state = cell(torch.ones(1, 2), state)
-    state.sum().backward()
-    opt.step()
-""",
-        ),
-        Example(
-            "A term with its graph, a factor without, a sign beside the value",
-            """import torch
-
-w = torch.ones(3, requires_grad=True)
-x = torch.ones(3, requires_grad=True)
-opt = torch.optim.SGD([w], lr=0.1)
-(slope,) = torch.autograd.grad((w * x).pow(2).sum(), x, create_graph=True)
-value = w * 2
-size = (value * value.sign()).sum()
-shifted = (value - value.max().detach()).exp().sum()
-loss = w.sum() * w.detach().sum() + slope.pow(2).sum() + size + shifted
-loss.backward()
-opt.step()
 """,
         ),
     ),

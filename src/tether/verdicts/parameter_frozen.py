@@ -234,21 +234,6 @@ fit(student)
             (Expected("parameter-frozen", "body.weight", 14),),
         ),
         Example(
-            "Frozen, then given to the optimizer",
-            """import torch
-from torch import nn
-
-net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1))
-net[0].requires_grad_(False)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    opt.zero_grad()
-    net(torch.ones(2, 3)).sum().backward()
-    opt.step()
-""",
-            (Expected("parameter-frozen", "net.0.weight", 5),),
-        ),
-        Example(
             "Nothing is frozen",
             """import torch
 

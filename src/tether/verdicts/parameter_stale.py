@@ -205,33 +205,6 @@ for _ in range(2):
             (Expected("parameter-stale", "net.1.weight", 6),),
         ),
         Example(
-            "Layers in a plain list",
-            """import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = [nn.Linear(3, 3, bias=False)]
-        self.out = nn.Linear(3, 1)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return self.out(x)
-
-
-net = Net()
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    opt.zero_grad()
-    net(torch.ones(2, 3)).sum().backward()
-    opt.step()
-""",
-            (Expected("parameter-stale", "net.layers.0.weight", 8),),
-        ),
-        Example(
             "A backbone left out on purpose",
             """import torch
 from torch import nn

@@ -298,21 +298,6 @@ except RuntimeError:
             (Expected("saved-overwritten", "h", 5),),
         ),
         Example(
-            "An activation in place on a value that a product saved",
-            """import torch
-
-w = torch.ones(3, requires_grad=True)
-a = w + 1
-b = a * a
-a.relu_()
-try:
-    b.sum().backward()
-except RuntimeError:
-    print("failed")
-""",
-            (Expected("saved-overwritten", "a", 6),),
-        ),
-        Example(
             "An addition saves nothing",
             """import torch
 

@@ -524,20 +524,6 @@ torch.save(rows, io.BytesIO())
             (Expected("storage-pinned", "rows", 5),),
         ),
         Example(
-            "The first token of a large batch",
-            """import torch
-
-
-def first(n):
-    x = torch.randn(n, 64)
-    return x[0]
-
-
-kept = first(4096)
-""",
-            (Expected("storage-pinned", "kept", 6),),
-        ),
-        Example(
             "A copy, and a view beside its base",
             """import io
 import torch

@@ -554,23 +554,6 @@ model.load_state_dict(best)
             (Expected("alias-write", "best", 6),),
         ),
         Example(
-            "One table under two embeddings",
-            """import torch
-from torch import nn
-
-table = torch.randn(5, 3)
-left = nn.Embedding.from_pretrained(table, freeze=False)
-right = nn.Embedding.from_pretrained(table, freeze=False)
-opt = torch.optim.SGD(left.parameters(), lr=0.1)
-ids = torch.tensor([0, 1])
-for _ in range(2):
-    opt.zero_grad()
-    (left(ids) * right(ids)).sum().backward()
-    opt.step()
-""",
-            (Expected("alias-write", "right.weight", 6),),
-        ),
-        Example(
             "A state_dict that is copied, and one that is loaded at once",
             """import copy
 import torch

@@ -1,0 +1,21 @@
+"""Further examples of `parameter-frozen`, beside the two that its page and its file have."""
+
+from tether.verdicts.base import Example, Expected
+
+EXAMPLES = (
+    Example(
+        "Frozen, then given to the optimizer",
+        """import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 1))
+net[0].requires_grad_(False)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+        (Expected("parameter-frozen", "net.0.weight", 5),),
+    ),
+)
