@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import types
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 import tether
 from tether.analysis.cuts import ActedCut
@@ -78,7 +76,7 @@ def read(trace: Trace) -> Conclusions | None:
         values = table_of(parse(trace.concluded.encode("utf-8", "surrogatepass")))
         if values.get("author") != author():
             return None
-        found: Conclusions = _reader(Conclusions)(values.get("conclusions"))
+        found: Conclusions = decoder(Conclusions, _text)(values.get("conclusions"))
     except (Damage, ValueError, RecursionError):
         return None
     return found
@@ -98,37 +96,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=64)
-def _reader(hint: Any) -> Callable[[object], Any]:
-    """Return a function from a JSON value to a value of an annotation."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is str:
-        return _text
-    if origin in (Union, types.UnionType):
-        inner = _reader(next(one for one in arguments if one is not type(None)))
-        return lambda value: None if value is None else inner(value)
-    if origin is tuple:
-        item = _reader(arguments[0])
-        return lambda value: tuple(map(item, list_of(value)))
-    if is_dataclass(hint) or hasattr(hint, "_fields"):
-        return _of_fields(hint)
-    return decoder(hint)
-
-
-def _of_fields(kind: Any) -> Callable[[object], Any]:
-    readers = [_reader(hint) for hint in get_type_hints(kind).values()]
-
-    def read_one(value: object) -> Any:
-        row: Sequence[Any] = list_of(value)
-        if len(row) != len(readers):
-            raise Damage(f"{len(readers)} values were expected")
-        return kind(*[one(item) for one, item in zip(readers, row, strict=True)])
-
-    return read_one
-
-
 def _text(value: object) -> str:
     if not isinstance(value, dict):
         return string(value)
-    segment = _of_fields(Segment)
+    segment = decoder(Segment)
     return Said(segment(one) for one in list_of(value.get("said")))

@@ -10,12 +10,25 @@ from __future__ import annotations
 import functools
 import json
 import os
+import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NewType, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NewType,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tether.facts import Trace
 
 MAX_SOURCE = 8 << 20  # characters of one source file
+Value = TypeVar("Value")
 
 
 class RecordingError(Exception):
@@ -62,30 +75,27 @@ def integer(value: object) -> int:
     return value
 
 
-def _boolean(value: object) -> bool:
-    if type(value) is not bool:
-        raise Damage("true or false was expected")
-    return value
-
-
 def _real(value: object) -> float:
     if type(value) not in (int, float):
         raise Damage("a number was expected")
     return float(value)  # type: ignore[arg-type]
 
 
-def string(value: object) -> str:
-    """Return `value`, a text; raise `Damage` for anything else."""
-    if type(value) is not str:
-        raise Damage("text was expected")
-    return value
+def _exactly(kind: type[Value], what: str) -> Callable[[object], Value]:
+    """Return a function that returns a value of one type, and raises `Damage` for any other."""
+
+    def checked(value: object) -> Value:
+        if type(value) is not kind:
+            raise Damage(f"{what} was expected")
+        return value
+
+    return checked
 
 
-def list_of(value: object) -> list[Any]:
-    """Return `value`, a list; raise `Damage` for anything else."""
-    if type(value) is not list:
-        raise Damage("a list was expected")
-    return value
+_boolean = _exactly(bool, "true or false")
+string = _exactly(str, "text")
+list_of: Callable[[object], list[Any]] = _exactly(list, "a list")
+table_of: Callable[[object], dict[str, Any]] = _exactly(dict, "a table")
 
 
 def pair_of(value: object) -> tuple[Any, Any]:
@@ -94,13 +104,6 @@ def pair_of(value: object) -> tuple[Any, Any]:
     if len(pair) != 2:
         raise Damage("a pair was expected")
     return pair[0], pair[1]
-
-
-def table_of(value: object) -> dict[str, Any]:
-    """Return `value`, a table by names; raise `Damage` for anything else."""
-    if type(value) is not dict:
-        raise Damage("a table was expected")
-    return value
 
 
 def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
@@ -115,8 +118,11 @@ def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
 
 
 @functools.cache
-def decoder(hint: Any) -> Callable[[object], Any]:
-    """Return a function from a JSON value to a value of the annotation `hint`."""
+def decoder(hint: Any, text: Callable[[object], str] = string) -> Callable[[object], Any]:
+    """Return a function from a JSON value to a value of the annotation `hint`.
+
+    `text` reads what is a text.
+    """
     if hint is int or isinstance(hint, NewType):
         return integer
     if hint is bool:
@@ -124,14 +130,17 @@ def decoder(hint: Any) -> Callable[[object], Any]:
     if hint is float:
         return _real
     if hint is str:
-        return string
-    if hasattr(hint, "_fields"):
-        return _fact_decoder(hint)
+        return text
+    if hasattr(hint, "_fields") or is_dataclass(hint):
+        return _fact_decoder(hint, text)
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        inner = decoder(next(one for one in arguments if one is not type(None)), text)
+        return lambda value: None if value is None else inner(value)
     if origin is Literal:
         return _choice(arguments)
     if origin in (tuple, list):
-        item, made = decoder(arguments[0]), origin
+        item, made = decoder(arguments[0], text), origin
         return lambda value: made(map(item, list_of(value)))
     if origin is dict:  # as two lists, keys and values
         key, item = map(decoder, arguments)
@@ -146,9 +155,9 @@ def decoder(hint: Any) -> Callable[[object], Any]:
     raise TypeError(f"no way to store a {hint!r}")
 
 
-def _fact_decoder(kind: Any) -> Callable[[object], Any]:
+def _fact_decoder(kind: Any, text: Callable[[object], str]) -> Callable[[object], Any]:
     """Return a function from a list of JSON values to a fact that is part of another."""
-    decoders = [decoder(hint) for hint in hints_of(kind).values()]
+    decoders = [decoder(hint, text) for hint in hints_of(kind).values()]
 
     def decode(value: object) -> Any:
         row = list_of(value)
