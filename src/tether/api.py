@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 from tether.facts import Trace
@@ -57,12 +56,7 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         self._session.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if not self.ended:
             self.finish(variables_of_frames(here(2)), error)
 

@@ -130,6 +130,11 @@ class Event(NamedTuple):
         """The call raised."""
         return bool(self.flags & RAISED)
 
+    def shows(self, operand: Operand) -> bool:
+        """Whether the call gives views of an operand's memory and nothing else, and writes none."""
+        same = all(one.storage == operand.storage for one in self.results)
+        return same and bool(self.results) and not self.writes
+
     @property
     def is_backward(self) -> bool:
         """The call went back through the graph, for gradients."""

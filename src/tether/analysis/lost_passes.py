@@ -52,15 +52,13 @@ class LostPasses(NamedTuple):
 def lost_passes(history: History) -> Iterator[LostPasses]:
     """Yield the lines of which every step used the last of several passes alone."""
     found = _Passes(history)
-    for tensors in found.alike():
-        steps = history.steps_of(tensors[0])
-        for passes in found.by_line(tensors[0]).values():
-            lost = [found.cleared(tensors[0], some) for some in _between(passes, steps)]
-            if len(lost) >= LEAST_STEPS and all(lost):
-                first = lost[0][0]
-                step = steps[bisect_right(steps, first[1])]
-                count = sum(map(len, lost))
-                yield LostPasses(*first, step, tuple(tensors), count, count + len(lost))
+    for tensors, steps, groups in found.by_step():
+        lost = [found.cleared(tensors[0], some) for some in groups]
+        if len(lost) >= LEAST_STEPS and all(lost):
+            first = lost[0][0]
+            step = steps[bisect_right(steps, first[1])]
+            count = sum(map(len, lost))
+            yield LostPasses(*first, step, tensors, count, count + len(lost))
 
 
 class LeftOverPasses(NamedTuple):
@@ -78,20 +76,17 @@ class LeftOverPasses(NamedTuple):
 def left_over_passes(history: History) -> Iterator[LeftOverPasses]:
     """Yield the lines that lose fewer passes than a step takes, several times."""
     found = _Passes(history)
-    for tensors in found.alike():
-        steps = history.steps_of(tensors[0])
-        for passes in found.by_line(tensors[0]).values():
-            windows = [found.left_over(tensors[0], some) for some in _between(passes, steps)]
-            used = {len(kept) for _, _, kept in windows}
-            short = [(lost, clear) for lost, clear, _ in windows if lost]
-            if len(short) < LEAST_STEPS or len(used) > 1 or max(used) < LEAST_PASSES:
-                continue
-            if all(len(lost) < max(used) for lost, _ in short):
-                (first, *_), cleared = short[0]
-                step = steps[bisect_right(steps, cleared)]
-                count = sum(len(lost) for lost, _ in short)
-                of = tuple(tensors)
-                yield LeftOverPasses(first, cleared, step, of, count, len(short), max(used))
+    for tensors, steps, groups in found.by_step():
+        windows = [found.left_over(tensors[0], some) for some in groups]
+        used = {len(kept) for _, _, kept in windows}
+        short = [(lost, clear) for lost, clear, _ in windows if lost]
+        if len(short) < LEAST_STEPS or len(used) > 1 or max(used) < LEAST_PASSES:
+            continue
+        if all(len(lost) < max(used) for lost, _ in short):
+            (first, *_), cleared = short[0]
+            step = steps[bisect_right(steps, cleared)]
+            count = sum(len(lost) for lost, _ in short)
+            yield LeftOverPasses(first, cleared, step, tensors, count, len(short), max(used))
 
 
 class OtherPasses(NamedTuple):
@@ -241,6 +236,13 @@ class _Passes:
             if len(history.steps_of(tensor)) >= LEAST_STEPS and any(ends.values()):
                 groups[(*history.holders_of(tensor), -1, *ends)].append(tensor)
         yield from groups.values()
+
+    def by_step(self) -> Iterator[tuple[tuple[int, ...], list[int], list[list[int]]]]:
+        """Yield tensors that are alike, their steps, and the passes of each line before each."""
+        for tensors in self.alike():
+            steps = self._history.steps_of(tensors[0])
+            for passes in self.by_line(tensors[0]).values():
+                yield tuple(tensors), steps, _between(passes, steps)
 
     def by_line(self, tensor: int) -> dict[SiteId, list[int]]:
         """Return the passes that gave a tensor a gradient, as far as that is known, by line."""

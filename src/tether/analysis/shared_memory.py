@@ -7,6 +7,7 @@ tensors made from it by views belong to it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -82,26 +83,29 @@ class Sharing:
 
     def record_of(self, tensor: int) -> int:
         """Return the record that a tensor belongs to, itself or what it is a view of; or -1."""
-        for _ in range(64):
-            link = self.links.get(tensor)
-            if link is None:
-                return UNKNOWN
-            if operation(self._history.events[link.at].operation).records:
-                return tensor
-            tensor = link.source
-        return UNKNOWN
+        first, is_record = self._up(tensor, lambda name: operation(name).records)
+        return first if is_record else UNKNOWN
 
     def family(self, tensor: int) -> int:
         """Return the tensor at the start of the views: the record, or the owner of the memory."""
+        return self._up(tensor, lambda name: operation(name).records or name == "Parameter")[0]
+
+    def counter(self, tensor: int) -> int:
+        """Return a number that tensors counting their writes together have in common."""
+        return self._up(tensor, lambda name: operation(name).own_counter)[0]
+
+    def owner(self, tensor: int) -> int:
+        """Return the tensor that owns the memory of one, as far as is known."""
+        return next((int(link.source) for link in reversed(self.chain(tensor))), tensor)
+
+    def _up(self, tensor: int, made: Callable[[str], object]) -> tuple[int, bool]:
+        """Return the first on the way to the owner that some call made, or the last; and which."""
         for _ in range(64):
             link = self.links.get(tensor)
-            if link is None:
-                return tensor
-            name = self._history.events[link.at].operation
-            if operation(name).records or name == "Parameter":
-                return tensor
+            if link is None or made(self._history.events[link.at].operation):
+                return tensor, link is not None
             tensor = link.source
-        return tensor
+        return tensor, False
 
     def chain(self, tensor: int) -> list[Link]:
         """Return the links from a tensor to the owner of its memory."""
@@ -110,15 +114,6 @@ class Sharing:
             found.append(self.links[tensor])
             tensor = found[-1].source
         return found
-
-    def counter(self, tensor: int) -> int:
-        """Return a number that tensors counting their writes together have in common."""
-        for _ in range(64):
-            link = self.links.get(tensor)
-            if link is None or operation(self._history.events[link.at].operation).own_counter:
-                return tensor
-            tensor = link.source
-        return tensor
 
 
 def _target(event: Event) -> tuple[Operand, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tether.cli.exits import fail
+from tether.cli.exits import check_outputs, fail
 from tether.measure.cost import Bench
 from tether.report import bench as render
 from tether.report import plots
@@ -102,7 +102,7 @@ def bench_command(
     only the machine itself is.
     """
     old = _read(compare) if compare else None
-    _check_outputs((save, json_file, html_file), plot)
+    check_outputs((save, json_file, html_file), plot)
     if seconds <= 0:
         fail("--seconds must be more than 0")
     try:
@@ -199,17 +199,6 @@ def _read(file: str) -> Bench:
         fail(f"cannot read {file}: {error.strerror}")
     except ValueError as error:
         fail(f"cannot compare with {file}: {error}")
-
-
-def _check_outputs(files: Sequence[str | None], plot: str | None) -> None:
-    for file in files:
-        if file and file != "-" and not Path(file).absolute().parent.is_dir():
-            fail(f"cannot write {file}: there is no such folder")
-    if plot:
-        try:
-            plots.check(plot)
-        except plots.CannotPlot as error:
-            fail(str(error))
 
 
 def _write(

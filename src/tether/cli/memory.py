@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from tether.cli.exits import fail
+from tether.cli.exits import check_outputs, fail
 from tether.cli.program import ProgramCommand, program_of, program_options
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ def memory_command(
     """
     from tether.report import plots
 
-    for file in (options["json_file"], options["html_file"]):
-        if file and file != "-" and not Path(file).absolute().parent.is_dir():
-            fail(f"cannot write {file}: there is no such folder")
-    if options["plot"]:
-        try:
-            plots.check(options["plot"])
-        except plots.CannotPlot as error:
-            fail(str(error))
+    check_outputs((options["json_file"], options["html_file"]), options["plot"])
     program = program_of(module, code, arguments)
     from tether.record import running
     from tether.record.session import Session

@@ -81,26 +81,31 @@ def find(root: Any, passed_types: tuple[type, ...] = ()) -> Found:
         if len(set(map(id, distinct))) < len(distinct):
             distinct = list(dict(zip(map(id, values), values, strict=True)).values())
         return Found(distinct, [], [], flat=True)
-    seen: dict[int, Any] = {}
     tensors: list[torch.Tensor] = []
     passed: list[Any] = []
     deaf: list[Any] = []
-    stops = PASSED + passed_types
-    stack = [root]
+    for item, inside in _met(root, passed_types):
+        if inside is None:
+            passed.append(item)
+        elif isinstance(item, torch.Tensor):
+            tensors.append(item)
+        elif _is_deaf(item):
+            deaf.append(item)
+    return Found(tensors, passed, deaf, flat=False)
+
+
+def _met(root: Any, passed_types: tuple[type, ...]) -> Iterator[tuple[Any, list[Any] | None]]:
+    """Yield each object under `root` once, with what is inside it; None: it is not entered."""
+    seen: dict[int, Any] = {}
+    stops, stack = PASSED + passed_types, [root]
     while stack:
         item = stack.pop()
         if type(item) in ATOMIC or id(item) in seen:
             continue
         seen[id(item)] = item
-        if isinstance(item, stops):
-            passed.append(item)
-            continue
-        if isinstance(item, torch.Tensor):
-            tensors.append(item)
-        elif _is_deaf(item):
-            deaf.append(item)
-        stack.extend(children(item))
-    return Found(tensors, passed, deaf, flat=False)
+        inside = None if isinstance(item, stops) else children(item)
+        yield item, inside
+        stack.extend(inside or ())
 
 
 def plain_values(root: Any) -> Collection[torch.Tensor] | None:
@@ -253,18 +258,10 @@ def without_tensors(root: Any, found: Found, passed_types: tuple[type, ...]) -> 
     """
     holders: dict[int, list[int]] = collections.defaultdict(list)  # id -> ids that hold it
     met: dict[int, Any] = {}
-    stack = [root]
-    stops = PASSED + passed_types
-    while stack:
-        item = stack.pop()
-        if type(item) in ATOMIC or id(item) in met:
-            continue
+    for item, inside in _met(root, passed_types):
         met[id(item)] = item
-        if isinstance(item, stops):
-            continue
-        for child in children(item):
+        for child in inside or ():
             holders[id(child)].append(id(item))
-            stack.append(child)
     reaching = {id(tensor) for tensor in found.tensors}
     pending = list(reaching)
     while pending:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -42,12 +41,7 @@ class unchanged:  # noqa: N801 -- used as `with tether.unchanged(x):`
         self._session.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         trace = self._session.stop()
         if error is not None:
             return  # the block's own exception matters more

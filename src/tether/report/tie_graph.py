@@ -166,17 +166,9 @@ class _FlowWalk:
             self._follow(position, self.losses[self.history.events[position].site], raw)
         for key, position in self._kept():
             self._follow(position, key, raw)
-        reached = {key for key in self.losses.values() if key not in self.failed}
-        queue = list(reached)
-        into: dict[Key, list[Key]] = defaultdict(list)
-        for (source, target), live in raw.items():
-            if live:
-                into[target].append(source)
-        while queue:
-            for source in into[queue.pop()]:
-                if source not in reached:
-                    reached.add(source)
-                    queue.append(source)
+        back = [(target, source) for (source, target), live in raw.items() if live]
+        losses = {key for key in self.losses.values() if key not in self.failed}
+        reached = _reached(losses, back)
         bearing = self._bearing(raw)
         return [
             FlowEdge(source, target, live and target in reached and source in bearing)
@@ -191,18 +183,8 @@ class _FlowWalk:
         seen: dict[Key, set[str]] = defaultdict(set)
         for row in self.about.gradients:
             seen[self.owners.called(row.name)].add(row.status)
-        after: dict[Key, list[Key]] = defaultdict(list)
-        for (source, target), live in raw.items():
-            if live:
-                after[source].append(target)
         bearing = {key for pair in raw for key in pair if seen.get(key) != {"none"}}
-        queue = list(bearing)
-        while queue:
-            for target in after[queue.pop()]:
-                if target not in bearing:
-                    bearing.add(target)
-                    queue.append(target)
-        return bearing
+        return _reached(bearing, [pair for pair, live in raw.items() if live])
 
     def _backwards(self) -> list[int]:
         lines: dict[int, int] = {}
@@ -565,6 +547,19 @@ def _reduced(graph: TieGraph) -> TieGraph:
             after[False][edge.source].add(edge.target)  # values go where gradients come from
     graph.flow = [edge for edge in graph.flow if not _around(edge, after[edge.live])]
     return graph
+
+
+def _reached(start: set[Key], edges: Iterable[tuple[Key, Key]]) -> set[Key]:
+    """Return what can be reached along some edges, and where it starts."""
+    after: dict[Key, list[Key]] = defaultdict(list)
+    for source, target in edges:
+        after[source].append(target)
+    reached, queue = set(start), list(start)
+    while queue:
+        fresh = set(after[queue.pop()]) - reached
+        reached |= fresh
+        queue += fresh
+    return reached
 
 
 def _around(edge: FlowEdge, after: Mapping[Key, set[Key]]) -> bool:

@@ -117,20 +117,20 @@ def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
     return decode
 
 
+_PLAIN: dict[Any, Callable[[object], Any]] = {int: integer, bool: _boolean, float: _real}
+
+
 @functools.cache
 def decoder(hint: Any, text: Callable[[object], str] = string) -> Callable[[object], Any]:
     """Return a function from a JSON value to a value of the annotation `hint`.
 
     `text` reads what is a text.
     """
-    if hint is int or isinstance(hint, NewType):
-        return integer
-    if hint is bool:
-        return _boolean
-    if hint is float:
-        return _real
     if hint is str:
         return text
+    plain = _PLAIN.get(int if isinstance(hint, NewType) else hint)
+    if plain is not None:
+        return plain
     if hasattr(hint, "_fields") or is_dataclass(hint):
         return _fact_decoder(hint, text)
     origin, arguments = get_origin(hint), get_args(hint)

@@ -67,54 +67,40 @@ def _of_structure(history: History) -> Iterator[Claim]:
         if any(paths.smooth & paths.bit(tensor) for paths in reaching):
             stops = list(history.get(Zeroed).stops(tensor))
             if stops and all(history.get(Zeroed).by_formula(*one) for one in stops):
-                yield _by_formula(history, tensor, min(at for at, _ in stops))
+                yield _nothing(history, tensor, min(at for at, _ in stops), *_BY_FORMULA)
             else:
                 yield from _hooked(history, tensor)
             continue
         steps = [at for paths in reaching for at in paths.of(paths.steps, tensor)]
         if steps:
-            yield _flat(history, tensor, min(steps))
+            yield _nothing(history, tensor, min(steps), *_FLAT)
 
 
-def _flat(history: History, tensor: int, step: int) -> Claim:
-    event = history.events[step]
+_FLAT = (
+    "its only paths to the loss go through {code}, which is flat wherever it has a derivative.",
+    "{call} has a derivative of zero",
+    "Pass the gradient straight through: x + (f(x) - x).detach().",
+)
+_BY_FORMULA = (
+    "the derivative of {code} with respect to it is zero, whatever the values are.",
+    "{call} gives zeros back to it",
+    "Let {x} reach the loss by a call that has a derivative in it, too.",
+)
+"""Why nothing comes back from a call, what it does, and what to do."""
+
+
+def _nothing(history: History, tensor: int, call: int, why: str, does: str, repair: str) -> Claim:
+    event = history.events[call]
     return Claim(
         tensors=(tensor,),
         cause=event.site,
         site=event.site,
         operation=event.operation,
         message=say(
-            "{subject} got a gradient of exactly zero at every step: its only paths to the loss go"
-            " through {code}, which is flat wherever it has a derivative.",
-            code=Code(event.site),
+            "{subject} got a gradient of exactly zero at every step: " + why, code=Code(event.site)
         ),
-        story=(
-            Step("step", event.site, say("{call} has a derivative of zero", call=CallOf(step))),
-        ),
-        repair=Repair(say("Pass the gradient straight through: x + (f(x) - x).detach().")),
-        count=0,
-    )
-
-
-def _by_formula(history: History, tensor: int, call: int) -> Claim:
-    site = history.events[call].site
-    return Claim(
-        tensors=(tensor,),
-        cause=site,
-        site=site,
-        operation=history.events[call].operation,
-        message=say(
-            "{subject} got a gradient of exactly zero at every step: the derivative of {code} with"
-            " respect to it is zero, whatever the values are.",
-            code=Code(site),
-        ),
-        story=(Step("step", site, say("{call} gives zeros back to it", call=CallOf(call))),),
-        repair=Repair(
-            say(
-                "Let {x} reach the loss by a call that has a derivative in it, too.",
-                x=Tensor(tensor),
-            )
-        ),
+        story=(Step("step", event.site, say(does, call=CallOf(call))),),
+        repair=Repair(say(repair, x=Tensor(tensor))),
         count=0,
     )
 

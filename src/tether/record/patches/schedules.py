@@ -109,8 +109,7 @@ def rate_of(group: dict[str, Any]) -> float | None:
     """Return the learning rate of a group; None where it cannot be read without waiting."""
     rate = group.get("lr")
     if isinstance(rate, torch.Tensor):
-        words = words_of(rate)
-        return float(rate.detach()) if words is not None and words.size == 1 else None
+        return _number_of(rate)
     return float(rate) if isinstance(rate, (int, float)) and math.isfinite(rate) else None
 
 

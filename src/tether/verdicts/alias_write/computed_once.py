@@ -17,7 +17,7 @@ from tether.analysis.holding import Holding, root_of, written_text
 from tether.analysis.odd_writes import goes_on
 from tether.analysis.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
-from tether.facts import Event, Site, SiteId
+from tether.facts import Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.filling import Fill
@@ -34,18 +34,11 @@ def computed_once(history: History) -> Iterator[Claim]:
     lines: dict[tuple[SiteId, int], list[int]] = defaultdict(list)
     for at, event in history.events.having("writes"):
         if goes_on(history, at, event):
-            lines[event.site, _owner(history, event)].append(at)
+            lines[event.site, history.get(Sharing).owner(event.writes[0].tensor)].append(at)
     for (_, owner), writes in lines.items():
         given = _given(history, owner, writes) if len(writes) > 1 else None
         if given is not None and _is_constant(history, owner):
             yield _claim(history, owner, writes, given)
-
-
-def _owner(history: History, event: Event) -> int:
-    owner: int = event.writes[0].tensor
-    for link in history.get(Sharing).chain(owner):
-        owner = link.source
-    return owner
 
 
 def _given(history: History, owner: int, writes: list[int]) -> Fill | None:

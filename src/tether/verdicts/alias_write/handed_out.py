@@ -18,7 +18,7 @@ from tether.analysis.holding import root_of, written_text
 from tether.analysis.odd_writes import goes_on
 from tether.analysis.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, Event, Operand, Site, SiteId
+from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.alias_write.telling import written
@@ -72,19 +72,11 @@ def _is_kept(history: History, event: Event) -> bool:
     site, one = history.site_of(event), event.writes[0]
     if root_of(written_text(site, event)) in ("", "self"):
         return False
-    owner = _owner(history, one)
-    made = history.made_at(owner)
+    made = history.made_at(history.get(Sharing).owner(one.tensor))
     if made < 0:
         return False
     maker = history.events[made]
     return operation(maker.operation).enters or not _asked_by(history, history.site_of(maker))
-
-
-def _owner(history: History, operand: Operand) -> int:
-    owner: int = operand.tensor
-    for link in history.get(Sharing).chain(owner):
-        owner = link.source
-    return owner
 
 
 def _counts(history: History, memory: int) -> bool:
@@ -123,7 +115,7 @@ def _read_by_others(history: History, write: int) -> bool:
 def _claim(history: History, function: str, again: list[list[int]]) -> Claim:
     write = again[0][-1]
     event = history.events[write]
-    owner = _owner(history, event.writes[0])
+    owner = history.get(Sharing).owner(event.writes[0].tensor)
     made = history.made_at(owner)
     story = [written(history, write)]
     if made != UNKNOWN:

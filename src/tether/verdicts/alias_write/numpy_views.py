@@ -289,10 +289,7 @@ def _held_nothing(history: History, export: Export) -> bool:
 
 
 def _owner_made(history: History, export: Export) -> int:
-    owner: int = export.operand.tensor
-    for link in history.get(Sharing).chain(owner):
-        owner = link.source
-    return history.made_at(owner)
+    return history.made_at(history.get(Sharing).owner(export.operand.tensor))
 
 
 def _was_written(history: History, export: Export) -> bool:

@@ -263,14 +263,19 @@ def view(again: Repeats, operand: Operand) -> tuple[object, ...]:
     return again.history.flow.memory(operand), start, *operand[3:7]
 
 
+def _largest(lines: Lines, calls: list[int]) -> tuple[list[int], list[Operand], int]:
+    """Return some calls, what they made, and the one that made the largest; -1 for none."""
+    found = {at: made[0] for at in calls if (made := lines.events[at].results)}
+    largest = max(found, key=lambda at: nbytes(found[at]), default=UNKNOWN)
+    return calls, list(found.values()), largest
+
+
 def _of_arrays(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) -> Slow | None:
     """Find lists of arrays, of which each element is taken out by itself."""
-    found = [at for at in places if at in entered and entered[at].arrays]
-    made = [lines.events[at].results[0] for at in found if lines.events[at].results]
+    found, made, at = _largest(lines, [at for at in places if at in entered and entered[at].arrays])
     if len(made) < len(places) or sum(map(nbytes, made)) < LARGE:
         return None
-    largest = max(made, key=nbytes)
-    at = found[made.index(largest)]
+    largest = lines.events[at].results[0]
     name, count = lines.events[at].operation, entered[at].arrays
     fast = "torch.from_numpy(numpy.stack(list(x.numpy())))"
     spec = Spec("torch.tensor(list(x.numpy()))", fast, (largest,), lines.device(largest))
@@ -281,13 +286,11 @@ def _of_arrays(lines: Lines, places: Sequence[int], entered: dict[int, Entered])
 
 def _of_lists(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) -> Slow | None:
     """Find tensors made of the lists that others became: each number left alone, and came back."""
-    found = [at for at in places if at in entered and entered[at].lists]
-    made = [lines.events[at].results[0] for at in found if lines.events[at].results]
+    found, made, at = _largest(lines, [at for at in places if at in entered and entered[at].lists])
     numbers = sum(math.prod(one.shape) for one in made)
     if len(made) < len(places) or numbers < NUMBERS:
         return None
-    largest = max(made, key=nbytes)
-    at = found[made.index(largest)]
+    largest = lines.events[at].results[0]
     name = lines.events[at].operation
     spec = Spec("torch.tensor(x.tolist())", "x.clone()", (largest,), lines.device(largest))
     what = f"{name} takes {numbers:,} numbers of Python, which {entered[at].lists:,} tensors had"
@@ -299,13 +302,12 @@ def _of_lists(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) 
 def _of_listed_arrays(again: Repeats, places: Sequence[int]) -> Slow | None:
     """Find tensors made again and again of lists of numbers that arrays became right before."""
     lines, entered = again.lines, again.entered
-    found = [at for at in places if at in entered and entered[at].numbers]
-    made = [lines.events[at].results[0] for at in found if lines.events[at].results]
+    of_numbers = [at for at in places if at in entered and entered[at].numbers]
+    found, made, at = _largest(lines, of_numbers)
     numbers = sum(math.prod(one.shape) for one in made)
     if len(made) <= STEPS or numbers < NUMBERS:
         return None
-    largest = max(made, key=nbytes)
-    at = found[made.index(largest)]
+    largest = lines.events[at].results[0]
     array = _listed(again, at)
     if not array:
         return None

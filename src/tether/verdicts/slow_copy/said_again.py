@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tether.analysis.already_there import nbytes, shown_by
 from tether.analysis.layouts import contiguous
-from tether.facts import GRAD_ON, Event, Operand
+from tether.facts import GRAD_ON, Operand
 from tether.operations.rows import SAME_AS
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone
@@ -165,19 +165,13 @@ def _product(lines: Lines, at: int, copy: Operand, steps: range) -> int | None:
     None where anything else reads it, or writes it: views of it are shown alone.
     """
     later = [one for one in lines.history.on_storage(copy) if one > at]
-    found = [one for one in later if not _shows(lines.events[one], copy)]
+    found = [one for one in later if not lines.events[one].shows(copy)]
     event = lines.events[found[0]] if len(found) == 1 else None
     if event is None or event.writes or not operation(event.operation).multiplies:
         return None
     given = [one for one in event.reads if one.storage == copy.storage]
     mixed = event.reads[0] in given or not _is_one_for_each(given, copy, steps)
     return None if mixed else found[0]
-
-
-def _shows(event: Event, copy: Operand) -> bool:
-    """Whether a call gives nothing but a view of a memory."""
-    shown = all(made.storage == copy.storage for made in event.results)
-    return bool(event.results) and shown and not event.writes
 
 
 def _is_one_for_each(given: Sequence[Operand], copy: Operand, steps: range) -> bool:

@@ -138,10 +138,8 @@ def _first_met(
 def _shown(lines: Lines, at: int, operand: Operand) -> bool:
     """Whether a call gives no more than a view of a memory, or says how it lies."""
     event, row = lines.events[at], operation(lines.events[at].operation)
-    if event.writes or row.leaves:
-        return False
-    given = event.results and all(one.storage == operand.storage for one in event.results)
-    return bool(given or (row.strides and not event.results))
+    says = row.strides and not event.results and not event.writes
+    return not row.leaves and bool(says or event.shows(operand))
 
 
 def _goes_on(event: Event, dtype: str) -> bool:
