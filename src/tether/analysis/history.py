@@ -454,16 +454,6 @@ class History:
             if any(overlaps(operand, written) for written in self.events[position].writes):
                 yield position
 
-    def sharing(self, operand: Operand) -> set[int]:
-        """Tensors seen on bytes that `operand` can see, itself left out."""
-        found: set[int] = set()
-        for position in self.on_storage(operand):
-            event = self.events[position]
-            for other in (*event.reads, *event.results):
-                if other.tensor != operand.tensor and overlaps(operand, other):
-                    found.add(other.tensor)
-        return found
-
 
 def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
     first, last = np.searchsorted(memories, [memory, memory + 1])
