@@ -219,11 +219,8 @@ def _of_another(
 
 def _constant(history: History, number: OptimizerId) -> bool:
     """Whether the steps of an optimizer were seen to have one rate for each group."""
-    rates: dict[int, set[float]] = defaultdict(set)
-    for one in history.trace.rates:
-        if one.optimizer == number:
-            rates[one.group].add(one.rate)
-    return bool(rates) and all(len(one) == 1 for one in rates.values())
+    rates = {(one.group, one.rate) for one in history.trace.rates if one.optimizer == number}
+    return bool(rates) and len(rates) == len({group for group, _ in rates})
 
 
 def _anew(schedules: list[Schedule], stepped: SiteId) -> Iterator[ScheduleInVain]:

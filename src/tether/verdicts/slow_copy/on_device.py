@@ -180,16 +180,10 @@ def largest(pairs: list[tuple[int, Operand, Operand]]) -> tuple[int, Operand, Op
 def _converted(lines: Lines, places: list[int]) -> Slow | None:
     """Find ``torch.tensor(t)`` and ``x.new_tensor(t)``: a general way to a copy."""
     pairs = [one for one in lines.pairs(places) if nbytes(one[2]) <= SMALL]
-    if len(pairs) < COUNT or len(pairs) < len(places):
-        return None
-    at, source, _ = largest(pairs)
-    event = lines.events[at]
-    slow = "torch.tensor(x)" if event.operation == "tensor" else "x.new_tensor(x)"
-    grad = event.grad_mode == GRAD_ON
-    spec = Spec(slow, "x.detach().clone()", (source,), lines.device(source), grad=grad)
-    what = f"{event.operation}() is the way in for lists, and this is a tensor already"
-    fix = f"Use `{lines.text(at)}.detach().clone()`."
-    return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
+    name = lines.events[places[0]].operation
+    slow = "torch.tensor(x)" if name == "tensor" else "x.new_tensor(x)"
+    what = f"{name}() is the way in for lists, and this is a tensor already"
+    return _better_detached(lines, places, pairs, slow, what)
 
 
 def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
@@ -200,12 +194,19 @@ def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
         cut = len(then) == 1 and lines.events[then[0]].operation == "detach"
         if cut and copy.requires_grad and nbytes(copy) <= NODE:
             pairs.append((at, source, copy))
+    what = "the clone puts a node into the gradient graph, which the detach drops at once"
+    return _better_detached(lines, places, pairs, "x.clone().detach()", what)
+
+
+def _better_detached(
+    lines: Lines, places: list[int], pairs: list[tuple[int, Operand, Operand]], slow: str, what: str
+) -> Slow | None:
+    """Say of a line that always copies in another way what a clone of what is detached gives."""
     if len(pairs) < COUNT or len(pairs) < len(places):
         return None
     at, source, _ = largest(pairs)
-    slow, fast = "x.clone().detach()", "x.detach().clone()"
-    spec = Spec(slow, fast, (source,), lines.device(source), grad=True)
-    what = "the clone puts a node into the gradient graph, which the detach drops at once"
+    grad = lines.events[at].grad_mode == GRAD_ON
+    spec = Spec(slow, "x.detach().clone()", (source,), lines.device(source), grad=grad)
     fix = f"Use `{lines.text(at)}.detach().clone()`."
     return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
 
