@@ -21,6 +21,7 @@ class RewrittenArray(NamedTuple):
     times: int
     names: tuple[str, ...]  # by which the program reaches the array, attributes first
     perhaps: tuple[Site, ...]  # statements that may have written it
+    part_of: str  # the attribute or slot of an array that has it as a part; "": none was met
 
 
 class RewrittenArrays:
@@ -52,9 +53,11 @@ class RewrittenArrays:
             return None  # a call of PyTorch's did it
         holders = self._holders.get(fact.event) or self._of_site.get(event.site, [])
         names = sorted((one.name for one in holders), key=lambda name: "." not in name)
+        wholes = (one.name for one in holders if one.part and one.kind != "variable")
         return RewrittenArray(
-            before, read, fact.times, tuple(dict.fromkeys(names)), self.perhaps(holders)
-        )
+            before, read, fact.times, tuple(dict.fromkeys(names)), self.perhaps(holders),
+            next(wholes, ""),
+        )  # fmt: skip
 
     def perhaps(self, holders: Iterable[Holder]) -> tuple[Site, ...]:
         """Return the statements that may have written an array, those of PyTorch's left out."""

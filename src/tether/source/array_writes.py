@@ -12,9 +12,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.syntax import called, site_of_node, source_of
+from tether.source.syntax import Source, called, expression, site_of_node, source_of
 
 ROUNDS = 6
 """Calls deep that an array is followed."""
@@ -37,6 +38,64 @@ class _Scope:
 def array_writes(sources: Mapping[str, str], names: Iterable[tuple[str, str]]) -> list[Site]:
     """Return the statements that may write an array, by its names and the functions they are of."""
     return _Writes(sources, list(names)).found()
+
+
+def written_below(
+    sources: Mapping[str, str], names: Iterable[str], writes: Iterable[Site]
+) -> list[Site]:
+    """Return the statements that stand in functions of some names, or in ones that these call."""
+    bodies = _bodies(sources)
+    reached, new = set[str](), set(names)
+    for _ in range(ROUNDS):
+        reached |= new
+        below = (one for name in new for one in bodies[name] if len(bodies[name]) <= MANY)
+        new = {name for one in below for name in one.calls} - reached
+    stretches = [one for name in reached for one in bodies[name]]
+    return [one for one in writes if any(_stands_in(one, each) for each in stretches)]
+
+
+class _Body(NamedTuple):
+    """Where a function stands, and the names of what it calls."""
+
+    file: str
+    first: int
+    last: int
+    calls: set[str]
+
+
+def _bodies(sources: Mapping[str, str]) -> dict[str, list[_Body]]:
+    found: dict[str, list[_Body]] = defaultdict(list)
+    for file, text in sources.items():
+        for node in source_of(file, text).nodes:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                calls = {called(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
+                last = node.end_lineno or node.lineno
+                found[node.name].append(_Body(file, node.lineno, last, calls))
+    return found
+
+
+def _stands_in(site: Site, body: _Body) -> bool:
+    return site.file == body.file and body.first <= site.line <= body.last
+
+
+def called_in(text: str) -> list[str]:
+    """Return the names of the functions that an expression calls."""
+    node = expression(text)
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call)) if node else ()
+    return [called(one.func) for one in calls]
+
+
+def goes_on_from(source: Source, write: Site) -> bool:
+    """Whether a statement writes into an array what it makes of that array's own values."""
+    node = source.node_at(write)
+    if isinstance(node, ast.AugAssign):
+        return True
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+        return False
+    into: ast.expr = node.targets[0]
+    while isinstance(into, ast.Subscript):
+        into = into.value
+    return any(ast.unparse(one) == ast.unparse(into) for one in ast.walk(node.value))
 
 
 class _Writes:

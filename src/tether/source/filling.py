@@ -81,6 +81,14 @@ class Fillings:
             if one.how == "assigned" and one.target.removeprefix("self.") == last
         ]  # fmt: skip
 
+    def of_any(self, attribute: str) -> list[Fill]:
+        """Return what any function puts into an attribute of this name, whosever it is."""
+        found = [one for some in self._found.values() for fills in some.values() for one in fills]
+        return [
+            one for one in found
+            if one.how in ("assigned", "stored") and one.target.endswith(f".{attribute}")
+        ]  # fmt: skip
+
     def stored(self, file: str, function: str) -> list[Fill]:
         """Return what puts something into an object in a function."""
         return [one for one in self._of(file, function) if one.how == "stored"]

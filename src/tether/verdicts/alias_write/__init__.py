@@ -40,7 +40,11 @@ a vector whose pieces became the memory of parameters; a write into a tensor tha
 line, or into a copy that was to be a view; one array in many places that NumPy code goes on to
 fill, whether PyTorch is given it or not; an item that a data set changes each time it is asked for;
 a buffer that is another attribute of its module as well, and is loaded; a buffer that a producer
-hands out each time and writes for the next; one model that is averaged with itself. Where the facts
+hands out each time and writes for the next; one model that is averaged with itself; a mean that is
+written into one of its summands, which a line reads beside the others; one summand added twice
+since two names of the sum are one memory; results that are all computed from the last of many
+writes; two lists of the same tensors, one filled before a write and one after it; a buffer of two
+modules that have weights of their own. Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
 alone, an array that a tensor shows is written, one module stands in several places, an optimizer

@@ -4,6 +4,9 @@
 calls, writes into the tensor that the data set keeps and hands that out, the next one who asks for
 the item gets it changed twice: a normalization, noise or new labels add up from epoch to epoch.
 
+An array's items are changed by NumPy code: that they had other bytes each time is in the facts, and
+the text says which statement below the asking method goes on from what was there.
+
 Nothing is said of a count: it began blank, and nothing was ever put into it but by asking.
 """
 
@@ -16,11 +19,13 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.holding import root_of, written_text
 from tether.analysis.odd_writes import goes_on
+from tether.analysis.rewritten import RewrittenArray, RewrittenArrays
 from tether.analysis.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
+from tether.source.array_writes import goes_on_from, written_below
 from tether.verdicts.alias_write.telling import written
 
 ASKING = frozenset({"__getitem__", "__getitems__"})
@@ -43,6 +48,24 @@ def handed_out(history: History) -> Iterator[Claim]:
         again = [one for item, one in items.items() if len(one) > 1 and not counts[item.memory]]
         if again and _read_by_others(history, again[0][0]):
             yield _claim(history, asked[site], again)
+    yield from _of_arrays(history)
+
+
+def _of_arrays(history: History) -> Iterator[Claim]:
+    """Yield one claim for each method that is asked for items of an array, and changes them."""
+    told = set[str]()
+    for one in history.get(RewrittenArrays).all:
+        site = history.site_of(history.events[one.read])
+        function = _asked_by(history, site)
+        same = history.events[one.before].site == history.events[one.read].site
+        if not function or function in told or one.times < 2 or not (same and one.part_of):
+            continue
+        sources = history.trace.sources
+        writes = written_below(sources, (function.rpartition(".")[2],), one.perhaps)
+        source = history.get(Surroundings).source
+        if writes and all(goes_on_from(source(each.file), each) for each in writes):
+            told.add(function)
+            yield _claim_on_array(history, function, one, writes)
 
 
 def _written_items(
@@ -110,6 +133,33 @@ def _read_by_others(history: History, write: int) -> bool:
         if one.tensor in shown:
             return True
     return False
+
+
+def _claim_on_array(
+    history: History, function: str, found: RewrittenArray, writes: list[Site]
+) -> Claim:
+    event = history.events[found.read]
+    return Claim(
+        tensors=tuple(one.tensor for one in event.results[:1]),
+        cause=("handed out", function),
+        site=writes[0],
+        operation=event.operation,
+        subject=found.part_of,
+        message=say(
+            "`{function}` changes what it is asked for: {line} writes into {x}, which is kept, and"
+            " {read} hands that out. {n} times an item came with other bytes than the time before.",
+            function=function, line=At(writes[0]), x=f"`{found.part_of}`", read=At(event.site),
+            n=found.times,
+        ),
+        story=(
+            *(Step("written", one, say("NumPy code goes on from what is there")) for one in writes),
+            Step("read", event.site, say("{code} is given the item, with other bytes than before",
+                 code=Code(event.site))),
+        ),
+        repair=Repair(say("Write into a copy: take .copy() of what is kept, or compute a new"
+                          " array.")),
+        count=found.times,
+    )  # fmt: skip
 
 
 def _claim(history: History, function: str, again: list[list[int]]) -> Claim:

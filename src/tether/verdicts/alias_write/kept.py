@@ -24,6 +24,7 @@ from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
+from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
 from tether.verdicts.alias_write.written_below import written_below
 
@@ -42,7 +43,7 @@ SILENT = {
 _LAWS = (
     by_themselves, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
-    named_twice, own_buffer, taken_for_several, written_below,
+    named_twice, own_buffer, summands, taken_for_several, written_below,
 )  # fmt: skip
 
 

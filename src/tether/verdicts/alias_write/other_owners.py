@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, permutations
+from typing import NamedTuple
 
 from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
+from tether.analysis.holding import Holding, root_of
 from tether.analysis.shared_memory import Sharing, fills_anew, same_place
+from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.regions import overlaps
-from tether.source.names import container_of
+from tether.source.names import container_of, steps_in
 from tether.verdicts.alias_write.telling import written
 
 
@@ -27,6 +29,7 @@ def other_owners(history: History) -> Iterator[Claim]:
     yield from _not_its_own(history)
     yield from _arrays_taken_again(history)
     yield from _owned_twice(history)
+    yield from _buffers_of_two(history)
     yield from _loaded_itself(history)
     yield from _one_rate(history)
     yield from stepped_twice(history)
@@ -129,6 +132,99 @@ def _arrays_taken_again(history: History) -> Iterator[Claim]:
                 count=len(times),
             )  # fmt: skip
             break
+
+
+class _Module(NamedTuple):
+    """A module that has a buffer: by which name, and its own parameters."""
+
+    name: str
+    parameters: frozenset[int]
+
+
+def _buffers_of_two(history: History) -> Iterator[Claim]:
+    """Find a buffer of two modules with weights of their own, which one writes and the other reads.
+
+    One module in two places has its weights in both; two that are tied have them in common.
+    """
+    told = set[tuple[str, str]]()
+    for tensor, modules in _modules_with(history).items():
+        for one, other in permutations(modules, 2):
+            roots = root_of(one.name), root_of(other.name)
+            if not one.parameters.isdisjoint(other.parameters) or roots in told:
+                continue
+            found = _written_and_read(history, tensor, one, other)
+            if found is not None:
+                told |= {roots, roots[::-1]}
+                yield _buffers_claim(history, tensor, (one.name, other.name), found)
+
+
+def _modules_with(history: History) -> dict[int, list[_Module]]:
+    """Return the buffers that several modules with parameters have, each with these modules."""
+    parameters: dict[int, set[int]] = defaultdict(set)
+    names: dict[int, dict[int, str]] = defaultdict(dict)
+    for one in history.trace.names:
+        fact = history.trace.tensors.get(one.tensor)
+        if one.module and one.holder != UNKNOWN and fact is not None:
+            if fact.kind == "Parameter":
+                parameters[one.holder].add(one.tensor)
+            else:
+                names[one.tensor].setdefault(one.holder, one.name)
+    return {
+        tensor: [_Module(name, frozenset(parameters[of])) for of, name in owners.items()]
+        for tensor, owners in names.items()
+        if len(owners) > 1 and all(parameters[of] for of in owners)
+    }
+
+
+def _written_and_read(
+    history: History, tensor: int, one: _Module, other: _Module
+) -> tuple[int, int] | None:
+    """Return a write to a buffer along with a module's weights, and a use with the other's."""
+    operand, write = history.operand_of(tensor), UNKNOWN
+    for at in () if operand is None else history.on_storage(operand):
+        event = history.events[at]
+        read = {int(each.tensor) for each in event.reads}
+        if tensor in read and not read.isdisjoint(one.parameters):
+            write = at if any(each.tensor == tensor for each in event.writes) else write
+        elif tensor in read and write != UNKNOWN and not read.isdisjoint(other.parameters):
+            return write, at
+    return None
+
+
+def _buffers_claim(
+    history: History, tensor: int, names: tuple[str, str], found: tuple[int, int]
+) -> Claim:
+    event, read = (history.events[at] for at in found)
+    fillings = history.get(Holding).fillings
+    last = steps_in(names[0])[-1].lstrip(".")
+    stored = [*fillings.of_any("_buffers"), *fillings.of_any(last)]
+    since: Where = stored[0].site if stored else event.site
+    callers = history.get(Surroundings).callers(history.site_of(read))
+    return Claim(
+        tensors=(tensor,),
+        cause=("buffers of two", *(root_of(one) for one in names)),
+        site=since,
+        operation=event.operation,
+        subject=names[1],
+        also=names,
+        message=say(
+            "`{one}` and `{other}` are one tensor, of two modules that have weights of their own:"
+            " {call} at {write} writes it for the one, and {line} goes by it for the other.",
+            one=names[0], other=names[1], call=CallOf(found[0]), write=At(event.site),
+            line=At(read.site),
+        ),
+        story=(
+            *(Step("shared", one.site, say("the tensor itself may be handed over here"))
+              for one in stored[:1]),
+            written(history, found[0]),
+            *(Step("called", one, say("the first call came from here")) for one in callers[:1]),
+            Step("read", read.site, say("`{other}` is read, with what was written",
+                 other=names[1])),
+        ),
+        repair=Repair(say("Copy the values: `{other}`.copy_(...), or load_state_dict() of the"
+                          " other module.", other=names[1])),
+        count=0,
+    )  # fmt: skip
 
 
 def _owned_twice(history: History) -> Iterator[Claim]:

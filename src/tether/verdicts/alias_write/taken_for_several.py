@@ -1,7 +1,9 @@
 """One thing that a program takes for several: part of `alias-write`.
 
 Clients that are to train a copy each and have one model, whose parameters are averaged with
-themselves; as many optimizers of one set of parameters as there are clients.
+themselves; as many optimizers of one set of parameters as there are clients. Draws of a network's
+weights that are all written into the one network before it computes. What was put into one list
+before a write, and into another one after it.
 """
 
 from __future__ import annotations
@@ -9,16 +11,26 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, permutations
+from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.shared_memory import Sharing
-from tether.facts import Event, Site
+from tether.analysis.shared_memory import Sharing, Touch, fills_anew
+from tether.analysis.surroundings import Surroundings
+from tether.facts import Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
-from tether.operations.table import operation
+from tether.operations.table import ALL, operation
+from tether.regions import overlaps
+from tether.source.filling import Fill
 from tether.source.syntax import expression
 from tether.verdicts.alias_write.telling import written
+
+_MOST_BEHIND = 64
+"""Calls behind a result that are looked through for the parameters that they read."""
+
+_MOST_CALLS = 8
+"""Calls that join the same tensors, of which each two are looked at."""
 
 _Comprehension = (ast.ListComp, ast.GeneratorExp)
 
@@ -26,6 +38,8 @@ _Comprehension = (ast.ListComp, ast.GeneratorExp)
 def taken_for_several(history: History) -> Iterator[Claim]:
     """Yield the claims, one function for each law."""
     yield from _joined(history)
+    yield from _last_of_many(history)
+    yield from _before_and_after(history)
     yield from _in_turn(history)
 
 
@@ -106,6 +120,227 @@ def _put_at(history: History, tensor: int) -> Iterator[Step]:
                 text = say("`{name}` is filled here", name=filled[-1].target)
                 yield Step("shared", filled[-1].site, text)
                 return
+
+
+# -- the last of many ----------------------------------------------------------------------------
+
+
+class _UnreadRun(NamedTuple):
+    """Writes that each left nothing of what the one before wrote, which nothing had read."""
+
+    last: int
+    times: int
+
+
+def _last_of_many(history: History) -> Iterator[Claim]:
+    """Find a line that joins as many results of one parameter as were written over each other.
+
+    Each was computed from the last of them: the others were never read.
+    """
+    runs, told = _UnreadRuns(history), set[SiteId]()
+    for at, event in history.events.where(lambda name: bool(operation(name).joins)):
+        if event.site in told or event.raised or len(event.reads) < 2:
+            continue
+        made = [history.made_at(one.tensor) for one in event.reads]
+        if len({history.events[one].site for one in made if one >= 0}) > 1 or len(set(made)) < 2:
+            continue
+        for operand in runs.behind(made):
+            run = runs.before(operand, min(made))
+            if run is not None and run.times >= len(made):
+                told.add(event.site)
+                yield _last_of_many_claim(history, at, operand, run)
+                break
+
+
+class _UnreadRuns:
+    """What results were computed from, and how often that had been written over unread."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def behind(self, made: list[int]) -> Iterator[Operand]:
+        """Yield the parameters from which each of some calls' results was computed."""
+        if min(made) < 0:
+            return
+        first, *others = (self._reached(at) for at in made)
+        for tensor, operand in first.items():
+            if all(other.get(tensor) == operand for other in others):
+                yield operand
+
+    def _reached(self, at: int) -> dict[int, Operand]:
+        """Return the parameters that are read by a call, or by those that its operands came of."""
+        history, found = self._history, dict[int, Operand]()
+        waiting, seen = [at], set[int]()
+        while waiting and len(seen) < _MOST_BEHIND:
+            call = waiting.pop(0)
+            if call in seen or call < 0:
+                continue
+            seen.add(call)
+            for one in history.events[call].reads:
+                fact = history.trace.tensors.get(one.tensor)
+                if fact is not None and fact.kind == "Parameter":
+                    found[one.tensor] = one
+                else:
+                    waiting.append(history.made_at(one.tensor))
+        return found
+
+    def before(self, shown: Operand, until: int) -> _UnreadRun | None:
+        """Return the writes to a parameter right before a call, up to the last one read before."""
+        history = self._history
+        found, memory = history.get(Sharing), history.flow.memory(shown)
+        writes = [one for one in found.writes.get(memory, ()) if one.at < until]
+        last = writes[-1] if writes else None
+        if last is None or not self._is_whole(last, shown):
+            return None
+        reads = (one for one in found.reads.get(memory, ()) if one.at < last.at)
+        since = max((one.at for one in reads if not self._by_its_shape(one)), default=-1)
+        site = history.events[last.at].site
+        times = sum(
+            one.at > since and self._is_whole(one, shown) and history.events[one.at].site == site
+            for one in writes
+        )
+        return _UnreadRun(last.at, times)
+
+    def _is_whole(self, write: Touch, shown: Operand) -> bool:
+        """Whether a write left nothing of the values that a parameter had."""
+        same = write.operand[3:6] == shown[3:6]
+        return same and fills_anew(self._history.events[write.at])
+
+    def _by_its_shape(self, read: Touch) -> bool:
+        """Whether a call asks for the shape alone of what it reads: `randn_like`."""
+        return operation(self._history.events[read.at].operation).template == ALL
+
+
+def _last_of_many_claim(history: History, at: int, shown: Operand, run: _UnreadRun) -> Claim:
+    event, write = history.events[at], history.events[run.last]
+    x = Tensor(shown.tensor)
+    first = history.made_at(event.reads[0].tensor)
+    return Claim(
+        tensors=(shown.tensor,),
+        cause=("last of many", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{call} at {line} joins {n} results that are all computed from {x} as it is then:"
+            " {write} wrote it {times} times, each time over what nothing had read.",
+            call=CallOf(at), line=At(event.site), n=len(event.reads), x=x, write=At(write.site),
+            times=run.times,
+        ),
+        story=(
+            *_put_at(history, shown.tensor),
+            written(history, run.last),
+            Step("read", history.events[first].site, say("{x} is read, with what was written last",
+                 x=x)),
+            Step("joined", event.site, say("{n} results of the one tensor", n=len(event.reads))),
+        ),
+        repair=Repair(say("Give each its own: copy.deepcopy(...) of the module that was written, or"
+                          " compute with it before it is written again.")),
+    )  # fmt: skip
+
+
+# -- before a write, and after it ----------------------------------------------------------------
+
+
+def _before_and_after(history: History) -> Iterator[Claim]:
+    """Find two lists of the same tensors, one filled before a write to each, the other after it."""
+    known: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for at, event in history.events.where(lambda name: bool(operation(name).joins)):
+        tensors = tuple(one.tensor for one in event.reads)
+        if len(set(tensors)) > 1 and not event.raised:
+            known[tensors].append(at)
+    told = set[tuple[SiteId, SiteId]]()
+    for calls in known.values():
+        for one, other in permutations(calls[:_MOST_CALLS], 2):
+            sites = history.events[one].site, history.events[other].site
+            if sites[0] == sites[1] or sites in told:
+                continue
+            found = _filled_around(history, one, other)
+            if found is not None:
+                told.add(sites)
+                yield _around_claim(history, one, other, found)
+
+
+class _Around(NamedTuple):
+    """Where a loop put a tensor into one list, wrote it, and put it into another one."""
+
+    before: Fill
+    write: int
+    after: Fill
+
+
+def _filled_around(history: History, one: int, other: int) -> _Around | None:
+    """Return the lines of one function that fill two lists, with a write to what they hold."""
+    fillings = history.get(Holding).fillings
+    (a, first), (b, second) = (_joined_name(history, at) for at in (one, other))
+    if not first or not second or first == second or a.file != b.file:
+        return None
+    for write in _writes_to_all(history, history.events[one]):
+        site = history.site_of(history.events[write])
+        for line in (site, *history.get(Surroundings).callers(site)):
+            stored = fillings.stored(line.file, line.function)
+            before = [each for each in stored if each.target == first]
+            after = [each for each in stored if each.target == second]
+            if len(before) == len(after) == 1 and _is_between(line, before[0], after[0]):
+                return _Around(before[0], write, after[0])
+    return None
+
+
+def _joined_name(history: History, at: int) -> tuple[Site, str]:
+    """Return the name of the list that a call joins: what it is given first."""
+    site = history.site_of(history.events[at])
+    call = expression(site.expression)
+    given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    return site, ast.unparse(given) if isinstance(given, (ast.Name, ast.Attribute)) else ""
+
+
+def _writes_to_all(history: History, event: Event) -> list[int]:
+    """Return a write to the first of what a call joins, by each line that wrote all of them."""
+    found, memory = history.get(Sharing), history.flow.memory
+    lines: dict[SiteId, set[int]] = defaultdict(set)
+    first: dict[SiteId, int] = {}
+    for operand in event.reads:
+        made = history.made_at(operand.tensor)
+        if made < 0 or operation(history.events[made].operation).blank:
+            continue  # it held nothing before
+        for one in found.writes.get(memory(operand), ()):
+            if one.at > made and overlaps(one.operand, operand):
+                site = history.events[one.at].site
+                lines[site].add(operand.tensor)
+                first.setdefault(site, one.at)
+    every = {one.tensor for one in event.reads}
+    return [at for site, at in first.items() if lines[site] == every]
+
+
+def _is_between(line: Site, before: Fill, after: Fill) -> bool:
+    return before.site.line < line.line < after.site.line
+
+
+def _around_claim(history: History, one: int, other: int, found: _Around) -> Claim:
+    event, again, done = (history.events[at] for at in (one, other, found.write))
+    old, new = found.before.target, found.after.target
+    return Claim(
+        tensors=tuple(each.tensor for each in event.reads),
+        cause=("before and after", event.site, again.site),
+        site=found.before.site,
+        operation=event.operation,
+        subject=old,
+        also=(new,),
+        message=say(
+            "`{old}` and `{new}` hold the same {n} tensors: {write} writes each of them after"
+            " {line} has put it into `{old}`, and before it is put into `{new}`. `{old}` does not"
+            " keep what was there before.",
+            old=old, new=new, n=len(event.reads), write=At(done.site), line=At(found.before.site),
+        ),
+        story=(
+            Step("kept", found.before.site, say("the tensor itself is put into `{old}`", old=old)),
+            written(history, found.write),
+            Step("kept", found.after.site, say("the same one is put into `{new}`", new=new)),
+            Step("read", event.site, say("`{old}` is read: the values of `{new}`", old=old,
+                 new=new)),
+        ),
+        repair=Repair(say("Keep a copy in `{old}`: .clone(); or use the call that makes a new"
+                          " tensor instead of writing.", old=old)),
+    )  # fmt: skip
 
 
 # -- stepped in turn -----------------------------------------------------------------------------

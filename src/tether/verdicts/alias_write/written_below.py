@@ -12,7 +12,7 @@ in, from what the time before had left, it drifts away from what it was.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -38,7 +38,7 @@ class _Below(NamedTuple):
     call: SiteId
     given: str  # the variable that was handed in
     tensor: int
-    read: int
+    read: Site  # the caller's line that reads it, or that hands it on to who does
     name: str  # the variable that is read
     module: str  # class of the library's module that wrote; "": a function of the program's own
 
@@ -47,15 +47,16 @@ def written_below(history: History) -> Iterator[Claim]:
     """Yield one claim for each call that wrote a tensor which its caller still reads."""
     told = set[tuple[SiteId, str]]()
     yield from _drifting(history, told)
-    lines: dict[tuple[int, SiteId, SiteId], set[EventId]] = defaultdict(set)
+    lines: dict[tuple[int, SiteId, SiteId], dict[EventId, None]] = defaultdict(dict)
     frames: dict[tuple[EventId, int, int], list[Holder]] = defaultdict(list)
     for one in history.trace.holders:
         if one.kind == "variable" and one.tensor != UNKNOWN:
             frames[one.event, one.tensor, one.depth].append(one)
-            lines[one.tensor, one.site, _line(history, one)].add(one.event)
+            lines[one.tensor, one.site, _line(history, one)][one.event] = None
     owned = {(one.event, one.tensor) for one in history.trace.holders if one.kind != "variable"}
     for (event, tensor, depth), holders in frames.items():
-        again = depth > 0 and len(lines[tensor, holders[0].site, _line(history, holders[0])]) > 1
+        same = lines[tensor, holders[0].site, _line(history, holders[0])]
+        again = depth > 0 and _twice_there(history, same)
         found = None if again or (event, tensor) in owned else _found(history, holders)
         if found is not None and (found.call, found.name) not in told:
             told.add((found.call, found.name))
@@ -165,6 +166,13 @@ def _line(history: History, held: Holder) -> SiteId:
     return history.events[at].site if at >= 0 else SiteId(UNKNOWN)
 
 
+def _twice_there(history: History, numbers: Iterable[EventId]) -> bool:
+    """Whether some writes of one line reached the same elements twice, and not piece by piece."""
+    written = (history.events[history.position(one)].writes for one in numbers)
+    pieces = [(one[0].storage, *one[0][3:6]) for one in written if one]
+    return len(set(pieces)) < len(pieces)
+
+
 def _found(history: History, holders: list[Holder]) -> _Below | None:
     """Return what a frame's call wrote of the variables of that frame, if one is read after it."""
     first = holders[0]
@@ -182,8 +190,8 @@ def _found(history: History, holders: list[Holder]) -> _Below | None:
     names = [one.name for one in holders]
     if not module and _is_result(history, first, call.target, names):
         return None  # both names are read: that has a law of its own
-    read, name = _next_read(history, first, call, names)
-    return None if read < 0 else _Below(at, first.site, given, first.tensor, read, name, module)
+    read = _next_read(history, first, call, names)
+    return None if read is None else _Below(at, first.site, given, first.tensor, *read, module)
 
 
 def _is_meant_for_a_result(history: History, held: Holder, given: str) -> bool:
@@ -265,41 +273,52 @@ def _is_result(history: History, held: Holder, target: str, names: list[str]) ->
     )
 
 
-def _next_read(history: History, held: Holder, call: Site, names: list[str]) -> tuple[int, str]:
-    """Return the first read by the caller of a variable that still shows the tensor; or -1."""
+def _next_read(
+    history: History, held: Holder, call: Site, names: list[str]
+) -> tuple[Site, str] | None:
+    """Return the caller's next line that reads a variable which still shows the tensor."""
     fillings, source = history.get(Holding).fillings, history.get(Surroundings).source(call.file)
     for at, _ in _reads(history, held.tensor, history.position(held.event)):
-        site = history.site_of(history.events[at])
-        if site.function != held.function or site.line < call.line or site.file != call.file:
+        site = _of_caller(history, history.site_of(history.events[at]), held, call)
+        if site is None or site.line < call.line:
             continue
         for name in names:
             filled = fillings.of(call.file, held.function, name)
             lines = (one.site.end_line for one in filled if one.target == name)
             bound = any(call.line <= line < site.line for line in lines)
             if not bound and reads_beside(source, site, call, name):
-                return at, name
-    return UNKNOWN, ""
+                return site, name
+    return None
+
+
+def _of_caller(history: History, site: Site, held: Holder, call: Site) -> Site | None:
+    """Return the line of a variable's function that reads it, or that hands it on to a reader."""
+    around = (site, *history.get(Surroundings).callers(site))
+    return next(
+        (one for one in around if (one.file, one.function) == (call.file, held.function)), None
+    )
 
 
 def _reads(history: History, tensor: int, write: int) -> list[tuple[int, int]]:
-    """Return the later reads of a tensor up to the first write to it by another line."""
+    """Return the later reads of a tensor up to the first write to it by another function."""
     found = sorted(one for one in history.get(Holding).reads_of(tensor) if one[0] > write)
     operand = history.operand_of(tensor)
     if operand is None:
         return []
-    done = history.events[write].site
-    again = (at for at in history.writes_to(operand, write) if history.events[at].site != done)
+    done = history.site_of(history.events[write])
+    sites = ((at, history.site_of(history.events[at])) for at in history.writes_to(operand, write))
+    again = (at for at, one in sites if (one.file, one.function) != (done.file, done.function))
     until = next(again, len(history.events))
     return [one for one in found if min(one) > write and one[0] <= until]
 
 
 def _claim(history: History, found: _Below) -> Claim:
-    event, reading = history.events[found.write], history.events[found.read]
+    event = history.events[found.write]
     call = history.site(found.call)
     parts = {
         "call": Code(found.call), "line": At(found.call), "given": found.given, "name": found.name,
         "op": CallOf(found.write), "module": found.module, "write": At(event.site),
-        "read": At(reading.site),
+        "read": At(found.read),
     }  # fmt: skip
     who = "its {module} works in place" if found.module else "{op} at {write} changes it"
     source = history.get(Surroundings).source(call.file)
@@ -322,7 +341,7 @@ def _claim(history: History, found: _Below) -> Claim:
               [Step("made", made, say("a {module} of it is made here", **parts))]),
             Step("shared", found.call, say("{call} is given `{given}` itself", **parts)),
             written(history, found.write),
-            Step("read", reading.site, say("`{name}` is read, as it is now", **parts)),
+            Step("read", found.read, say("`{name}` is read, as it is now", **parts)),
         ),
         repair=Repair(
             say("If `{name}` is to keep its values, let the first {module} make a new tensor"
