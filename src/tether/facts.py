@@ -338,6 +338,12 @@ class Reassigned(NamedTuple):
     named: int = 0  # names that had been found by then: they come first in `Trace.names`
 
 
+class InRing(NamedTuple):
+    """A tensor with a graph went as Python's collector ran: only objects in a ring had it."""
+
+    tensor: TensorId
+
+
 class CacheKept(NamedTuple):
     """A function's cache keeps tensors by keys that only caches have: no call can find them again.
 
@@ -959,6 +965,7 @@ class Trace:
     names: list[Name] = field(default_factory=list)
     plain_flags: list[PlainFlag] = field(default_factory=list)
     reassigned: list[Reassigned] = field(default_factory=list)
+    in_rings: list[InRing] = field(default_factory=list)
     cache_kept: list[CacheKept] = field(default_factory=list)
     made_once: list[MadeOnce] = field(default_factory=list)
     suspended: list[Suspended] = field(default_factory=list)

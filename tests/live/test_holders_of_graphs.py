@@ -3,6 +3,8 @@
 Each program says in comments what must be found and where; see `programs.py`.
 """
 
+import gc
+
 import pytest
 
 from programs import check_program, record_program
@@ -312,3 +314,64 @@ def test_what_an_object_holds_of_runs_without_a_backward_pass(name, tmp_path):
     recording = record_program(HEAD + text.replace("BODY", body), tmp_path)
     found = [one.severity for one in recording.findings if one.slug == "graph-retained"]
     assert found == ["note"] * told
+
+
+RING = """
+import gc, weakref
+
+class Sampler:
+    def __init__(self, x):
+        self.x, self.cache = x, None
+        HOLDS
+
+    def draw(self):
+        y = torch.tanh(net(self.x)).repeat(1, SIZE)
+        KEEPS
+        return y
+
+def run(k):
+    sampler = Sampler(torch.randn(64, 16))
+    step(sampler.draw().sum())
+
+def main():
+    gc.disable()  # so that the collector comes when it is asked
+    for k in range(8):
+        run(k)
+    AFTER
+main()
+"""
+OWN = "self.own = self", "self.cache = y"
+COLLECTED = "gc.collect(); step(net(torch.ones(2, 16)).sum()); gc.enable()"
+RINGS = {
+    "an object that holds itself": (*OWN, "32", "gc.enable()", ["note"]),
+    "two that hold each other": (
+        "self.hook = functools.partial(Sampler.draw, self)", "self.cache = y", "32", "gc.enable()",
+        ["note"],
+    ),
+    "a tensor that leads back to its maker": (
+        "", "self.cache = y; y.made_by = self", "32", "gc.enable()", ["note"]
+    ),
+    "collected while it runs": (*OWN, "32", COLLECTED, ["note"]),
+    "never collected": (*OWN, "32", "", ["warning"]),
+    "few bytes": (*OWN, "1", "gc.enable()", []),
+    "no ring": ("", "self.cache = y", "32", "gc.enable()", []),
+    "a weak reference": ("self.own = weakref.ref(self)", "self.cache = y", "32", "gc.enable()", []),
+    "without a graph": ("self.own = self", "self.cache = y.detach()", "32", "gc.enable()", []),
+    "let go": (
+        "self.own = self", "self.cache = y; self.own = None", "32", "gc.enable()", []
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_graphs_in_rings_of_objects_that_go_with_the_collector(name, tmp_path):
+    holds, keeps, size, after, expected = RINGS[name]
+    text = RING
+    for word, what in (("HOLDS", holds), ("KEEPS", keeps), ("SIZE", size), ("AFTER", after)):
+        text = text.replace(word, what or "pass")
+    try:
+        recording = record_program(HEAD + text, tmp_path)
+    finally:
+        gc.enable()
+    found = [one.severity for one in recording.findings if one.slug == "graph-retained"]
+    assert found == expected

@@ -22,6 +22,7 @@ import torch
 from tether.record.budget import Budget
 from tether.record.identity import is_leaf
 from tether.record.naming import GENERATORS, Naming, frame_of, locals_of
+from tether.record.rings import RingLog
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
@@ -43,10 +44,12 @@ SECONDS = 2.0
 _cache = type(functools.lru_cache(lambda: None))
 
 
-def roots_of_the_nameless(tape: Tape, naming: Naming) -> list[tuple[str, Any]]:
+def roots_of_the_nameless(tape: Tape, naming: Naming, rings: RingLog) -> list[tuple[str, Any]]:
     """Return what keeps tensors with a graph that have no name, as roots for a search."""
-    asked = _nameless(tape, naming)
     try:
+        if _nameless(tape, naming):
+            rings.collect()
+        asked = _nameless(tape, naming)
         return _outermost(asked) if asked else []
     except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
         tape.failed("looking for what keeps a tensor", error)

@@ -37,6 +37,7 @@ from tether.record.reassigned import ReassignedLog
 from tether.record.refilled import RefilledLog
 from tether.record.repeats import ArrayAgainLog, RepeatLog
 from tether.record.resumptions import Resumptions
+from tether.record.rings import RingLog
 from tether.record.sameness import SameLog
 from tether.record.saved_states import SavedStates
 from tether.record.tape import Tape
@@ -103,6 +104,7 @@ class Recorder:
         self.refilled = RefilledLog(self.tape, self.holders)
         self.kept_again = KeptAgainLog(self.tape, self.refilled)
         self.followed: list[Followed] = []
+        self.rings = RingLog(self.tape)
         self.cached: list[object] = []
         self.undone: set[int] = set()  # lines of passes in which ways undid each other
         self.naming = Naming(self.tape, self.arrays.small, made_once)
@@ -158,7 +160,7 @@ class Recorder:
         variables = list(variables)
         self.naming.search(variables)
         self.kept_again.look(variables)
-        kept = roots_of_the_nameless(self.tape, self.naming)
+        kept = roots_of_the_nameless(self.tape, self.naming, self.rings)
         if kept:
             self.naming.search(kept)
         self.cached += kept_by_caches(self.tape)
@@ -184,6 +186,7 @@ class Recorder:
             "names": list(self.naming.facts.values()),
             "plain_flags": list(self.naming.flags.values()),
             "reassigned": list(self.reassigned.facts),
+            "in_rings": list(self.rings.facts),
             "cache_kept": self.cached,
             "made_once": list(self.naming.made_once.facts.values()),
             "suspended": list(self.naming.suspended.values()),

@@ -107,6 +107,7 @@ class Session:
     def _begin(self) -> None:
         self.recorder.tape.active = True
         self._patches.install()
+        self.recorder.rings.hear()
         self.recorder.arrays.wrote_any()  # since it was last heard, if it was
         mode_stack.push(self._listener())
 
@@ -114,6 +115,7 @@ class Session:
         if self.recorder.tape.active:
             mode_stack.remove(self._listener())
             self._patches.restore()
+            self.recorder.rings.mute()
             self.recorder.tape.active = False
             if self.recorder.autosave is not None:
                 self.recorder.autosave.flush()

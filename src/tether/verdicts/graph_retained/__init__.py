@@ -15,7 +15,7 @@ from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.graph_retained.on_ctx import on_ctx
+from tether.verdicts.graph_retained.on_ctx import LARGE, on_ctx
 from tether.verdicts.graph_retained.states import states
 from tether.verdicts.graph_retained.summed import summed, summed_after_passes, summed_in_vain
 from tether.verdicts.graph_retained.telling import handed_on_at, instead
@@ -37,8 +37,9 @@ is an attribute of its own ctx: the three hold one another until Python's garbag
 does a sum of losses that no backward pass goes through, such as that of a validation. A note tells
 of losses of many runs that are summed up before one backward pass, where the runs have only
 parameters in common: a pass for each gives the same gradients and keeps one graph at a time. Notes
-tell of losses that are added up after the backward pass of each, and of what an object holds of
-runs after which no backward pass is made.
+tell of losses that are added up after the backward pass of each, of what an object holds of runs
+after which no backward pass is made, and of graphs in rings of objects (reference cycles), which
+go only when Python's garbage collector runs.
 
 ## Why it matters
 Memory grows with every step until it runs out, far from the line that causes it.
@@ -48,7 +49,8 @@ After a backward pass a graph's saved values are freed and its nodes stay: the b
 still alive. What is held by a closure, a hook, a cache, a grad_fn, a generator that waits or a
 kept exception's traceback may bear no name: it is told by the line that made it, and by the one
 line that hands it on. Graphs that no backward pass uses are told from eight runs and 1 MiB on, of a
-program that finished; losses that are summed up, from as many on.
+program that finished; losses that are summed up, from as many on. What is in rings is told from
+1 MiB on at one run of the collector; where it is switched off, as what is kept.
 
 ## Example
 ```python
@@ -76,7 +78,10 @@ def check(history: History) -> Iterator[Claim]:
         if claim is not None:
             told.update(claim.tensors)
             yield claim
-    for claims in (_chains(history, kept, told), _nameless(history, told), _let_go(history, told)):
+    for claims in (
+        _chains(history, kept, told), _nameless(history, told), _in_rings(history),
+        _let_go(history, told),
+    ):  # fmt: skip
         for claim in claims:
             told.update(claim.tensors)
             yield claim
@@ -464,12 +469,47 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
     return {at: tensor for at, tensor in alive.items() if at not in within}
 
 
+def _in_rings(history: History) -> Iterator[Claim]:
+    """Find what a line made in several steps, and what only rings of objects had after each."""
+    for tensors in _by_moment(history, ringed=True) if history.trace.in_rings else ():
+        for together in _made_alike(history, tensors):
+            places = [history.made_at(one) for one in together]
+            steps = _graphs(history, places)
+            if steps >= LEAST and (nbytes := _bytes(history, together, places)) >= LARGE:
+                yield _ring(history, together, steps, nbytes)
+
+
+def _ring(history: History, tensors: list[int], steps: int, nbytes: int) -> Claim:
+    event = history.events[history.made_at(tensors[0])]
+    name = history.site_of(event).target or history.name_of(tensors[0]).strip("`")
+    return Claim(
+        tensors=tuple(tensors),
+        cause=("ring", event.site),
+        site=event.site,
+        operation=event.operation,
+        severity="note",
+        subject=name,
+        message=say(
+            "`{name}` of {steps} steps lived on with its graphs until Python's garbage collector"
+            " ran, {size} in all: each was in a ring of objects that hold each other (a reference"
+            " cycle), which goes only then.",
+            name=name, steps=steps, size=Bytes(nbytes),
+        ),
+        story=(Step("made", event.site, say("`{name}` is made with its graph here", name=name)),),
+        repair=Repair(
+            say("Break the ring when the step is over: let an object not keep what leads back to"
+                " it (no cache of results, a weakref.ref, .detach() of what is kept).")),
+        count=len(tensors),
+        bytes=nbytes,
+    )  # fmt: skip
+
+
 def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
     """Find what a line made in several steps, and what went at one moment after: one thing had it.
 
     What a graph has saved, or the graph of another holds, goes with that.
     """
-    for tensors in _by_moment(history) if history.backwards else ():
+    for tensors in _by_moment(history, ringed=False) if history.backwards else ():
         within = set(map(history.made_at, told.intersection(tensors)))
         for together in _made_alike(history, tensors):
             places = [history.made_at(one) for one in together]
@@ -480,11 +520,16 @@ def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
                 history.get(Graph).add_behind(at, within)
 
 
-def _by_moment(history: History) -> Iterable[list[int]]:
-    """Return the tensors that calls made and that are gone, by the moment when they went."""
+def _by_moment(history: History, *, ringed: bool) -> Iterable[list[int]]:
+    """Return the tensors that calls made and that are gone, by the moment when they went.
+
+    `ringed`: those that Python's collector found in rings, or else all others.
+    """
+    rings = {one.tensor for one in history.trace.in_rings}
     moments: dict[int, list[int]] = defaultdict(list)
     for tensor, life in history.trace.tensors.items():
-        if life.died != UNKNOWN and life.kind == "Tensor" and history.made_at(tensor) >= 0:
+        gone = life.died != UNKNOWN and life.kind == "Tensor" and (tensor in rings) is ringed
+        if gone and history.made_at(tensor) >= 0:
             moments[life.died].append(tensor)
     return moments.values()
 
