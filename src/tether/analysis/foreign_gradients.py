@@ -14,7 +14,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from tether.analysis.cuts import Cuts
@@ -46,10 +47,16 @@ def foreign_gradients(history: History) -> Iterator[ForeignGradients]:
     """Yield the last case of each optimizer that at every step uses gradients of another's."""
     steps = _Steps(history)
     for number in steps.at if len(steps.at) > 1 else ():
-        cases = [steps.case(number, passes) for passes in steps.passes(number) if passes]
-        found = [one for one in cases if one is not None]
-        if len(found) >= LEAST_STEPS and None not in cases[1:]:
-            yield found[-1]
+        found = list[ForeignGradients]()
+        for turn, passes in enumerate(one for one in steps.passes(number) if one):
+            case = steps.case(number, passes)
+            if case is not None:
+                found.append(case)
+            elif turn:
+                break  # of the first step alone nothing is asked
+        else:
+            if len(found) >= LEAST_STEPS:
+                yield found[-1]
 
 
 class PiledUp(NamedTuple):
@@ -107,7 +114,8 @@ class _Windows:
         """Return the passes whose gradients a step used, but for those after the last of others."""
         own = self._history.steps_of(tensor)
         since = max(latest(own, step), latest(self._met[tensor], step))
-        passes = self._passes[bisect_right(self._passes, since) : bisect_right(self._passes, step)]
+        passes = self._history.while_alive(tensor, self._passes)
+        passes = passes[bisect_right(passes, since) : bisect_right(passes, step)]
         return [at for at, after in pairwise(passes) if -1 < self.stepped(at) < after]
 
     def stepped(self, at: int) -> int:
@@ -137,6 +145,8 @@ class _Steps:
         self.at: dict[OptimizerId, list[int]] = {}  # the steps of each optimizer
         for one in history.steps:
             self.at.setdefault(one.optimizer, []).append(history.position(one.at))
+        self._in_order = sorted((at, number) for number, steps in self.at.items() for at in steps)
+        self._reached: dict[int, frozenset[int]] = {}
         self._passes = _passes(history)
         self._walked = {
             history.events[at].site: at
@@ -157,11 +167,11 @@ class _Steps:
         Those of the first steps are followed where their line was walked at another time.
         """
         held, before = self._history.trace.optimizers[number].tensors[0], -1
+        passes = self._history.while_alive(held, self._passes)
         for turn, step in enumerate(self.at[number]):
-            own = latest(self._passes, step)
+            own = latest(passes, step)
             since = max(before, latest(self._met[held], own))
-            first = bisect_right(self._passes, since)
-            found = self._passes[first : bisect_right(self._passes, own)]
+            found = list(passes[bisect_right(passes, since) : bisect_right(passes, own)])
             known = self._line_walked if turn < FOLLOWED else self._graph.leaves
             if all(known(at) is not None for at in found):
                 yield found
@@ -188,14 +198,18 @@ class _Steps:
 
         -1 where there is none. What the second pass goes through `beside` is the other's, and lost.
         """
-        for theirs, steps in self.at.items():
-            after = bisect_right(steps, other)
-            if theirs != number and after < len(steps) and steps[after] < own:
+        first = bisect_right(self._in_order, other, key=itemgetter(0))
+        seen = {number}
+        for step, theirs in islice(self._in_order, first, None):
+            if step >= own:
+                break
+            if theirs not in seen:
+                seen.add(theirs)
                 parts = set(map(int, self._history.trace.optimizers[theirs].tensors))
                 lost = parts & self._reach(own) == beside
-                lost = lost and self._are_cleared(beside, own, following(steps, own))
+                lost = lost and self._are_cleared(beside, own, following(self.at[theirs], own))
                 if parts & self._reach(other) and lost:
-                    return steps[after], parts
+                    return step, parts
         return -1, set()
 
     def _are_cleared(self, tensors: set[int], own: int, step: int) -> bool:
@@ -204,9 +218,11 @@ class _Steps:
         return all(own < at < step or step < 0 for at in cleared)
 
     def _reach(self, at: int) -> frozenset[int]:
-        walked = self._line_walked(at)
-        asked = self._graph.asked(walked) if walked is not None else frozenset[int]()
-        return asked or self._graph.leaves_led_to(at)
+        if at not in self._reached:
+            walked = self._line_walked(at)
+            asked = self._graph.asked(walked) if walked is not None else frozenset[int]()
+            self._reached[at] = asked or self._graph.leaves_led_to(at)
+        return self._reached[at]
 
     def _line_walked(self, at: int) -> int | None:
         """Return a pass that was walked: this one, or else another of its line; None: none was."""

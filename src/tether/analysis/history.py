@@ -165,6 +165,16 @@ class History:
         tensors, first = np.unique(self._tensors(operands), return_index=True)
         return dict(zip(tensors.tolist(), events[first].tolist(), strict=True))
 
+    def while_alive(self, tensor: int, calls: Sequence[int]) -> Sequence[int]:
+        """Return those of some calls, in order, that came while a tensor was known and alive."""
+        life = self.trace.tensors.get(tensor)
+        if life is None:
+            return calls
+        first = bisect_left(calls, self.trace.first_after(life.born))
+        if life.died < 0:
+            return calls[first:]
+        return calls[first : bisect_right(calls, self.trace.first_after(life.died))]
+
     def first_seen(self, tensor: int) -> int:
         """Position of the first event that a tensor had a part in, or -1."""
         events, operands = self.events.touched()

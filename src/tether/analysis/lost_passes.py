@@ -247,7 +247,7 @@ class _Passes:
     def by_line(self, tensor: int) -> dict[SiteId, list[int]]:
         """Return the passes that gave a tensor a gradient, as far as that is known, by line."""
         graph, found = self._history.get(Graph), dict[SiteId, list[int]]()
-        for at in self._history.backwards:
+        for at in self._history.while_alive(tensor, self._history.backwards):
             leaves, event = graph.leaves(at), self._history.events[at]
             gives = leaves is None or tensor in leaves
             # An optimizer that calls a closure uses each of its passes.
