@@ -85,6 +85,11 @@ NOT_LISTED = {
             target = frozen(x)
         train(((enc(x) - target) ** 2).sum() + head(enc(x)).sum())
         """,
+    "a tensor of which only the shape or the type is asked": """
+        h = enc(x)
+        scale = torch.ones(1, 3).expand_as(h) * h.new_ones(8, 3) * torch.zeros_like(h).add(1)
+        train(head(h * scale.view_as(h)).sum())
+        """,
     "the next step's values": """
         for _ in range(3):
             train(head(enc(x)).sum())

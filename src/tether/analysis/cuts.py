@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.cut_words import described
+from tether.analysis.dataflow import values_read
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.speaking import Speaker
@@ -52,7 +53,7 @@ class _Way(NamedTuple):
 
     at: int
     entered: int  # the call by which its values joined the graph of the loss
-    after: int  # the call that took them
+    numbers: bool = False  # what it gave was made numbers, and did not choose among others
 
 
 class Cuts:
@@ -97,7 +98,7 @@ class Cuts:
         events, flow = self._history.events, self._history.flow
         losses = losses_of(events[backward])
         ends = [edge for edge in flow.edges[backward] if edge.operand in losses]
-        waiting = [_Way(edge.source, backward, backward) for edge in ends]
+        waiting = [_Way(edge.source, backward) for edge in ends]
         seen: set[int] = set()
         while waiting and len(seen) < MOST_CALLS:
             way = waiting.pop()
@@ -112,14 +113,15 @@ class Cuts:
                 waiting += self._before(way)
 
     def _leaves(self, way: _Way) -> bool:
-        """Whether a call read what has a graph, and nothing that it gave has one.
+        """Whether a call read values that have a graph, and nothing that it gave has one.
 
         Truths and places count where they become numbers again, not where they choose. The forward
         of a custom Function decides nothing: its `apply` does.
         """
-        event, after = self._history.events[way.at], self._history.events[way.after]
+        event = self._history.events[way.at]
         given = (*event.results, *event.writes)
-        read = {one.tensor for one in event.reads if one.requires_grad}
+        reads = (event.reads[place] for place in values_read(event))
+        read = {one.tensor for one in reads if one.requires_grad}
         same = read & {one.tensor for one in event.results}  # requires_grad_(): what it was given
         return (
             bool(read and not same)
@@ -128,7 +130,7 @@ class Cuts:
             and (
                 operation(event.operation).exports
                 or any("float" in one.dtype for one in given)
-                or operation(after.operation).copies in ("cast", "move")
+                or way.numbers
             )
         )
 
@@ -137,10 +139,13 @@ class Cuts:
         event = self._history.events[way.at]
         if event.operation == "step" or event.is_backward:
             return
-        tracked = any(one.requires_grad for one in (*event.results, *event.writes))
+        given = (*event.results, *event.writes)
+        tracked = any(one.requires_grad for one in given)
+        through = way.numbers and not any("float" in one.dtype for one in given)
+        numbers = through or operation(event.operation).copies in ("cast", "move")
         for edge in self._history.flow.edges[way.at]:
             outside = edge.operand is None or not edge.operand.requires_grad
-            yield _Way(edge.source, way.at if tracked and outside else way.entered, way.at)
+            yield _Way(edge.source, way.at if tracked and outside else way.entered, numbers)
 
     def _told(self, some: list[Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""

@@ -127,7 +127,7 @@ class Dataflow:
             for result in event.results:
                 self._producer.pop(result.tensor, None)
             return
-        edges = list(self._sources(event, _values_read(event), event.results))
+        edges = list(self._sources(event, values_read(event), event.results))
         edges += ((exit_, UNKNOWN) for exit_ in self._bridges.get(position, ()))
         if event.operation == "apply":
             # What the forward computed from tensors that were not arguments flows through too.
@@ -215,7 +215,7 @@ class Dataflow:
         return sorted(seen)
 
 
-def _values_read(event: Event) -> Sequence[int]:
+def values_read(event: Event) -> Sequence[int]:
     """Return which operands' values matter to the results: no templates, nothing overwritten."""
     row = operation(event.operation)
     if row.template == ALL:

@@ -181,9 +181,16 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
     if left_out is not None:
         return left_out
     it = _called(history, copied.source.tensor)
+    whole = math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied))
+    if it is None or (
+        whole and row.joins and len({_origin(history, one) for one in need.executions}) > 1
+    ):
+        return Repair(
+            say("Use what it was made of: that has the same elements already."), "by hand"
+        )
     if row.repeats:
         text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
-    elif math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied)):
+    elif whole:
         text = "Use {it} itself: it has the same elements already."
     elif row.joins:
         text = "Use the tensor that these are the parts of, or a slice of it."
@@ -202,10 +209,16 @@ def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:
     return Repair(_without(need.operation, site, "original"), "by hand") if alone and deep else None
 
 
-def _called(history: History, tensor: int) -> Segment:
-    """Return what the program calls a tensor, if it was named or seen to be made."""
+def _origin(history: History, copied: Copied) -> tuple[str, int]:
+    """Return what the source of a copy is called, and the line that made it."""
+    made, name = history.made_at(copied.source.tensor), history.name_of(copied.source.tensor)
+    return name, history.events[made].site if made >= 0 else UNKNOWN
+
+
+def _called(history: History, tensor: int) -> Segment | None:
+    """Return what the program calls a tensor; None if it was neither named nor seen to be made."""
     if not history.names_of(tensor) and history.made_at(tensor) == UNKNOWN:
-        return Segment("`the tensor`")
+        return None
     return _code(history.name_of(tensor).strip("`"))
 
 
