@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.acts import Acts
+from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
 from tether.analysis.holding import Holding, root_of
 from tether.analysis.odd_writes import OddWrite, OddWrites
@@ -297,8 +297,24 @@ def _two_places(
         if act.place.array == UNKNOWN and {act.place.tensor, act.through} <= _roots(history, a, b):
             made = act.since[0]
             if made < act.write and act.place.last > at:
+                if _is_followed(history, event, act):
+                    return None
                 return act.write, history.events[made].site
     return None
+
+
+def _is_followed(history: History, event: Event, act: Act) -> bool:
+    """Whether a call asks only if two are equal, and another line takes the view as it now is.
+
+    Then the view is meant to show what is written, and the call sees that it does.
+    """
+    memory = history.flow.memory
+    for at, made in [] if event.results else history.get(Holding).reads_of(act.place.tensor):
+        read = history.events[at]
+        shown = {one.tensor for one in read.reads if memory(one) == memory(act.place.shown)}
+        if min(at, made) > act.write and read.site != event.site and len(shown) == 1:
+            return True
+    return False
 
 
 def _roots(history: History, *operands: Operand) -> set[int]:
