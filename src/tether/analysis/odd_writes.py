@@ -192,7 +192,7 @@ class OddWrites:
         near = _one_line(history.site_of(maker), history.site_of(event))
         if not near and not self._may_stand_for_source(at, event, made):
             return
-        if not self._is_lost(at, made, whole, near=near) or self._is_own(maker, event):
+        if not self._is_lost(at, made, whole, near=near) or self._is_own(at, event, made):
             return
         tensor = event.writes[0].tensor
         found = OddWrite("lost", self._source(maker), tensor, (made,), at, UNKNOWN)
@@ -218,13 +218,18 @@ class OddWrites:
         regroups = operation(self._history.events[made].operation).regroups
         return not near and regroups and self._meant_for_another(at, whole)
 
-    def _is_own(self, maker: Event, event: Event) -> bool:
+    def _is_own(self, at: int, event: Event, made: int) -> bool:
         """Whether a copy is written for itself: a library's own, or one that is returned."""
+        maker = self._history.events[made]
         if all(one.inner not in (UNKNOWN, one.site) for one in (maker, event)):
             return True
         site = self._history.site_of(event)
+        name = root_of(written_text(site, event))
+        if _within(self._history, made, at):
+            # The line has it made, and no name shows it: a name on the left is another tensor's.
+            name = "" if event.operation == "__setitem__" else site.target
         source = source_of(site.file, self._history.trace.sources.get(site.file, ""))
-        return returns(source, site, root_of(written_text(site, event)))
+        return returns(source, site, name)
 
     def _whole(self, written: Operand) -> int:
         """Return the tensor that made the memory: what a piece that is written is a view of."""
