@@ -13,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
+from tether.analysis.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId, Unmatched
+from tether.operations.table import operation
 from tether.source.reading import loop_of
 from tether.source.vain_stores import BoundAgain, rebound, stores_in_vain
 
@@ -181,3 +183,52 @@ def _trains(history: History, at: int, line: int) -> bool:
         waiting += history.flow.edges.sources(one)
         waiting += [history.made_at(read.tensor) for read in history.events[one].reads]
     return False
+
+
+# -- given in vain ---------------------------------------------------------------------------------
+# Views that are given other memory, by ``.data = ...``, and not looked at again. The values were to
+# be written into what the view shows, which keeps its own. Told is a line of which every run is so,
+# where the memory that was left is read afterwards.
+
+
+class GivenInVain(NamedTuple):
+    """A line that gives views memory which nobody sees."""
+
+    at: int  # its first call
+    owner: int  # the tensor whose memory the view showed
+    taken: int  # the call that made the view
+    read: int  # the first call that reads the old memory afterwards
+    runs: int
+
+
+def given_in_vain(history: History) -> Iterator[GivenInVain]:
+    """Yield the lines."""
+    at_of, operands = history.events.touched("reads")
+    tensors = history.events.operands.table[operands, 1].tolist()
+    last: dict[int, int] = dict(zip(tensors, at_of.tolist(), strict=True))
+    lines: dict[SiteId, list[GivenInVain | None]] = defaultdict(list)
+    for at, event in history.events.where(lambda name: operation(name).rebinds):
+        unseen = bool(event.reads) and last[event.reads[0].tensor] == at
+        lines[event.site].append(_given(history, at, event) if unseen else None)
+    for runs in lines.values():
+        found = [one for one in runs if one is not None]
+        read = next((one for one in found if one.read >= 0), None)
+        if read is not None and len(found) == len(runs):
+            yield read._replace(runs=len(runs))
+
+
+def _given(history: History, at: int, event: Event) -> GivenInVain | None:
+    """Return what a call gives to a view that goes without being read again."""
+    view, *values = event.reads
+    chain, life = history.get(Sharing).chain(view.tensor), history.trace.tensors.get(view.tensor)
+    gone = life is not None and life.died != UNKNOWN
+    if not chain or not gone or [one.shape for one in values] != [view.shape]:
+        return None
+    owner = int(chain[-1].source)
+    if values[0].storage == view.storage or history.made_at(values[0].tensor) < chain[0].at:
+        return None
+    later = (
+        one for one in history.on_storage(view)
+        if one > at and any(read.tensor == owner for read in history.events[one].reads)
+    )  # fmt: skip
+    return GivenInVain(at, owner, chain[0].at, next(later, UNKNOWN), 1)

@@ -58,7 +58,7 @@ class AlteredLog:
     def before(self, tensor: torch.Tensor, site: int) -> list[NodeAnswer]:
         """Ask the nodes that saved the memory of `tensor`, which a call is about to write."""
         count = self._writes[site] = self._writes.get(site, 0) + 1
-        if count & (count - 1) or not tensor.is_cpu or not _alone():
+        if count & (count - 1) or not tensor.is_cpu or not alone():
             return []
         with torch._C.DisableTorchFunction():
             answers = [_asked(node, results) for node, results in self._savers(tensor)]
@@ -102,7 +102,7 @@ class AlteredLog:
         return memory is not None and any(number(one) == memory for one in saved_by(node))
 
 
-def _alone() -> bool:
+def alone() -> bool:
     """Whether nobody but this process's own code would hear a node run."""
     return not (saved_hooks() or _profiled() or torch._C._len_torch_dispatch_stack())
 

@@ -1,21 +1,25 @@
-"""Writes through an index that did not keep the values they were given: which of them are gone.
+"""Writes that did not keep the values they were given: which of them are gone.
 
 An assignment to an index keeps one value for each element, whichever is written last. And where
 the values lie in the memory that is written, some may be overwritten before they are read. So the
 memory is asked: when the call has returned, the same index is read again and compared with what
-was given, bit for bit. That is done at the 1st, 2nd, 4th... write of a line, on the CPU, for up to
-`LIMIT` bytes.
+was given, bit for bit. A call that changes a tensor in place, and reads other elements of its
+memory, is done on copies as well, and the two results are compared. All that at the 1st, 2nd,
+4th... write of a line, on the CPU, for up to `LIMIT` bytes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 
 from tether.facts import Collision, EventId
+from tether.record.altered import ROUNDING, alone
 from tether.record.contents import Array, words_of
 
 LIMIT = 16 << 20
@@ -32,6 +36,8 @@ class CollisionLog:
         self._runs: Counter[int] = Counter()  # line -> writes through it
         # Values that may be overwritten before they are read: whose they are, and what they were.
         self._kept: tuple[torch.Tensor, Array] | None = None
+        # What a call changes in place, and what it gives on copies.
+        self._copied: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def before(self, values: torch.Tensor, site: int) -> None:
         """Keep the values of a write that lie in the memory it is about to write."""
@@ -39,9 +45,35 @@ class CollisionLog:
         there = None if runs & (runs - 1) else _elements(values)
         self._kept = None if there is None else (values, there.copy())
 
+    def onto(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], site: int
+    ) -> bool:
+        """Do on copies what a call is about to do to a tensor whose memory it reads as well."""
+        self._runs[site] += 1
+        runs, tensors = self._runs[site], [one for one in args if isinstance(one, torch.Tensor)]
+        if runs & (runs - 1) or not alone() or not _is_elsewhere(tensors):
+            return False
+        with torch.no_grad(), suppress(Exception):  # what raises will do so itself
+            copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in args]
+            func(*copies, **kwargs)
+            self._copied = args[0], copies[0]
+        return self._copied is not None
+
+    def computed(self, at: EventId) -> None:
+        """Compare what a call left with what it gives on copies."""
+        copied, self._copied = self._copied, None
+        if copied is not None:
+            with torch.no_grad():
+                there, given = (one.detach() for one in copied)
+                near = ROUNDING * torch.finfo(there.dtype).eps if there.is_floating_point() else 0.0
+                same = torch.isclose(there, given, rtol=near, atol=0.0, equal_nan=True)
+                lost = same.numel() - int(same.sum())
+            if lost:
+                self.facts.append(Collision(at, lost, same.numel()))
+
     def raised(self) -> None:
         """Forget what was kept for a write that did not take place."""
-        self._kept = None
+        self._kept = self._copied = None
 
     def wrote(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, at: EventId,
@@ -82,6 +114,18 @@ class CollisionLog:
         if written.dtype != kept.dtype:
             return 0, 0
         return int((written != np.broadcast_to(kept, written.shape)).sum()), written.size
+
+
+def _is_elsewhere(tensors: list[torch.Tensor]) -> bool:
+    """Whether some tensors can be copied, and one may show elements of the first elsewhere."""
+    if any(one.nbytes > LIMIT or words_of(one) is None for one in tensors):
+        return False
+    first = tensors[0]
+    return 0 not in first.stride() and any(
+        (one.storage_offset(), one.shape, one.stride())
+        != (first.storage_offset(), first.shape, first.stride())
+        for one in tensors[1:]
+    )
 
 
 def _given(name: str, args: tuple[Any, ...]) -> tuple[Any, torch.Tensor] | None:

@@ -63,8 +63,8 @@ class Function:
 
     __slots__ = (
         "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "memo",
-        "name", "number", "originals", "pads", "picks", "places", "plain", "silent", "special",
-        "spreads", "switches", "writes",
+        "name", "number", "onto", "originals", "pads", "picks", "places", "plain", "silent",
+        "special", "spreads", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -90,6 +90,7 @@ class Function:
         self.pads = row.notes == "padding"
         self.special = _SPECIALS.get(row.notes)
         self.writes = _writes(row)
+        self.onto = self.writes and row.pointwise and not row.random  # may read what it writes
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (
             self.exits

@@ -247,9 +247,12 @@ class Listener(TorchFunctionMode):
                 if refs[id(tensors[0])].apart:
                     answers = self.recorder.altered.before(tensors[0], site)
                     plain = plain and not answers
-                if what.places and len(reads) > 1 and reads[0][1] == reads[-1][1]:
+                if len(reads) > 1 and reads[0][1] == reads[-1][1] and (what.places or what.onto):
                     with _without_subclasses():
-                        self._collisions.before(tensors[-1], site)
+                        if what.places:
+                            self._collisions.before(tensors[-1], site)
+                        elif self._collisions.onto(func, args, kwargs, site):
+                            plain = False
         except Exception as error:  # noqa: BLE001
             tape.failed(what.name, error)
             return call(func, args, kwargs)
@@ -448,6 +451,8 @@ class Listener(TorchFunctionMode):
         """Follow memory that leaves for an array, or comes in from one; look at choices."""
         if what.picks:
             self._same.picked(what.name, call.args, call.result, index)
+        if what.onto:
+            self._collisions.computed(EventId(index))
         if what.places:
             self._collisions.wrote(
                 what.name, call.args, call.kwargs, call.result, EventId(index), call.site

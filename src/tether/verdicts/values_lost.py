@@ -13,9 +13,11 @@ from tether.analysis.states_left import LeftBehind, LoadedInVain, left_behind, l
 from tether.analysis.surroundings import at_line
 from tether.analysis.written_in_vain import (
     BoundInVain,
+    GivenInVain,
     HandedInVain,
     WrittenInVain,
     bound_in_vain,
+    given_in_vain,
     handed_in_vain,
     rebound_in_vain,
     written_in_vain,
@@ -39,8 +41,12 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   them: the index names some elements more than once.
 - The values lie in the memory that is written, as in `x[:, 1:] = x[:, :-1]`, and some were
   overwritten before they were read.
+- A call changes a tensor in place by a part of itself, as in `x -= x[:, :1]`: that part changed
+  while it was read.
 - A loop's variable is given new values, and nothing reads them: the name is bound to another
   tensor, and the parameter that the loop gave keeps its values.
+- A view is put on other memory by `.data = ...`, and nothing reads it after that: what it was a
+  view of keeps its values.
 - Entries are written into the dict that `state_dict()` has just made, which nothing but these lines
   gets to see.
 - A module was called with tensors for its parameters (`functional_call`), and has none of the names
@@ -113,6 +119,7 @@ def check(history: History) -> Iterator[Claim]:
 
 def _never_used(history: History) -> Iterator[Claim]:
     """Give one claim for each place that what was handed over, loaded or kept never reached."""
+    yield from (_given(history, one) for one in given_in_vain(history))
     yield from (_rate(history, one) for one in rates_lost(history))
     yield from (_scheduled(history, one) for one in schedules_in_vain(history))
     yield from (_handed(history, one) for one in handed_in_vain(history))
@@ -156,10 +163,21 @@ def _claim(history: History, at: int, fact: Collision) -> Claim:
 
 def _overlapping(history: History, at: int, fact: Collision) -> Claim:
     event = history.events[at]
+    values = "the values are a view of {x}"
+    message = (
+        "{lost} of the {given} values that {call} writes to {subject} are lost: they lie in the"
+        " memory that it writes, and were overwritten before they were read."
+    )
+    if operation(event.operation).pointwise:
+        values = "what it reads lies in the memory of {x}"
+        message = (
+            "{lost} of the {given} values that {call} gives {subject} are wrong: it reads elements"
+            " that it writes as well, and some were overwritten before they were read."
+        )
     written, made = event.reads[0].tensor, history.made_at(event.reads[-1].tensor)
     viewed = () if made < 0 else (
         Step("shared", history.events[made].site,
-             say("the values are a view of {x}", x=Tensor(written))),
+             say(values, x=Tensor(written))),
     )  # fmt: skip
     return Claim(
         tensors=(written,),
@@ -167,8 +185,7 @@ def _overlapping(history: History, at: int, fact: Collision) -> Claim:
         site=event.site,
         operation=event.operation,
         message=say(
-            "{lost} of the {given} values that {call} writes to {subject} are lost: they lie in the"
-            " memory that it writes, and were overwritten before they were read.",
+            message,
             lost=str(fact.lost), given=str(fact.given), call=CallOf(at),
         ),
         story=(
@@ -177,7 +194,7 @@ def _overlapping(history: History, at: int, fact: Collision) -> Claim:
                  call=CallOf(at))),
         ),
         repair=Repair(say("Copy the values first, with .clone() at the end of the right side, or"
-                          " make a new tensor: torch.roll or torch.cat.")),
+                          " make a new tensor: by the operator without =, torch.roll, torch.cat.")),
     )  # fmt: skip
 
 
@@ -277,6 +294,32 @@ def _rebound(site: Site, found: BoundAgain) -> Claim:
                           " torch.no_grad(). To compute with other tensors in its place, call the"
                           " module by torch.func.functional_call.")),
         count=0,
+    )  # fmt: skip
+
+
+def _given(history: History, found: GivenInVain) -> Claim:
+    event, taken, read = (history.events[one] for one in (found.at, found.taken, found.read))
+    parts = {"x": Tensor(found.owner), "line": At(event.site)}
+    return Claim(
+        tensors=(found.owner,),
+        cause=("given", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "What {line} gives to a view of {x} is nowhere: {call} puts the view on other memory,"
+            " nothing reads the view after that, and {x} keeps its values.",
+            call=CallOf(found.at), **parts,
+        ),
+        story=(
+            Step("shared", taken.site, say("{call} makes a view of {x}", call=CallOf(found.taken),
+                 **parts)),
+            Step("written", event.site, say("the view is given other memory, and {x} is not"
+                 " written", **parts)),
+            Step("read", read.site, say("{x} is read, as it was", **parts)),
+        ),
+        repair=Repair(say("Write into the memory that the view shows: .copy_(...) instead of an"
+                          " assignment to .data.")),
+        count=found.runs,
     )  # fmt: skip
 
 
