@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.no_longer import LastSteps, ceased
 from tether.analysis.ungraded import Missing
 from tether.facts import UNKNOWN, Name, OptimizerFact, TensorId
 
@@ -22,6 +23,7 @@ class Replaced(NamedTuple):
     new: int
     name: str  # that both bore
     twin: str = ""  # the model of the same make that the loss is computed with, if it is that
+    since: int = 0  # steps, up to the last, without a gradient; 0: it had none at any step
 
 
 class Unheld(NamedTuple):
@@ -38,7 +40,7 @@ class Misplaced:
     def __init__(self, history: History) -> None:
         self._history = history
         self._free = sorted(history.had_gradient - history.held)  # trains, and nothing steps it
-        self.replaced = [*self._replaced(), *self._twins()]
+        self.replaced = [*self._replaced(), *self._replaced_later(), *self._twins()]
         self.unheld = list(self._unheld()) if history.steps else []
         self.sites = {one.site for one in self.unheld}
 
@@ -75,6 +77,27 @@ class Misplaced:
                     continue  # replaced at every step by what is made of it: that is a cut
                 yield Replaced(tensor, new, name)
                 break
+
+    def _replaced_later(self) -> Iterator[Replaced]:
+        """Yield tensors that trained until another one, made then, got their name and gradients.
+
+        Not where the program takes the other one's gradient itself: it may step it so.
+        """
+        history, free = self._history, {*self._free}.difference(self._history.asked)
+        for tensor, steps in ceased(history) if free else ():
+            for name in history.names_of(tensor):
+                others = [one for one in self._bearers[name] if one in free]
+                if others and steps.since > 1 and self._goes_on(others[-1], steps):
+                    yield Replaced(tensor, others[-1], name, since=steps.since)
+                    break
+
+    def _goes_on(self, new: int, steps: LastSteps) -> bool:
+        """Whether a tensor was made after some steps and got gradients in each pass since."""
+        history = self._history
+        passes = [one for one in history.after_backward if history.position(one.at) > steps.last]
+        got = [one.status.get(TensorId(new)) not in (None, "none") for one in passes]
+        life = history.trace.tensors.get(new)
+        return life is not None and history.position(life.born) > steps.last and all(got)
 
     @cached_property
     def _bearers(self) -> dict[str, list[int]]:

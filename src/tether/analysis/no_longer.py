@@ -27,7 +27,9 @@ class NoLonger(NamedTuple):
     sure: bool  # it was evaluated without the parameter, and the same line switched again later
 
 
-class _LastSteps(NamedTuple):
+class LastSteps(NamedTuple):
+    """When a parameter had gradients at steps, and since when it had none."""
+
     last: int  # position of the last step that had a gradient
     first: int  # and of the first that had none, and all after it
     before: int  # how many had one, and how many had none since
@@ -57,38 +59,38 @@ class OutOfUse:
 def _no_longer(history: History) -> Iterator[NoLonger]:
     switches = history.get(ModeSwitches).of
     looked: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
-    for ceased, steps in _ceased(history) if switches else ():
-        found = _switched(history, switches[ceased], steps)
+    for tensor, steps in ceased(history) if switches else ():
+        found = _switched(history, switches[tensor], steps)
         if found is None:
             continue
         stretch = history.position(found.switch.at), steps.first
         if stretch not in looked:
             looked[stretch] = _read(history, *stretch)
         read, aside = looked[stretch]
-        if ceased not in read:
+        if tensor not in read:
             evaluated = not aside.isdisjoint(found.switch.tensors)
             yield found._replace(
-                tensor=ceased, with_gradient=steps.before, without=steps.since,
+                tensor=tensor, with_gradient=steps.before, without=steps.since,
                 sure=found.sure and evaluated,
             )  # fmt: skip
 
 
-def _ceased(history: History) -> Iterator[tuple[int, _LastSteps]]:
+def ceased(history: History) -> Iterator[tuple[int, LastSteps]]:
     """Yield what had gradients at some steps of its optimizers and none at all since."""
-    found: dict[int, _LastSteps] = {}
+    found: dict[int, LastSteps] = {}
     for fact in history.steps:
         at = history.position(fact.at)
         for tensor, status in fact.status.items():
-            old = found.get(tensor, _LastSteps(UNKNOWN, UNKNOWN, 0, 0))
+            old = found.get(tensor, LastSteps(UNKNOWN, UNKNOWN, 0, 0))
             if status != "none":
-                found[tensor] = _LastSteps(at, UNKNOWN, old.before + 1, 0)
+                found[tensor] = LastSteps(at, UNKNOWN, old.before + 1, 0)
             elif old.last != UNKNOWN:
                 first = at if old.first == UNKNOWN else old.first
                 found[tensor] = old._replace(first=first, since=old.since + 1)
     yield from ((tensor, one) for tensor, one in found.items() if one.first != UNKNOWN)
 
 
-def _switched(history: History, switches: list[ModeSwitch], steps: _LastSteps) -> NoLonger | None:
+def _switched(history: History, switches: list[ModeSwitch], steps: LastSteps) -> NoLonger | None:
     """Return the switch to evaluation mode between the two steps, if nothing switched back."""
     before = [one for one in switches if history.position(one.at) <= steps.last]
     after = switches[len(before) :]

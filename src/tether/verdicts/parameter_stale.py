@@ -65,8 +65,8 @@ def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:
     holder, made = found.holder(one.tensor), found.made_on(one.new)
     module = one.name.rpartition(".")[0] if made == UNKNOWN else ""
     message = (
-        "{kind} steps the old {subject}, which got no gradient {when}: the model now has another"
-        " tensor as `{name}`, made at {made}."
+        "{kind} steps the old {subject}, which got no gradient {when}: `{name}` is now another"
+        " tensor, made at {made}."
     )
     fix, cause = "Make the optimizer ({held}) after {made}.", (made, module)
     if one.twin:
@@ -85,7 +85,7 @@ def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:
         subject=one.name,
         message=say(
             message,
-            when=in_how_many(history, one.tensor), name=one.name, new=Tensor(one.new), **parts,
+            when=_when(history, one), name=one.name, new=Tensor(one.new), **parts,
         ),
         story=(
             Step("held", holder.site, say("{kind} takes {subject}", subject=Tensor(one.tensor),
@@ -96,6 +96,11 @@ def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:
         repair=Repair(say(fix, twin=one.twin, **parts)),
         count=0,
     )  # fmt: skip
+
+
+def _when(history: History, one: Replaced) -> str:
+    since = one.since
+    return f"in the last {since} steps" if since else in_how_many(history, one.tensor)
 
 
 def _unheld(history: History, found: Misplaced, one: Unheld) -> Claim:
