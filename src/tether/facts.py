@@ -391,6 +391,7 @@ class Hooked(NamedTuple):
     tensor: TensorId  # that they are on, if it was met; UNKNOWN: none
     at: tuple[Moment, ...]  # when each was registered
     variable: str = ""  # that hooks of this line read, and that changed between registrations
+    own: bool = False  # a variable around a hook of this line holds the tensor that it is on
 
 
 class OptimizerFact(NamedTuple):

@@ -375,3 +375,82 @@ def test_graphs_in_rings_of_objects_that_go_with_the_collector(name, tmp_path):
         gc.enable()
     found = [one.severity for one in recording.findings if one.slug == "graph-retained"]
     assert found == expected
+
+
+HOOKS = {
+    "its own tensor": ("def scale(grad):\n        return grad * size(x)", True),
+    "what the tensor holds": (
+        "norm = size(x)\n    def scale(grad):\n        return grad * norm",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_the_line_of_a_hook_that_holds_what_it_is_on(name, tmp_path):
+    body, told = HOOKS[name]
+    text = f"""
+def size(x):
+    return min(x.detach().norm().item(), 1.0)
+
+def watch(x):
+    {body}
+    x.register_hook(scale)
+    return x
+
+for _ in range(6):
+    step(watch(net(torch.ones(2, 16)).tanh()).sum())
+"""
+    recording = record_program(HEAD + text, tmp_path)
+    assert told == any(one.slug == "graph-retained" for one in recording.findings)
+    hooks = (HEAD + text).splitlines().index("    x.register_hook(scale)") + 1
+    assert not told or "this hook reads" in _lines(recording)[hooks]
+
+
+def test_the_line_that_keeps_exceptions(tmp_path):
+    text = """
+def tried(size):
+    hidden = torch.relu(net(torch.ones(4096, 16)))
+    if size > 2:
+        raise ValueError("too large")
+    return step(hidden.sum())
+
+failed = []
+for size in range(40, 0, -1):
+    try:
+        tried(size)
+    except ValueError as error:
+        failed.append((size, error))
+"""
+    fills = (HEAD + text).splitlines().index("        failed.append((size, error))") + 1
+    assert "`failed` is filled here" in _lines(record_program(HEAD + text, tmp_path))[fills]
+
+
+def test_the_line_that_goes_on_from_a_state(tmp_path):
+    text = """
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x, state):
+        return torch.tanh(self.inner(x) + state)
+
+class Monitor:
+    def __init__(self):
+        self.cell, self.state, self.last = Cell(), torch.zeros(4096, 16), None
+
+    def update(self, x):
+        self.state = self.cell(x, self.state)
+        self.last = self.state.mean(1)
+
+def main():
+    monitor = Monitor()
+    for _ in range(40):
+        monitor.update(torch.randn(4096, 16))
+
+step(net(torch.ones(2, 16)).sum())
+main()
+"""
+    goes = (HEAD + text).splitlines().index("        self.last = self.state.mean(1)") + 1
+    assert "goes on from" in _lines(record_program(HEAD + text, tmp_path))[goes]

@@ -13,6 +13,7 @@ import types
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,15 @@ class _Registered(NamedTuple):
         found = getattr(found, "__func__", found)
         return found if isinstance(found, types.FunctionType) else None
 
+    def is_on_its_own(self) -> bool:
+        """Whether a variable around the function holds the tensor that the hook is on."""
+        for _, cell in _cells(self.function()):
+            with suppress(ValueError):  # a variable that holds nothing by now
+                value = cell.cell_contents
+                if isinstance(value, torch.Tensor) and value._backward_hooks is self.hooks():
+                    return True
+        return False
+
 
 class _HookLine:
     """The hooks of one line."""
@@ -50,6 +60,7 @@ class _HookLine:
         self.facts: dict[int, Hooked] = {}  # by the table
         self.held: dict[int, Any] = {}  # what the variables of the last but one hook held
         self.variable = ""
+        self.own = False  # a hook holds the very tensor that it is on
 
 
 class HookLog:
@@ -65,6 +76,7 @@ class HookLog:
             return
         line = self._lines.setdefault(site, _HookLine())
         self._compare(line)
+        line.own = line.own or any(one.is_on_its_own() for one in line.lasts[-1:])
         some = line.on[id(table)]
         some[:] = [one for one in some if one.function() is not None]
         new = _Registered(weakref.ref(table), number, self._tape.now())
@@ -95,7 +107,7 @@ class HookLog:
     def facts(self) -> list[Hooked]:
         """Return the hooks, by line and by what they are on."""
         return [
-            fact._replace(variable=line.variable)
+            fact._replace(variable=line.variable, own=line.own)
             for line in self._lines.values()
             for fact in line.facts.values()
         ]

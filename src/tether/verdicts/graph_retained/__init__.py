@@ -578,6 +578,7 @@ def _held(history: History, tensors: list[int], places: list[int], steps: int) -
         story=(
             Step("made", event.site, say("`{name}` is made with its graph here", name=name)),
             *_put_together(history, tensors),
+            *_hooked(history, tensors, name),
         ),
         repair=Repair(
             say("Keep values without their graph: {name}.detach(), or {name}.item() for a number.",
@@ -598,6 +599,18 @@ def _put_together(history: History, tensors: list[int]) -> Iterator[Step]:
         yield from handed_on_at(history, tensors[0])
     else:
         yield Step("grows", where, say("each step's is kept here, with its graph"))
+
+
+def _hooked(history: History, tensors: list[int], name: str) -> Iterator[Step]:
+    """Yield the line that puts hooks on tensors which hold the very tensor that they are on."""
+    for fact in history.trace.hooks:
+        if fact.own and fact.tensor in tensors:
+            text = say(
+                "this hook reads the very `{name}` that it is on: each keeps the other, and"
+                " Python's collector cannot see it", name=name,
+            )  # fmt: skip
+            yield Step("kept", fact.site, text)
+            return
 
 
 # -- gradients with a graph --------------------------------------------------------------------

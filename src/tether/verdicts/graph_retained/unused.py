@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.fillings import growth_of
 from tether.analysis.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
@@ -12,6 +13,7 @@ from tether.analysis.idle import LEAST_RUNS, Idle, IdleMemory, outlive
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.source.filling import mentions
+from tether.verdicts.graph_retained.telling import instead
 
 MOST_AFTER = 200
 """Calls after a run among which the one is looked for that joins its graph to others."""
@@ -37,6 +39,12 @@ def _claim(history: History, found: list[Idle]) -> Claim:
     tensor, name = _holder(history, largest)
     steps = [Step("made", event.site, say("each run makes another part of a graph here"))]
     steps += [*_joined(history, largest), *_kept(history, largest)]
+    grows = None if tensor == UNKNOWN else growth_of(history, name, [tensor])
+    repair = say("Run it under torch.no_grad(), or keep values without their graph: .detach(),"
+                 " .item().")  # fmt: skip
+    if grows is not None:
+        steps.append(Step("grows", grows, say("`{name}` is filled here", name=name)))
+        repair = instead(history, [tensor], say("at {line}", line=At(grows)))
     return Claim(
         tensors=(tensor if tensor != UNKNOWN else event.results[0].tensor,),
         cause=("unused", largest.site),
@@ -50,8 +58,7 @@ def _claim(history: History, found: list[Idle]) -> Claim:
             code=Code(event.site), line=At(event.site),
         ),
         story=tuple(steps),
-        repair=Repair(say("Run it under torch.no_grad(), or keep values without their graph:"
-                          " .detach(), .item().")),
+        repair=Repair(repair),
         count=len(largest.made),
         bytes=nbytes,
     )  # fmt: skip
@@ -82,14 +89,22 @@ def _behind(history: History, tensor: int) -> set[int]:
 
 
 def _joined(history: History, idle: Idle) -> Iterator[Step]:
-    """Yield the line that joins a run's graph to those of the runs before it: a running total."""
-    made, last = set(idle.made), idle.made[-1]
+    """Yield the line that joins a run's graph to those of the runs before it: a running total.
+
+    And the first line of another function that goes on from it: who called is seldom recorded.
+    """
+    made, last, function = set(idle.made), idle.made[-1], ""
     for at in range(last + 1, min(last + MOST_AFTER, len(history.events))):
-        if len(made & graph_of(history, at)) >= LEAST_RUNS:
-            site = history.events[at].site
-            yield Step("grows", site, say("{code} joins each run's graph to the earlier ones",
-                       code=Code(site)))  # fmt: skip
-            return
+        event = history.events[at]
+        where = history.site_of(event).function
+        if where != function and len(made & graph_of(history, at)) >= LEAST_RUNS:
+            several = sum(one.requires_grad and not one.leaf for one in event.reads) > 1
+            does = "joins each run's graph to" if several else "goes on from each run's graph and"
+            yield Step("grows", event.site, say(f"{{code}} {does} the earlier ones",
+                       code=Code(event.site)))  # fmt: skip
+            if where != history.site(idle.site).function:
+                return
+            function = where
 
 
 def _kept(history: History, idle: Idle) -> Iterator[Step]:
