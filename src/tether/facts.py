@@ -430,6 +430,8 @@ class Schedule(NamedTuple):
     after: tuple[float, ...] = ()  # and when it was; nothing: not known
     steps: int = UNKNOWN  # of the scheduler, that its maker did not take; UNKNOWN: not heard
     stepped: SiteId = SiteId(UNKNOWN)  # the line of the first of them
+    planned: int = 0  # steps that its course has; 0: no end, or one that is not known
+    turns: int = 0  # times that the rate of the first group fell to little, and rose again by steps
 
 
 class ModeSwitch(NamedTuple):

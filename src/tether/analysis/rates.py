@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -166,20 +166,28 @@ def _lost(history: History, number: OptimizerId) -> float:
 
 
 # -- schedules in vain -----------------------------------------------------------------------------
-# Schedulers that set no rate of the training: never stepped, of another optimizer, made anew.
+# Schedulers that set no rate of the training: never stepped, of another optimizer, made anew. And
+# those whose course is another one than the training's. What a course was made for is told by its
+# length: if that is the number of the optimizer's steps, or of the passes of one line, it counts
+# these; a scheduler that is stepped far less often comes through a part of it alone.
 
 
 LEAST = 3
 """Schedulers of one line, or steps of an optimizer: two may be a beginning."""
 
+LEAST_TURNS = 2
+"""Times that a rate falls and rises: a training may be a little longer than its schedule."""
+
 
 class ScheduleInVain(NamedTuple):
     """A scheduler that does not do what it is there for."""
 
-    why: Literal["never", "other", "anew"]
+    why: Literal["never", "other", "anew", "short", "again"]
     schedule: Schedule
     stepped: SiteId  # the line of the steps that it was to set the rate of
-    steps: int  # of the optimizer that trains; of the schedulers, where they are made anew
+    # Of the optimizer that trains, or passes of a line; of the schedulers, where they are made anew;
+    # times that the rate rose again.
+    steps: int
     other: OptimizerId  # the optimizer that trains
 
 
@@ -203,6 +211,31 @@ def schedules_in_vain(history: History) -> Iterator[ScheduleInVain]:
                 yield ScheduleInVain("never", schedules[0], taken[0], len(taken), number)
         else:
             yield from _anew(schedules, taken[0])
+            yield from _of_another_length(history, schedules, taken[0])
+
+
+def _of_another_length(
+    history: History, schedules: list[Schedule], stepped: SiteId
+) -> Iterator[ScheduleInVain]:
+    """Yield the schedulers that come through a part of their course, or through it many times."""
+    for one in schedules:
+        if one.turns >= LEAST_TURNS:
+            yield ScheduleInVain("again", one, stepped, one.turns, one.optimizer)
+        elif one.planned and one.steps > 0 and history.trace.outcome == "finished":
+            counted = Counter(_counted(history, one))
+            for site, times in counted.items():
+                if abs(times - one.planned) <= 1 and one.steps * 2 <= times:
+                    yield ScheduleInVain("short", one, site, times, one.optimizer)
+                    break
+
+
+def _counted(history: History, schedule: Schedule) -> Iterator[SiteId]:
+    """Yield the lines of the steps of its optimizer, and of the passes, since it was made."""
+    since = history.position(schedule.at)
+    for one in history.steps:
+        if one.optimizer == schedule.optimizer and history.position(one.at) >= since:
+            yield one.site
+    yield from (history.events[at].site for at in history.backwards if at >= since)
 
 
 def _of_another(

@@ -66,7 +66,9 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   before any step used it (a note).
 - A scheduler sets no learning rate that the training uses: nothing steps it, or it is made anew for
   each of its steps (notes), or the optimizer that it was given never steps, and another one steps
-  the same parameters.
+  the same parameters. Or its course is as long as the optimizer's steps are many, or the passes of
+  a line, and it is stepped far less often; or the rate comes down and up again several times, since
+  the course is shorter than the training (a note).
 
 ## Why it matters
 `total[index] += values` reads the old values, adds, and writes the sums back. Where two values fall
@@ -596,6 +598,24 @@ _IN_VAIN = {
         "the optimizer steps",
         "Make {kind} once, before the loop.",
     ),
+    "short": (
+        (
+            "The {kind} that {line} makes has a course of {planned} steps and is given {taken}: it"
+            " is {stepped} that runs {n} times, so most of the course never comes."
+        ),
+        "it runs {n} times",
+        "Step {kind} as often as it was planned for, or plan for as many steps as it is given: a"
+        " plan in batches is stepped after each batch, one in epochs once an epoch.",
+    ),
+    "again": (
+        (
+            "The {kind} that {line} makes lets the learning rate fall and rise again {n} times in"
+            " {taken} steps: its course is shorter than the training."
+        ),
+        "the optimizer steps",
+        "If the rate is to fall once, plan for as many steps as {kind} is given: a plan in epochs"
+        " is stepped once an epoch, one in batches is given their number.",
+    ),
 }
 """What is said of a scheduler in vain, of the steps, and what to do."""
 
@@ -606,6 +626,7 @@ def _scheduled(history: History, found: ScheduleInVain) -> Claim:
     parts = {
         "kind": schedule.kind, "line": At(schedule.site), "n": found.steps,
         "optimizer": optimizer.kind, "made": At(optimizer.site), "stepped": At(found.stepped),
+        "planned": schedule.planned, "taken": schedule.steps,
     }  # fmt: skip
     steps = [schedule.stepped] if schedule.stepped >= 0 else []
     return Claim(
@@ -614,12 +635,12 @@ def _scheduled(history: History, found: ScheduleInVain) -> Claim:
         cause=("scheduled", schedule.site),
         site=schedule.site,
         operation=schedule.kind,
-        severity="warning" if found.why == "other" else "note",
+        severity="warning" if found.why in ("other", "short") else "note",
         message=say(message[0], **parts),
         story=(
             Step("made", schedule.site, say("{kind} is made", **parts)),
             *(Step("rate", one, say("it is stepped here")) for one in steps),
-            Step("step", found.stepped, say(message[1])),
+            Step("step", found.stepped, say(message[1], **parts)),
         ),
         repair=Repair(say(message[2], **parts)),
         count=0,

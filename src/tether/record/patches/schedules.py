@@ -22,6 +22,12 @@ from tether.record.sites import here
 
 __tracebackhide__ = True
 
+_PLANS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max", "PolynomialLR": "total_iters"}
+"""Where schedulers keep how many steps their course has."""
+
+_LITTLE, _SOME, _MUCH = 0.1, 0.2, 0.9
+"""Of the greatest rate so far: what it fell to, passes on its way up, and has risen to."""
+
 
 class Schedules:
     """Hears of every scheduler that is made, and of the rates before and after."""
@@ -31,6 +37,10 @@ class Schedules:
         self._tape = replacements.tape
         self._resumptions = resumptions
         self._facts: weakref.WeakKeyDictionary[LRScheduler, int] = weakref.WeakKeyDictionary()
+        # The greatest rate so far, the last one, and whether it has fallen in between.
+        self._courses: weakref.WeakKeyDictionary[LRScheduler, tuple[float, float, bool]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def install(self) -> None:
         """Put the replacements in place."""
@@ -54,7 +64,20 @@ class Schedules:
         if number is not None:
             fact = facts[number]
             stepped = fact.stepped if fact.steps else SiteId(place[0])
-            facts[number] = fact._replace(steps=fact.steps + 1, stepped=stepped)
+            turns = fact.turns + self._has_turned(args[0])
+            facts[number] = fact._replace(steps=fact.steps + 1, stepped=stepped, turns=turns)
+
+    def _has_turned(self, scheduler: LRScheduler) -> bool:
+        """Whether the rate has come up again from where it had fallen to, and not by one leap."""
+        rate = rate_of(scheduler.optimizer.param_groups[0])
+        if rate is None:
+            return False
+        peak, last, fallen = self._courses.get(scheduler, (rate, rate, False))
+        peak = max(peak, rate)
+        risen = fallen and rate >= _MUCH * peak
+        fallen = not risen and (fallen or rate <= _LITTLE * peak)
+        self._courses[scheduler] = peak, rate, fallen
+        return risen and last > _SOME * peak
 
     def _init(self, original: Original) -> Original:
         @functools.wraps(original)
@@ -90,7 +113,11 @@ class Schedules:
         stepping = next(one for one in type(scheduler).__mro__ if "step" in vars(one))
         if stepping.__module__ == lr_scheduler.__name__:  # else it may step without being heard
             self._facts[scheduler] = len(self._tape.schedules) - 1
-            self._tape.schedules[-1] = self._tape.schedules[-1]._replace(steps=0)
+            names = (_PLANS.get(one.__name__) for one in type(scheduler).__mro__)
+            planned = getattr(scheduler, next(filter(None, names), ""), 0)
+            self._tape.schedules[-1] = self._tape.schedules[-1]._replace(
+                steps=0, planned=planned if isinstance(planned, int) else 0
+            )
 
     def set_by(
         self, kind: str, optimizer: Optimizer, site: int, factor: int = UNKNOWN,
