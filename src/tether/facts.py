@@ -636,6 +636,23 @@ class FunctionState(NamedTuple):
     value: str
 
 
+class FunctionPass(NamedTuple):
+    """What the backward of a custom Function was given and returned.
+
+    Of the 1st, 2nd, 4th, 8th... run of each; none that returned zeros throughout.
+    """
+
+    at: Moment  # it began
+    until: Moment
+    site: SiteId  # of its definition
+    name: str  # of its class
+    given: tuple[TensorId, ...]
+    returned: tuple[TensorId, ...]
+    memories: tuple[StorageId, ...]  # of what it was given, and then of what it returned
+    varied: bool  # some of what it was given had different elements
+    filled: bool  # each tensor that it returned had the same number throughout
+
+
 class Same(NamedTuple):
     """A call gave, in memory of its own, elements that a tensor showed already, in their order.
 
@@ -991,6 +1008,7 @@ class Trace:
     collisions: list[Collision] = field(default_factory=list)
     addressed_apart: list[AddressedApart] = field(default_factory=list)
     function_states: list[FunctionState] = field(default_factory=list)
+    function_passes: list[FunctionPass] = field(default_factory=list)
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)

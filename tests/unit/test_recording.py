@@ -93,6 +93,9 @@ def example() -> Trace:
         addressed_apart=[facts.AddressedApart(8, 8, 1)],
         states_left=[facts.StateLeft(8, 1, "Adam", 0, 0, 1, 3)],
         function_states=[facts.FunctionState(8, "factor", "0.5")],
+        function_passes=[
+            facts.FunctionPass(8, 9, 0, "Round", (0,), (1,), (0, 0), varied=True, filled=False)
+        ],
         padded=[facts.Padded(8, 3, 2, 6, 1)],
         taken=[facts.Taken(8, 64, "unknown", 9, 3)],
         entered=[facts.Entered(8, 3, 7, 2)],

@@ -357,7 +357,8 @@ class History:
             for tensor, status in fact.status.items():
                 wanted = tensor in self.asked or (over and tensor in self.held)
                 if wanted and tensor not in stepped:
-                    found.setdefault(tensor, set()).add(status)
+                    seen = "unchecked" if fact.moment == "asked" and status != "none" else status
+                    found.setdefault(tensor, set()).add(seen)
         return found
 
     @cached_property

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, latest
 from tether.facts import UNKNOWN, Event, Operand, SiteId, Span
 from tether.operations.table import operation
 
@@ -242,3 +242,73 @@ def _loss_through(history: History, update: int) -> int:
         if backward > update and history.events[backward].operation == "backward":
             return backward if update in graph.behind(backward) else UNKNOWN
     return UNKNOWN
+
+
+# -- no second derivative --------------------------------------------------------------------------
+# A derivative of a derivative that is exactly zero, each time it was looked at, and part of a loss.
+# What is made of straight pieces, as a network of ReLUs is, has none; the term teaches nothing.
+
+
+LEAST = 3
+"""Looks with steps in between: values may be zero at the start."""
+
+
+class NoSecond(NamedTuple):
+    """Calls, by position, and how many were looked at."""
+
+    gradient: int  # the last that was looked at
+    used: int
+    loss: int
+    looks: int
+
+
+def no_second(history: History) -> Iterator[NoSecond]:
+    """Yield for each line that asks for them, and each that uses them, the last case."""
+    lines: dict[tuple[SiteId, SiteId], list[tuple[int, int]]] = defaultdict(list)
+    other = set[tuple[SiteId, SiteId]]()
+    zeros = _looked_into(history)
+    for at in _of_derivatives(history) if any(zeros.values()) else ():
+        used = next(_readers_of(history, at), UNKNOWN) if at in zeros else UNKNOWN
+        if used >= 0:
+            key = history.events[at].site, history.events[used].site
+            lines[key].append((at, used))
+            if not zeros[at]:
+                other.add(key)
+    for key, some in lines.items():
+        if key not in other and len(some) >= LEAST and _is_trained_between(history, some):
+            at, used = some[-1]
+            loss = _loss_through(history, used)
+            if loss >= 0:
+                yield NoSecond(at, used, loss, len(some))
+
+
+def _looked_into(history: History) -> dict[int, bool]:
+    """Return the calls of autograd.grad that were looked into, and whether all it gave was zero."""
+    calls = [at for at, _ in history.events.where("autograd.grad".__eq__)]
+    return {
+        latest(calls, history.position(fact.at)): set(fact.status.values()) == {"zero"}
+        for fact in history.trace.gradients
+        if fact.moment == "asked" and not {"zero", "some"}.isdisjoint(fact.status.values())
+    }
+
+
+def _of_derivatives(history: History) -> Iterator[int]:
+    """Yield the calls of autograd.grad that start from what another made."""
+    derived = set[int]()
+    for at, event in enumerate(history.events):
+        of = any(one.tensor in derived for one in event.reads)
+        asks = event.operation == "autograd.grad"
+        if asks and any(one.tensor in derived for one in event.reads[: event.losses]):
+            yield at
+        if asks or of:
+            derived.update(one.tensor for one in event.results if one.requires_grad)
+
+
+def _readers_of(history: History, at: int) -> Iterator[int]:
+    for one in history.events[at].results:
+        yield from history.readers(one, at)
+
+
+def _is_trained_between(history: History, some: list[tuple[int, int]]) -> bool:
+    first, last = some[0][0], some[-1][0]
+    return sum(first < history.position(one.at) < last for one in history.steps) >= LEAST - 1

@@ -7,9 +7,15 @@ each call, when it shows another value than after the call before.
 from __future__ import annotations
 
 import dis
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tether.facts import EventId, FunctionState
+import torch
+
+from tether.facts import EventId, FunctionPass, FunctionState, Moment, SiteId, StorageId, TensorId
+from tether.record.contents import span_of
+from tether.record.tape import Tape
 
 MOST = 4096
 _PLAIN = (int, float, str, bool)
@@ -70,3 +76,61 @@ def _value(function: type, name: str) -> Any:
         return vars(function)[name]
     backward = getattr(function, "backward", None)
     return getattr(backward, "__globals__", {}).get(name, _MISSING)
+
+
+# -- passes ----------------------------------------------------------------------------------------
+# What the backward of a custom Function is given, and what it returns: at ever fewer of its runs.
+
+
+_Spans = list[tuple[float, float] | None]
+
+
+class FunctionPasses:
+    """What custom Functions' backwards made of what they were given."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.facts: list[FunctionPass] = []
+        self._runs: dict[type, int] = {}
+
+    def looks(self, function: type) -> bool:
+        """Count a run of a Function's backward, and say whether it is to be looked at."""
+        self._runs[function] = runs = self._runs.get(function, 0) + 1
+        return runs & (runs - 1) == 0
+
+    def begins(self, function: type, given: Sequence[Any]) -> Callable[[Any], None] | None:
+        """Look at what a backward is given; what is returned is to be told what it gives back."""
+        place, now, who = self._defined(function), Moment(self._tape.now()), self._tape.who
+        tensors = _tensors(given)
+        spans: _Spans = [span_of(one) for one in tensors]
+        if place is None or not tensors or None in spans:
+            return None
+        before = [who.snapshot(one)[:2] for one in tensors]
+        varied = any(one is not None and one[0] != one[1] for one in spans)
+
+        def ended(value: Any) -> None:
+            back = _tensors(value if isinstance(value, tuple) else (value,))
+            spans: _Spans = [span_of(one) for one in back]
+            if not back or None in spans or set(spans) == {(0.0, 0.0)}:
+                return
+            after = [who.snapshot(one)[:2] for one in back]
+            self.facts.append(FunctionPass(
+                now, Moment(self._tape.now()), place, function.__name__,
+                tuple(TensorId(one) for one, _ in before), tuple(TensorId(one) for one, _ in after),
+                tuple(StorageId(one) for _, one in (*before, *after)), varied,
+                all(one is not None and one[0] == one[1] for one in spans),
+            ))  # fmt: skip
+
+        return ended
+
+    def _defined(self, function: type) -> SiteId | None:
+        """Return where a Function's backward is defined, if it is the user's."""
+        code = getattr(inspect.unwrap(getattr(function, "backward", None)), "__code__", None)
+        known = None if code is None else self._tape.places.of_code(code)
+        if known is None or not known.user:
+            return None
+        return SiteId(self._tape.places.add(known, 0).number)
+
+
+def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    return [one for one in values if isinstance(one, torch.Tensor)]

@@ -126,12 +126,19 @@ class GradientLog:
         site: int,
         asked: Sequence[torch.Tensor],
         found: Sequence[torch.Tensor | None],
+        *,
+        look: bool,
     ) -> None:
-        """Record which of the tensors given to ``autograd.grad`` it found a gradient for."""
+        """Record which of the tensors given to ``autograd.grad`` it found a gradient for.
+
+        With `look`, what it is.
+        """
         status: dict[TensorId, GradientStatus] = {}
         for tensor, gradient in zip(asked, found, strict=True):
             serial = TensorId(self._tape.who.serial(tensor))
-            status[serial] = "none" if gradient is None else "unchecked"
+            zero = is_zero(gradient) if look and gradient is not None else None
+            known: GradientStatus = "unchecked" if zero is None else "zero" if zero else "some"
+            status[serial] = "none" if gradient is None else known
         self._add("asked", site, UNKNOWN, status)
 
     def before_step(

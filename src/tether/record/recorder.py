@@ -17,7 +17,7 @@ from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.cached_keys import kept_by_caches
 from tether.record.collisions import CollisionLog
-from tether.record.function_states import FunctionStates
+from tether.record.function_states import FunctionPasses, FunctionStates
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import CarriedLog, GradientLog
 from tether.record.graph import GraphLog
@@ -81,6 +81,7 @@ class Recorder:
         self.collisions = CollisionLog()
         self.addressed = AddressLog(self.tape.who)
         self.function_states = FunctionStates()
+        self.function_passes = FunctionPasses(self.tape)
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
         self.ways = WayLog(self.tape)
@@ -209,6 +210,7 @@ class Recorder:
             "collisions": list(self.collisions.facts),
             "addressed_apart": list(self.addressed.facts),
             "function_states": list(self.function_states.facts),
+            "function_passes": list(self.function_passes.facts),
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
             "entered": list(self.same.entered.facts),

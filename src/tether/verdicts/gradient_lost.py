@@ -9,6 +9,7 @@ from tether.analysis.cut_runs import CutRuns, PartedRuns, cut_runs, parted_runs
 from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
+from tether.analysis.incoming import Ignored, incoming_ignored
 from tether.analysis.leaving import left_the_graph
 from tether.analysis.second_order import (
     FirstOrder,
@@ -37,7 +38,8 @@ tensors are changed, inside a loss, by gradients that have no graph
 through the backward of an `autograd.Function` that uses what forward had computed from its inputs
 and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
 computed twice from the same values and with a graph both times, what comes back over one way undoes
-what comes back over the other.
+what comes back over the other. Or the backward of an `autograd.Function` returns what was made
+without the gradient that it is given.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -46,7 +48,8 @@ What that part was to teach is never learned, and the loss that is printed conta
 A term is meant sometimes, to print a loss that is whole; and of many steps the gradient of the last
 may be all that is wanted. So it is a note. A second derivative that lacks a part is a warning, and
 so is a value that is taken from itself: it is found in the first backward passes of a line, by what
-the two graphs have saved.
+the two graphs have saved. So is an `autograd.Function` whose backward does not use the gradient
+that it is given, where that was looked at in three runs with different elements.
 
 ## Example
 ```python
@@ -83,6 +86,32 @@ def check(history: History) -> Iterator[Claim]:
         yield _constant(history, update)
     for kept in taken_for_constant(history):
         yield _second(history, kept)
+    for ignored in incoming_ignored(history):
+        yield _ignored(ignored)
+
+
+def _ignored(found: Ignored) -> Claim:
+    fact = found.fact
+    return Claim(
+        tensors=(),
+        subject=fact.name,
+        cause=("ignored", fact.site),
+        site=fact.site,
+        operation="apply",
+        message=say(
+            "The backward of {name} makes nothing of the gradient that it is given: in {n} runs"
+            " that were looked at no value of it came into what is returned, at {made}, so what"
+            " comes before {name} follows no loss.",
+            name=fact.name, n=found.runs, made=At(found.made),
+        ),
+        story=(
+            Step("made", fact.site, say("the backward of {name}", name=fact.name)),
+            Step("made", found.made, say("what it returns is made here, of other values")),
+        ),
+        repair=Repair(say("Return the incoming gradient times the derivative: for one that passes"
+                          " straight through, the incoming gradient itself.")),
+        count=0,
+    )  # fmt: skip
 
 
 def _terms(history: History, backward: int) -> Iterator[Claim]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.second_order import NoSecond, no_second
 from tether.analysis.training import BY_VALUES, Reason, Training
 from tether.analysis.ungraded import Missing
 from tether.analysis.zeroed import Zeroed
@@ -22,7 +23,9 @@ because its only paths to the loss go through a step function: round, sign, floo
 an argument whose derivative is zero whatever its values are, as the second one of `copysign`. Where
 the values of the run made it zero, and the parameter never changed, a note names the call. And a
 note speaks of a row of an embedding that is taken for padding (`padding_idx`), where indices name
-it that do not stand at an end of a row as padding does: such a row keeps what it began with.
+it that do not stand at an end of a row as padding does: such a row keeps what it began with. Or it
+is the derivative of a derivative that goes into a loss and is zero each time: what is made of
+straight pieces, as a network of ReLUs is, has no second derivative.
 
 ## Why it matters
 A step function is flat wherever it has a derivative, so PyTorch gives zero and no error. The
@@ -58,6 +61,36 @@ def check(history: History) -> Iterator[Claim]:
         if reason.why in BY_VALUES and tensor not in told:
             yield _by_values(tensor, reason)
     yield from _padded(history)
+    for second in no_second(history):
+        yield _no_second(history, second)
+
+
+def _no_second(history: History, found: NoSecond) -> Claim:
+    events = history.events
+    gradient, used, loss = (events[at].site for at in (found.gradient, found.used, found.loss))
+    parts = {"n": found.looks, "line": At(gradient), "used": At(used)}
+    name = events[found.gradient].results[0].tensor
+    return Claim(
+        tensors=(name,),
+        cause=("second", gradient, used),
+        site=used,
+        operation="autograd.grad",
+        message=say(
+            "The derivative of a derivative that {used} takes into the loss, of {line}, was exactly"
+            " zero in all of its elements each of the {n} times that it was looked at.",
+            **parts,
+        ),
+        story=(
+            Step("made", gradient, say("autograd.grad gives {x} here", x=Tensor(name))),
+            Step("used", used, say("it goes into a loss here, as zeros")),
+            Step("loss", loss, say("backward goes through it")),
+        ),
+        repair=Repair(
+            say("Use functions that have a second derivative (Tanh, SiLU, Softplus): that of a"
+                " network of linear pieces, as ReLU makes, is zero wherever there is one.")
+        ),
+        count=0,
+    )  # fmt: skip
 
 
 def _of_structure(history: History) -> Iterator[Claim]:

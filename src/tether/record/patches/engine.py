@@ -28,6 +28,10 @@ from tether.record.tape import NOWHERE
 
 __tracebackhide__ = True
 
+MOST_EARLY = 16
+"""Passes of a line of which it is looked into what `autograd.grad` returns: one line may ask for
+several derivatives in turn, so that powers of two would find the same one each time."""
+
 
 def install(replacements: Replacements, recorder: Recorder, listen: Callable[[], Listener]) -> None:
     """Put the replacements in place; `listen` makes the listener of the current thread."""
@@ -41,6 +45,11 @@ def install(replacements: Replacements, recorder: Recorder, listen: Callable[[],
         "apply",
         functools.partial(_apply, replacements, recorder),
         _is_classmethod,
+    )
+    replacements.replace(
+        torch.autograd.function.BackwardCFunction,
+        "apply",
+        functools.partial(_apply_backward, replacements, recorder),
     )
 
 
@@ -65,6 +74,7 @@ class _Pass:
         self.results: list[torch.Tensor] = []
         self.flags = 0
         self.looks = False  # the 1st, 2nd, 4th... pass of its line: more is asked of it
+        self.early = False  # one of its first passes
         self.number = 0.0  # that the last call of the loss had saved
         self.walk: tuple[list[int], list[int], bool] | None = None
         self.trail: Trail | None = None
@@ -85,6 +95,7 @@ class _Pass:
             recorder.carried.passes()
             passes = recorder.graph.passed(self.place[0])
             self.looks = passes & (passes - 1) == 0
+            self.early = passes <= MOST_EARLY
             self.number = recorder.graph.number(self.place[0], self.losses, first=passes == 1)
             if self.looks or recorder.graph.differs(self.place[0], self.number):
                 self.walk = recorder.graph.walk(self.losses)
@@ -148,7 +159,9 @@ class _Pass:
         """Take note of which gradients ``autograd.grad`` found."""
         if self.asked and len(value) == len(self.asked):
             with muted(self.listener):
-                self.recorder.gradients.after_grad(self.place[0], self.asked, value)
+                self.recorder.gradients.after_grad(
+                    self.place[0], self.asked, value, look=self.looks or self.early
+                )
 
 
 def _run_backward(
@@ -250,3 +263,22 @@ def _apply(replacements: Replacements, recorder: Recorder, original: Any) -> Any
 
     functools.update_wrapper(apply, getattr(original, "__func__", original))
     return classmethod(apply)
+
+
+def _apply_backward(replacements: Replacements, recorder: Recorder, original: Original) -> Original:
+    """Look at what the backward of an `autograd.Function` is given, and what it gives back."""
+    passes = recorder.function_passes
+
+    def apply(node: Any, *args: Any) -> Any:
+        listener, ended = replacements.listener(), None
+        function = getattr(node, "_forward_cls", None)
+        if listener is not None and function is not None and passes.looks(function):
+            with muted(listener):
+                ended = passes.begins(function, args)
+        value = original(node, *args)
+        if listener is not None and ended is not None:
+            with muted(listener):
+                ended(value)
+        return value
+
+    return functools.update_wrapper(apply, original)

@@ -1,0 +1,80 @@
+"""Custom Functions whose backward makes nothing of the gradient that it is given.
+
+By the chain rule each gradient that backward returns is what it was given times a derivative. Where
+no value of what was given comes into it, all that lies before the Function is moved in a direction
+that has nothing to do with the loss. Told of what is known to the last call: each returned tensor
+was made in this run, by calls that were heard. Of a Function that is given one number
+throughout, as the last call of a loss is, it cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.dataflow import values_read
+from tether.analysis.history import History
+from tether.facts import BACKWARDS, Event, FunctionPass, SiteId
+from tether.operations.table import operation
+
+LEAST = 3
+"""Runs of a backward that were looked at: one may be of a loss that is a sum."""
+
+
+class Ignored(NamedTuple):
+    """A Function whose backward does not use what it is given."""
+
+    fact: FunctionPass  # its last run of those looked at
+    runs: int  # that were looked at
+    made: SiteId  # the last line that made what is returned
+
+
+def incoming_ignored(history: History) -> Iterator[Ignored]:
+    """Yield them."""
+    functions: dict[tuple[SiteId, str], list[FunctionPass]] = defaultdict(list)
+    for fact in history.trace.function_passes:
+        functions[fact.site, fact.name].append(fact)
+    for facts in functions.values():
+        told = [one for one in facts if one.varied]
+        if len(told) >= LEAST and all(_ignores(history, one) for one in facts):
+            makers = [one for one in _calls(history, told[-1]) if _makes(one, told[-1])]
+            yield Ignored(told[-1], len(facts), makers[-1].site)
+
+
+def _calls(history: History, fact: FunctionPass) -> list[Event]:
+    first, last = (history.trace.first_after(at) for at in (fact.at, fact.until))
+    return list(history.events[first:last])
+
+
+def _makes(event: Event, fact: FunctionPass) -> bool:
+    back = fact.memories[len(fact.given) :]
+    return any(one.storage in back for one in (*event.results, *event.writes))
+
+
+def _ignores(history: History, fact: FunctionPass) -> bool:
+    """Whether nothing of what a run was given came into what it returned, as far as is heard."""
+    given = set(fact.memories[: len(fact.given)])
+    made, lost = set[int](), set(given)  # of other values; of those, or of values that are unknown
+    for event in _calls(history, fact):
+        read = {int(event.reads[at].storage) for at in values_read(event)}
+        row = operation(event.operation)
+        unheard = row.leaves or row.enters or not row.carries or event.operation in BACKWARDS
+        if unheard and not read.isdisjoint(given):
+            return False
+        filled = {int(one.storage) for one in (*event.results, *event.writes)} - given
+        others = all(one in made or _is_older(history, one, fact) for one in read - lost)
+        # What is made empty, or of one number, may be filled by what nobody heard.
+        blank = row.blank and not event.writes and not fact.filled
+        if others and read.isdisjoint(lost) and not (unheard or blank):
+            made |= filled
+            lost -= filled
+        else:
+            lost |= filled
+            made -= filled
+    return made.issuperset(fact.memories[len(fact.given) :])
+
+
+def _is_older(history: History, storage: int, fact: FunctionPass) -> bool:
+    life = history.trace.storages.get(storage)
+    return life is not None and life.born <= fact.at
