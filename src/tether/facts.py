@@ -478,6 +478,15 @@ class StateLeft(NamedTuple):
     filed: bool = False  # with the values alone
 
 
+class StateGiven(NamedTuple):
+    """An optimizer's state was handed out."""
+
+    at: Moment
+    site: SiteId
+    optimizer: OptimizerId
+    full: bool  # it kept something for a parameter
+
+
 class SharedRate(NamedTuple):
     """A scheduler wrote one tensor as the learning rate of several groups, not the same for each.
 
@@ -997,6 +1006,7 @@ class Trace:
     shared_rates: list[SharedRate] = field(default_factory=list)
     states_of_others: list[StateOfAnother] = field(default_factory=list)
     states_left: list[StateLeft] = field(default_factory=list)
+    states_given: list[StateGiven] = field(default_factory=list)
     mode_switches: list[ModeSwitch] = field(default_factory=list)
     gradients: list[Gradients] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)

@@ -91,6 +91,7 @@ def example() -> Trace:
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
         collisions=[facts.Collision(8, 2, 6)],
         addressed_apart=[facts.AddressedApart(8, 8, 1)],
+        states_given=[facts.StateGiven(8, 1, 0, full=False)],
         states_left=[facts.StateLeft(8, 1, "Adam", 0, 0, 1, 3)],
         function_states=[facts.FunctionState(8, "factor", "0.5")],
         function_passes=[

@@ -5,7 +5,8 @@ recorded for gradients, before and after. To train from saved values on other da
 for which an optimizer begins anew. So is each of several that begin with one saved point. Where no
 state was handed out at all it may well be another, and is told only of the same.
 
-And states that an optimizer loaded in vain: before it steps, another is made of its parameters.
+And states that an optimizer loaded in vain: before it steps, another is made of its parameters. And
+states handed out of an optimizer that never steps, while another steps its parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, latest
 from tether.analysis.rates import LOADS
-from tether.facts import GRAD_ON, UNKNOWN, Event, OptimizerFact, Schedule, SiteId, StateLeft
+from tether.facts import GRAD_ON, UNKNOWN, Event, OptimizerFact, Schedule, SiteId, StateGiven, StateLeft
 
 
 class LeftBehind(NamedTuple):
@@ -82,6 +83,47 @@ def _rates(history: History, optimizer: int) -> list[float]:
         if one.optimizer == optimizer:
             first.setdefault(one.group, one.rate)
     return [first[group] for group in sorted(first)]
+
+
+class StateOfNone(NamedTuple):
+    """An empty state that was handed out, and the optimizer whose state it should have been."""
+
+    given: StateGiven
+    idle: OptimizerFact
+    stepped: OptimizerFact
+    step: SiteId  # the line of its last step before that
+    steps: int  # it had taken by then
+
+
+def states_of_none(history: History) -> Iterator[StateOfNone]:
+    """Yield the lines that hand out the empty state of an optimizer that another stands in for.
+
+    The other is of the same kind and of the same parameters, and nothing asks for its state, or
+    gives it one.
+    """
+    optimizers, seen = history.trace.optimizers, set[SiteId]()
+    busy = {int(one.optimizer) for one in history.steps}
+    known = {int(one.optimizer) for one in history.trace.states_given if one.full}
+    loads = {int(one.optimizer) for one in history.trace.schedules if one.kind == LOADS}
+    for given in history.trace.states_given if history.whole else ():
+        if given.full or given.optimizer in busy or given.site in seen:
+            continue
+        idle = optimizers[given.optimizer]
+        for number in sorted(busy - known - loads):
+            other = optimizers[number]
+            same = (other.kind, set(other.tensors)) == (idle.kind, set(idle.tensors))
+            steps = [one for one in history.steps if one.optimizer == number and one.at <= given.at]
+            if same and steps and _keeps(history, number):
+                seen.add(given.site)
+                yield StateOfNone(given, idle, other, steps[-1].site, len(steps))
+                break
+
+
+def _keeps(history: History, number: int) -> bool:
+    """Whether an optimizer keeps something of its first step for later ones."""
+    first = next(one for one in history.steps if one.optimizer == number)
+    at = history.position(first.at)
+    return any(one.operation == "step" and one.keeps for one in history.events[max(at - 1, 0) : at + 2])
 
 
 def left_behind(history: History) -> Iterator[LeftBehind]:

@@ -199,6 +199,7 @@ class Recorder:
             "shared_rates": list(tape.shared_rates),
             "states_of_others": list(self.saved_states.facts),
             "states_left": list(self.resumptions.facts),
+            "states_given": list(self.resumptions.given),
             "mode_switches": list(tape.mode_switches),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tether.facts import Moment, OptimizerId, SiteId, StateLeft
+from tether.facts import Moment, OptimizerId, SiteId, StateGiven, StateLeft
 from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 from tether.record.saved_states import held_by
@@ -59,6 +59,7 @@ class Resumptions:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self.facts: list[StateLeft] = []
+        self.given: list[StateGiven] = []
         self.numbered: Numbered = lambda _, site: site
         self._handed: dict[Values, dict[str, _HandedState]] = {}
         self._made: weakref.WeakKeyDictionary[Any, _AsMade] = weakref.WeakKeyDictionary()
@@ -81,6 +82,9 @@ class Resumptions:
     def saved(self, one: Any, site: int) -> None:
         """Take note of a state that is handed out, with the values of the parameters."""
         optimizer = one if isinstance(one, Optimizer) else getattr(one, "optimizer", None)
+        if optimizer is one and len(self.given) < MOST_SAVED:
+            number, full = OptimizerId(self.numbered(one, site)), any(one.state.values())
+            self.given.append(StateGiven(Moment(self._tape.now()), SiteId(site), number, full))
         if isinstance(optimizer, Optimizer):
             self._keep(one, optimizer, site, filed=False)
 

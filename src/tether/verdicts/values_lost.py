@@ -9,7 +9,14 @@ from tether.analysis.history import History
 from tether.analysis.loaded_over import LoadedOver, loaded_over
 from tether.analysis.never_put_back import NeverPutBack, never_put_back
 from tether.analysis.rates import RateLost, ScheduleInVain, rates_lost, schedules_in_vain
-from tether.analysis.states_left import LeftBehind, LoadedInVain, left_behind, loaded_in_vain
+from tether.analysis.states_left import (
+    LeftBehind,
+    LoadedInVain,
+    StateOfNone,
+    left_behind,
+    loaded_in_vain,
+    states_of_none,
+)
 from tether.analysis.surroundings import at_line
 from tether.analysis.written_in_vain import (
     BoundInVain,
@@ -56,6 +63,8 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   the parameters without any state of the optimizer (a note).
 - An optimizer loads a state, and before it steps another one is made of the same parameters, which
   has none: it is a note where the other has another learning rate.
+- The state of an optimizer is handed out, to be saved, that never steps: another one of its kind
+  steps its parameters, and nothing asks for what that one keeps.
 - A model loads a state, and the first step writes copies of the parameters over it that the
   optimizer steps, and that were made before the load.
 - Parameters are copied, given other values for an evaluation, such as an average, and trained on
@@ -127,6 +136,7 @@ def _never_used(history: History) -> Iterator[Claim]:
     yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
+    yield from (_of_none(one) for one in states_of_none(history))
     yield from (_loaded(history, one) for one in loaded_in_vain(history))
     yield from (_over(history, one) for one in loaded_over(history))
     yield from (_kept(history, one) for one in never_put_back(history))
@@ -420,6 +430,33 @@ def _left(history: History, found: LeftBehind) -> Claim:
         ),
         repair=Repair(say(f"{repair}: {{what}}.load_state_dict(...), once the {{what}} is made.",
                           what="scheduler" if scheduler else "optimizer")),
+        count=0,
+    )  # fmt: skip
+
+
+def _of_none(found: StateOfNone) -> Claim:
+    given, idle, stepped = found.given.site, found.idle.site, found.stepped.site
+    parts = {"kind": found.idle.kind, "given": At(given), "idle": At(idle), "made": At(stepped),
+             "step": At(found.step), "n": found.steps}  # fmt: skip
+    return Claim(
+        tensors=(),
+        subject=f"state of {found.idle.kind}",
+        cause=("of none", given),
+        site=given,
+        operation="state_dict",
+        message=say(
+            "The state of {kind} that {given} hands out is empty: the one made at {idle} never"
+            " steps, and {n} steps were those of another, made at {made} of the same parameters,"
+            " whose state nothing asks for.",
+            **parts,
+        ),
+        story=(
+            Step("held", idle, say("{kind} is made, and never steps", **parts)),
+            Step("held", stepped, say("another {kind} of the same parameters is made", **parts)),
+            Step("step", found.step, say("the other one steps")),
+            Step("saved", given, say("the state of the first is handed out")),
+        ),
+        repair=Repair(say("Hand out the state of the {kind} that steps.", **parts)),
         count=0,
     )  # fmt: skip
 
