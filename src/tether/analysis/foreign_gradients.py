@@ -3,7 +3,9 @@
 Two optimizers train two parts by two losses, in turn. The loss of the first part goes through all
 of the second one and adds to its gradients; the first optimizer steps; then the second part's own
 loss, which does not go through the first part, adds to the same gradients, and its optimizer steps
-on the sum. Nothing cleared them in between.
+on the sum. Nothing cleared them in between. Or both optimizers step after both passes; told where
+the second part's own loss was computed from what the first part gave, cut off from it: then each
+part is to have a loss of its own.
 
 Or one part trains alone first, with an optimizer that clears nothing but that part, and each of its
 passes goes through the other part, too: their gradients pile up there until the first step of it.
@@ -41,6 +43,7 @@ class ForeignGradients(NamedTuple):
     cleared: int  # the last call before that cleared the gradients, or looked at them; -1: none
     tensors: tuple[int, ...]
     parted: bool  # its own loss was computed from the other's values, cut off from them
+    together: bool  # the other steps after both passes
 
 
 def foreign_gradients(history: History) -> Iterator[ForeignGradients]:
@@ -184,12 +187,32 @@ class _Steps:
         beside = {*map(int, self._reach(own))} & self._history.held - {*map(int, reached)}
         for other in passes[:-1] if reached else ():
             stepped, parts = self._between(number, other, own, beside)
+            together = stepped < 0 and not beside
+            if together:
+                stepped, parts = self._after(number, other, own)
             if stepped >= 0 and self._reach(other).issuperset(reached):
                 step = self.at[number][bisect_right(self.at[number], own)]
                 cleared = latest(self._met[reached[0]], other)
                 parted = self._parted(own, parts)
-                return ForeignGradients(other, stepped, own, step, cleared, tuple(reached), parted)
+                return ForeignGradients(
+                    other, stepped, own, step, cleared, tuple(reached), parted, together
+                )
         return None
+
+    def _after(self, number: OptimizerId, other: int, own: int) -> tuple[int, set[int]]:
+        """Return the step of another optimizer after two passes, and its tensors.
+
+        The first pass goes through these, and the second was cut off from them; -1: there is none.
+        """
+        until = following(self._passes, own)
+        for theirs, steps in self.at.items():
+            stepped = following(steps, own)
+            between = following(steps, other) < stepped
+            parts = set(map(int, self._history.trace.optimizers[theirs].tensors))
+            ours = theirs != number and not between and 0 <= stepped and not 0 <= until < stepped
+            if ours and parts & self._reach(other) and self._parted(own, parts):
+                return stepped, parts
+        return -1, set()
 
     def _between(
         self, number: OptimizerId, other: int, own: int, beside: set[int]

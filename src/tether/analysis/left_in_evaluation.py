@@ -94,7 +94,9 @@ def _left(
         if turn != (False, True):
             continue
         between = switches[steps[number - 1].mode + 1 : steps[number].mode + 1]
-        switch, loss = next(one for one in between if not one.training), steps[number].loss
+        # What switched back in between was undone by a later switch: only that one is left over.
+        since = max((n for n, one in enumerate(between, 1) if one.training), default=0)
+        switch, loss = between[since], steps[number].loss
         if _evaluated(history, tensor, history.position(switch.at), loss):
             trained, again = _training(switches), _again(switches, switch)
             return LeftInEvaluation(

@@ -213,12 +213,13 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
         events[at].site for at in (found.other, found.stepped, found.own, found.step)
     )
     cleared = [events[found.cleared].site] if found.cleared >= 0 else []
+    turn = (Step("step", stepped, say("another optimizer steps, without it")),)
     return Claim(
         tensors=found.tensors,
         cause=("another", own),
         site=other,
         operation="step",
-        severity="warning" if found.parted else "note",
+        severity="warning" if found.parted and not found.together else "note",
         message=say(
             "Backward at {other}, for the step at {stepped}, adds to the gradient of {subject} as"
             " well. Nothing clears it before backward at {own} adds the gradient of another loss,"
@@ -229,12 +230,17 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
             *(Step("cleared", one, say("the gradients are cleared here")) for one in cleared),
             Step("loss", other, say("backward fills the gradient of {x}",
                  x=Tensor(found.tensors[0]))),
-            Step("step", stepped, say("another optimizer steps, without it")),
+            *(() if found.together else turn),
             Step("loss", own, say("backward adds the gradient of another loss")),
+            *(turn if found.together else ()),
             Step("step", step, say("this step uses the sum")),
         ),
-        repair=Repair(say("Clear the gradient of {subject} right before backward at {own}.",
-                          own=At(own))),
+        repair=Repair(
+            say("Switch requires_grad of {subject} off for the loss of {other}, and on again for its"
+                " own, if that is to train it alone.", other=At(other))
+            if found.together
+            else say("Clear the gradient of {subject} right before backward at {own}.", own=At(own))
+        ),
         count=0,
     )  # fmt: skip
 
