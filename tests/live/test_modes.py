@@ -194,6 +194,22 @@ for epoch in range(3):
     model.eval()
     print(score())
 """,
+    "a part that the train() of the whole puts back, after an evaluation and before anything steps": """\
+class Held(nn.Sequential):
+    def train(self, mode=True):
+        super().train(mode)
+        self[0].eval()
+        return self
+
+
+fit()
+model.eval()
+print(score())
+model = Held(model, nn.Linear(1, 1))
+opt = torch.optim.SGD(model.parameters(), 0.01)
+model.train()
+fit()
+""",
 }
 
 

@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 MODEL = """\
 import torch
@@ -143,3 +143,96 @@ def test_gradients_that_piled_up_before_the_first_step(name, tmp_path):
 @pytest.mark.parametrize("name", CLEARED)
 def test_gradients_that_are_cleared_or_meant_to_add_up(name, tmp_path):
     check_program(MODEL + CLEARED[name], tmp_path)
+
+
+GAME = """\
+import torch
+from torch import nn
+
+maker, judge = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+opt_m, opt_j = (torch.optim.Adam(one.parameters(), 0.01) for one in (maker, judge))
+
+
+def made():
+    return maker(torch.randn(5, 3))
+
+
+def cut():
+    with torch.no_grad():
+        return made()
+
+
+def own(fake):
+    return judge(fake).mean() - judge(torch.randn(5, 2)).mean()
+
+
+def step():
+    for one in (opt_m, opt_j):
+        one.step()
+        one.zero_grad()
+
+
+for n in range(12):
+"""
+TOGETHER = {
+    "after each pair": """\
+    (-judge(made())).mean().backward()  #! gradient-accumulated judge.0.weight (note)
+    own(cut()).backward()
+    step()
+""",
+    "after three pairs": """\
+    (-judge(made())).mean().backward()  #! gradient-accumulated judge.0.weight (note)
+    own(cut()).backward()
+    if n % 3 == 2:
+        step()
+""",
+    "detached, the judge stepping first": """\
+    fake = made()
+    (-judge(fake)).mean().backward()  #! gradient-accumulated judge.0.weight (note)
+    own(fake.detach()).backward()
+    for one in (opt_j, opt_m):
+        one.step()
+        one.zero_grad()
+""",
+}
+APART = {
+    "the judge is frozen for the maker's loss": """\
+    judge.requires_grad_(False)
+    (-judge(made())).mean().backward()
+    judge.requires_grad_(True)
+    own(cut()).backward()
+    step()
+""",
+    "cleared in between": """\
+    (-judge(made())).mean().backward()
+    opt_j.zero_grad()
+    own(cut()).backward()
+    step()
+""",
+    "the maker's gradients alone are asked for": """\
+    (-judge(made())).mean().backward(inputs=list(maker.parameters()))
+    own(cut()).backward()
+    step()
+""",
+    "two losses of all": """\
+    judge(made()).pow(2).mean().backward()
+    judge(made()).abs().mean().backward()
+    step()
+""",
+    "a second loss of other data": """\
+    judge(made()).pow(2).mean().backward()
+    judge(torch.randn(5, 2)).abs().mean().backward()
+    step()
+""",
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_losses_of_two_parts_that_step_together(name, tmp_path):
+    check_program(GAME + TOGETHER[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_losses_that_are_kept_apart_or_meant_to_add_up(name, tmp_path):
+    found = record_program(GAME + APART[name], tmp_path).findings
+    assert [one.slug for one in found if one.slug == "gradient-accumulated"] == []

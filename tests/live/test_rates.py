@@ -127,6 +127,49 @@ for _ in range(5):
         train(opt)
     schedule.step()
 """,
+    "one cycle planned in batches and stepped once an epoch": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.OneCycleLR(opt, 0.2, total_steps=40)  #! values-lost OneCycleLR
+for _ in range(8):
+    for _ in range(5):
+        train(opt)
+    schedule.step()
+""",
+    "a cosine planned in passes of which four make a step": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.CosineAnnealingLR(opt, 48)  #! values-lost CosineAnnealingLR
+for batch in range(48):
+    net(torch.rand(8, 3)).pow(2).mean().backward()
+    if batch % 4 == 3:
+        opt.step()
+        opt.zero_grad()
+        schedule.step()
+""",
+    "a polynomial one in a sequence": """\
+opt = SGD(net.parameters(), lr=0.1)
+parts = [lr_scheduler.ConstantLR(opt, 0.5), lr_scheduler.PolynomialLR(opt, 60)]  #! values-lost PolynomialLR
+schedule = lr_scheduler.SequentialLR(opt, parts, [3])
+for _ in range(12):
+    for _ in range(5):
+        train(opt)
+    schedule.step()
+""",
+    "a cosine planned in epochs and stepped for each batch": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.CosineAnnealingLR(opt, 6)  #! values-lost CosineAnnealingLR (note)
+for _ in range(6):
+    for _ in range(9):
+        train(opt)
+        schedule.step()
+""",
+    "such a one with a warm-up, of the program's own": """\
+opt = SGD(net.parameters(), lr=0.1)
+course = [0.5, 1.0, 0.75, 0.5, 0.25, 0.0, 0.25, 0.5, 0.75]
+schedule = lr_scheduler.LambdaLR(opt, lambda n: course[n % 9])  #! values-lost LambdaLR (note)
+for _ in range(40):
+    train(opt)
+    schedule.step()
+""",
 }
 
 RIGHT = {
@@ -204,6 +247,47 @@ for opt, schedule in zip((first, second), schedules):
     for _ in range(9):
         train(opt)
         schedule.step()
+""",
+    "one cycle that is stepped as often as planned, but for its last": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.OneCycleLR(opt, 0.2, epochs=8, steps_per_epoch=5)
+for _ in range(39):
+    train(opt)
+    schedule.step()
+""",
+    "one that is planned for four passes a step": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.OneCycleLR(opt, 0.2, total_steps=12)
+for batch in range(48):
+    net(torch.rand(8, 3)).pow(2).mean().backward()
+    if batch % 4 == 3:
+        opt.step()
+        opt.zero_grad()
+        if batch < 44:
+            schedule.step()
+""",
+    "a cosine in epochs that is stepped once an epoch, and a run that stops early": """\
+for epochs in (8, 4):
+    opt = SGD(net.parameters(), lr=0.1)
+    schedule = lr_scheduler.CosineAnnealingLR(opt, 8)
+    for _ in range(epochs):
+        for _ in range(5):
+            train(opt)
+        schedule.step()
+""",
+    "a cosine that ends a little after its course": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.CosineAnnealingLR(opt, 30)
+for _ in range(36):
+    train(opt)
+    schedule.step()
+""",
+    "restarts that are asked for": """\
+opt = SGD(net.parameters(), lr=0.1)
+schedule = lr_scheduler.CosineAnnealingWarmRestarts(opt, 5)
+for _ in range(30):
+    train(opt)
+    schedule.step()
 """,
 }
 

@@ -243,3 +243,39 @@ def test_a_state_that_is_not_loaded_is_told(wanted, text, tmp_path):
 @pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
 def test_an_optimizer_that_is_to_begin_anew_is_not(text, tmp_path):
     assert lost(text, tmp_path) == []
+
+
+STAND_IN = "own = type(opt)(model.parameters(), **opt.defaults)\nfit(model, own)\n"
+OF_NONE = {
+    "the one that was made first is saved": STAND_IN + "state = saved(model=model, opt=opt)\n",
+    "by a function, each epoch": "own = torch.optim.Adam(model.parameters(), 0.1)\n"
+    "for _ in range(3):\n    fit(model, own)\n    saved(opt=opt)\n",
+    "and loaded": STAND_IN + "state = saved(opt=opt)\nother, new = build()\n"
+    "new.load_state_dict(state['opt'])\nfit(other, new)\n",
+    "handed out by itself": STAND_IN + "torch.save(opt.state_dict(), 'opt.pt')\n",
+    "of the parameters in two groups": "groups = [{'params': [one]} for one in model.parameters()]\n"
+    "own = torch.optim.Adam(groups)\nfit(model, own)\nsaved(opt=opt)\n",
+}
+OF_BOTH = {
+    "both are saved": STAND_IN + "saved(opt=opt, own=own)\n",
+    "the other steps later": STAND_IN + "saved(opt=opt)\nfit(model, opt)\n",
+    "the state is what the other begins with, and again": "own = torch.optim.Adam(model.parameters())"
+    "\nfor _ in range(3):\n    own.load_state_dict(opt.state_dict())\n    fit(model, own)\n",
+    "the other keeps nothing": "opt = torch.optim.SGD(model.parameters(), 0.1)\n"
+    + STAND_IN
+    + "saved(opt=opt)\n",
+    "of another kind, for the next stage": "own = torch.optim.SGD(model.parameters(), 0.1, 0.9)\n"
+    "fit(model, own)\nsaved(opt=opt)\n",
+    "before anything steps": "own = torch.optim.Adam(model.parameters())\nsaved(opt=opt)\n"
+    "fit(model, own)\n",
+}
+
+
+@pytest.mark.parametrize("text", OF_NONE.values(), ids=OF_NONE)
+def test_the_state_of_an_optimizer_that_never_steps_is_told(text, tmp_path):
+    assert lost(text, tmp_path) == [("state of Adam", "warning")]
+
+
+@pytest.mark.parametrize("text", OF_BOTH.values(), ids=OF_BOTH)
+def test_a_state_that_is_empty_for_a_reason_is_not(text, tmp_path):
+    assert lost(text, tmp_path) == []

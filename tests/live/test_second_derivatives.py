@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 PROGRAM = """\
 import torch
@@ -200,3 +200,51 @@ def test_what_has_its_derivative_or_none_is_not_told(body, tmp_path):
 def test_without_a_second_pass_nothing_is_missing(first, second, tmp_path):
     body = FOUND["saved"].replace("  #! gradient-lost slope", "")
     check_program(PROGRAM.format(body=body, first=first, second=second), tmp_path)
+
+
+TERM = """\
+import torch
+from torch import nn
+
+
+def derivative(y, x):
+    return torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+
+
+net = nn.Sequential(nn.Linear(2, 8), {middle}, nn.Linear(8, 8), {middle}, nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), 0.01)
+for _ in range(8):
+    x = torch.randn(6, 2, requires_grad=True)
+    u = net(x)
+    slope = derivative(u, x)
+    {term}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+BENT = "bent = derivative(slope[:, 0], x)[:, 0]"
+
+LOSS = "\n    loss = (bent - 1).pow(2).mean() + u.pow(2).mean()"
+
+PIECES = ["nn.ReLU()", "nn.LeakyReLU(0.1)", "nn.Hardtanh()", "nn.PReLU()", "nn.ReLU6()"]
+BEND = {
+    "a smooth network": ("nn.Tanh()", BENT),
+    "the first derivative of a network of ReLUs": ("nn.ReLU()", "bent = slope[:, 0]"),
+    "a product with the input": ("nn.ReLU()", "bent = derivative((slope * x).pow(2), x)[:, 0]"),
+    "one that is only looked at": ("nn.ReLU()", f"{BENT}.detach(); print(bent); bent = slope"),
+    "squares of ReLUs": ("nn.ReLU()", "bent = derivative(derivative(u**2, x)[:, 0], x)[:, 0]"),
+}
+
+
+@pytest.mark.parametrize("middle", PIECES)
+def test_a_second_derivative_that_is_always_zero_is_told(middle, tmp_path):
+    found = record_program(TERM.format(middle=middle, term=BENT + LOSS), tmp_path).findings
+    assert [(one.slug, one.severity, one.site.line) for one in found] == [
+        ("gradient-zero", "warning", 15)
+    ]
+
+
+@pytest.mark.parametrize(("middle", "term"), BEND.values(), ids=BEND)
+def test_one_that_is_not_or_is_no_part_of_a_loss_is_not(middle, term, tmp_path):
+    found = record_program(TERM.format(middle=middle, term=term + LOSS), tmp_path).findings
+    assert [one.slug for one in found if one.slug == "gradient-zero"] == []

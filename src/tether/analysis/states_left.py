@@ -17,7 +17,16 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, latest
 from tether.analysis.rates import LOADS
-from tether.facts import GRAD_ON, UNKNOWN, Event, OptimizerFact, Schedule, SiteId, StateGiven, StateLeft
+from tether.facts import (
+    GRAD_ON,
+    UNKNOWN,
+    Event,
+    OptimizerFact,
+    Schedule,
+    SiteId,
+    StateGiven,
+    StateLeft,
+)
 
 
 class LeftBehind(NamedTuple):
@@ -123,7 +132,9 @@ def _keeps(history: History, number: int) -> bool:
     """Whether an optimizer keeps something of its first step for later ones."""
     first = next(one for one in history.steps if one.optimizer == number)
     at = history.position(first.at)
-    return any(one.operation == "step" and one.keeps for one in history.events[max(at - 1, 0) : at + 2])
+    return any(
+        one.operation == "step" and one.keeps for one in history.events[max(at - 1, 0) : at + 2]
+    )
 
 
 def left_behind(history: History) -> Iterator[LeftBehind]:
