@@ -209,7 +209,7 @@ class _Steps:
             stepped = following(steps, own)
             between = following(steps, other) < stepped
             parts = set(map(int, self._history.trace.optimizers[theirs].tensors))
-            ours = theirs != number and not between and 0 <= stepped and not 0 <= until < stepped
+            ours = theirs != number and not between and stepped >= 0 and not 0 <= until < stepped
             if ours and parts & self._reach(other) and self._parted(own, parts):
                 return stepped, parts
         return -1, set()

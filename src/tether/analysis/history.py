@@ -45,6 +45,11 @@ def following(positions: Sequence[int], after: int) -> int:
     return positions[at] if at < len(positions) else -1
 
 
+def _seen(fact: Gradients, status: str) -> str:
+    """Return what is known of a gradient that a parameter has; what was asked for it need not."""
+    return "unchecked" if fact.moment == "asked" and status != "none" else status
+
+
 class History:
     """A trace, indexed.
 
@@ -357,8 +362,7 @@ class History:
             for tensor, status in fact.status.items():
                 wanted = tensor in self.asked or (over and tensor in self.held)
                 if wanted and tensor not in stepped:
-                    seen = "unchecked" if fact.moment == "asked" and status != "none" else status
-                    found.setdefault(tensor, set()).add(seen)
+                    found.setdefault(tensor, set()).add(_seen(fact, status))
         return found
 
     @cached_property

@@ -54,25 +54,31 @@ def _makes(event: Event, fact: FunctionPass) -> bool:
 
 def _ignores(history: History, fact: FunctionPass) -> bool:
     """Whether nothing of what a run was given came into what it returned, as far as is heard."""
-    given = set(fact.memories[: len(fact.given)])
+    given = {int(one) for one in fact.memories[: len(fact.given)]}
     made, lost = set[int](), set(given)  # of other values; of those, or of values that are unknown
     for event in _calls(history, fact):
         read = {int(event.reads[at].storage) for at in values_read(event)}
-        row = operation(event.operation)
-        unheard = row.leaves or row.enters or not row.carries or event.operation in BACKWARDS
-        if unheard and not read.isdisjoint(given):
+        if _is_unheard(event) and read & given:
             return False
         filled = {int(one.storage) for one in (*event.results, *event.writes)} - given
-        others = all(one in made or _is_older(history, one, fact) for one in read - lost)
-        # What is made empty, or of one number, may be filled by what nobody heard.
-        blank = row.blank and not event.writes and not fact.filled
-        if others and read.isdisjoint(lost) and not (unheard or blank):
-            made |= filled
-            lost -= filled
+        others = all(one in made or _is_older(history, one, fact) for one in read)
+        if others and not read & lost and not _may_be_filled(event, fact):
+            made, lost = made | filled, lost - filled
         else:
-            lost |= filled
-            made -= filled
+            made, lost = made - filled, lost | filled
     return made.issuperset(fact.memories[len(fact.given) :])
+
+
+def _is_unheard(event: Event) -> bool:
+    """Whether values go another way than into the results of a call."""
+    row = operation(event.operation)
+    return bool(row.leaves or row.enters or not row.carries or event.operation in BACKWARDS)
+
+
+def _may_be_filled(event: Event, fact: FunctionPass) -> bool:
+    """Whether what a call made is empty, or of one number, and may be filled by what is unheard."""
+    blank = operation(event.operation).blank and not event.writes and not fact.filled
+    return blank or _is_unheard(event)
 
 
 def _is_older(history: History, storage: int, fact: FunctionPass) -> bool:

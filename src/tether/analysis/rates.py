@@ -185,8 +185,8 @@ class ScheduleInVain(NamedTuple):
     why: Literal["never", "other", "anew", "short", "again"]
     schedule: Schedule
     stepped: SiteId  # the line of the steps that it was to set the rate of
-    # Of the optimizer that trains, or passes of a line; of the schedulers, where they are made anew;
-    # times that the rate rose again.
+    # Of the optimizer that trains, or passes of a line; of the schedulers, where they are made
+    # anew; times that the rate rose again.
     steps: int
     other: OptimizerId  # the optimizer that trains
 

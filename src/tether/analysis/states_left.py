@@ -11,7 +11,7 @@ states handed out of an optimizer that never steps, while another steps its para
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -110,22 +110,28 @@ def states_of_none(history: History) -> Iterator[StateOfNone]:
     The other is of the same kind and of the same parameters, and nothing asks for its state, or
     gives it one.
     """
-    optimizers, seen = history.trace.optimizers, set[SiteId]()
-    busy = {int(one.optimizer) for one in history.steps}
-    known = {int(one.optimizer) for one in history.trace.states_given if one.full}
-    loads = {int(one.optimizer) for one in history.trace.schedules if one.kind == LOADS}
+    busy, seen = {int(one.optimizer) for one in history.steps}, set[SiteId]()
+    told = {int(one.optimizer) for one in history.trace.states_given if one.full}
+    told |= {int(one.optimizer) for one in history.trace.schedules if one.kind == LOADS}
     for given in history.trace.states_given if history.whole else ():
-        if given.full or given.optimizer in busy or given.site in seen:
-            continue
-        idle = optimizers[given.optimizer]
-        for number in sorted(busy - known - loads):
-            other = optimizers[number]
-            same = (other.kind, set(other.tensors)) == (idle.kind, set(idle.tensors))
-            steps = [one for one in history.steps if one.optimizer == number and one.at <= given.at]
-            if same and steps and _keeps(history, number):
+        if not given.full and given.optimizer not in busy and given.site not in seen:
+            for found in islice(_standing_in(history, given, sorted(busy - told)), 1):
                 seen.add(given.site)
-                yield StateOfNone(given, idle, other, steps[-1].site, len(steps))
-                break
+                yield found
+
+
+def _standing_in(
+    history: History, given: StateGiven, others: Sequence[int]
+) -> Iterator[StateOfNone]:
+    """Yield those of some optimizers that had stepped the parameters of one without a state."""
+    optimizers = history.trace.optimizers
+    idle = optimizers[given.optimizer]
+    for number in others:
+        other = optimizers[number]
+        same = (other.kind, set(other.tensors)) == (idle.kind, set(idle.tensors))
+        steps = [one for one in history.steps if one.optimizer == number and one.at <= given.at]
+        if same and steps and _keeps(history, number):
+            yield StateOfNone(given, idle, other, steps[-1].site, len(steps))
 
 
 def _keeps(history: History, number: int) -> bool:

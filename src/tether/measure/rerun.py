@@ -248,7 +248,7 @@ class _Gradients(GradientLog):
         self._values.add("a gradient", "", [one for one in grads if one is not None])
         return set()  # nobody looks whether anything moved
 
-    def after_grad(self, site: int, asked: Any, found: Any) -> None:  # noqa: ARG002 -- as its base is called
+    def after_grad(self, site: int, asked: Any, found: Any, *, look: bool) -> None:  # noqa: ARG002 -- as its base is called
         """Sum up what ``autograd.grad`` returned."""
         self._values.add("a gradient", "", [one for one in found if one is not None])
 

@@ -123,9 +123,9 @@ class FunctionPasses:
 
         return ended
 
-    def _defined(self, function: type) -> SiteId | None:
+    def _defined(self, function: Any) -> SiteId | None:
         """Return where a Function's backward is defined, if it is the user's."""
-        code = getattr(inspect.unwrap(getattr(function, "backward", None)), "__code__", None)
+        code = getattr(inspect.unwrap(function.backward), "__code__", None)
         known = None if code is None else self._tape.places.of_code(code)
         if known is None or not known.user:
             return None

@@ -82,7 +82,7 @@ class Resumptions:
     def saved(self, one: Any, site: int) -> None:
         """Take note of a state that is handed out, with the values of the parameters."""
         optimizer = one if isinstance(one, Optimizer) else getattr(one, "optimizer", None)
-        if optimizer is one and len(self.given) < MOST_SAVED:
+        if isinstance(one, Optimizer) and len(self.given) < MOST_SAVED:
             number, full = OptimizerId(self.numbered(one, site)), any(one.state.values())
             self.given.append(StateGiven(Moment(self._tape.now()), SiteId(site), number, full))
         if isinstance(optimizer, Optimizer):

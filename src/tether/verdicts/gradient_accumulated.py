@@ -236,8 +236,8 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
             Step("step", step, say("this step uses the sum")),
         ),
         repair=Repair(
-            say("Switch requires_grad of {subject} off for the loss of {other}, and on again for its"
-                " own, if that is to train it alone.", other=At(other))
+            say("Switch requires_grad of {subject} off for the loss of {other}, and on again for"
+                " its own, if that is to train it alone.", other=At(other))
             if found.together
             else say("Clear the gradient of {subject} right before backward at {own}.", own=At(own))
         ),

@@ -641,8 +641,10 @@ _IN_VAIN = {
             " is {stepped} that runs {n} times, so most of the course never comes."
         ),
         "it runs {n} times",
-        "Step {kind} as often as it was planned for, or plan for as many steps as it is given: a"
-        " plan in batches is stepped after each batch, one in epochs once an epoch.",
+        (
+            "Step {kind} as often as it was planned for, or plan for as many steps as it is given:"
+            " a plan in batches is stepped after each batch, one in epochs once an epoch."
+        ),
     ),
     "again": (
         (
@@ -650,8 +652,10 @@ _IN_VAIN = {
             " {taken} steps: its course is shorter than the training."
         ),
         "the optimizer steps",
-        "If the rate is to fall once, plan for as many steps as {kind} is given: a plan in epochs"
-        " is stepped once an epoch, one in batches is given their number.",
+        (
+            "If the rate is to fall once, plan for as many steps as {kind} is given: a plan in"
+            " epochs is stepped once an epoch, one in batches is given their number."
+        ),
     ),
 }
 """What is said of a scheduler in vain, of the steps, and what to do."""
