@@ -180,14 +180,16 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
     left_out = _left_out(history, need, copied)
     if left_out is not None:
         return left_out
-    it = _called(history, copied.source.tensor)
+    return Repair(_instead(history, need, copied), "by hand")
+
+
+def _instead(history: History, need: Need, copied: Copied) -> Sentence:
+    """Say what has the elements of a copy already."""
+    row, it = operation(need.operation), _called(history, copied.source.tensor)
     whole = math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied))
-    if it is None or (
-        whole and row.joins and len({_origin(history, one) for one in need.executions}) > 1
-    ):
-        return Repair(
-            say("Use what it was made of: that has the same elements already."), "by hand"
-        )
+    several = whole and row.joins and len({_origin(history, one) for one in need.executions}) > 1
+    if it is None or several:
+        return say("Use what it was made of: that has the same elements already.")
     if row.repeats:
         text = "Use a view that shows the elements again and again: {it!s}.expand(...)."
     elif whole:
@@ -196,7 +198,7 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
         text = "Use the tensor that these are the parts of, or a slice of it."
     else:
         text = "Use a slice of {it}: it has the same elements already."
-    return Repair(say(text, it=it), "by hand")
+    return say(text, it=it)
 
 
 def _left_out(history: History, need: Need, copied: Copied) -> Repair | None:
