@@ -246,8 +246,7 @@ MOST_REACHED: Final = 1 << 14
 class WayThere(NamedTuple):
     """From a time on a line of a function of the user's was reached by another way than before.
 
-    Its first way is among the `Callers`. Looked at when the line makes a parameter, and each of the
-    first times that it calls PyTorch: none above says that those are over.
+    Its first way is among the `Callers`. Looked at each time that the line calls PyTorch.
     """
 
     at: Moment

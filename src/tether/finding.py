@@ -149,6 +149,7 @@ class Claim:
     assumes: tuple[Sentence, ...] = ()  # what has to hold for it to be true
     count: int = 1  # how often it happened; 0: it is no matter of how often
     bytes: int | None = None
+    calls: tuple[int, ...] = ()  # those it is about; none: those at its line that met its tensors
 
 
 # -- findings --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tether.analysis.dataflow import values_read
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.speaking import Speaker
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.facts import GRAD_ON, Event, Site, SiteId
 from tether.operations.table import operation
 
@@ -34,7 +34,7 @@ class ActedCut(NamedTuple):
     site: Site  # the call that cuts, or the switch by which gradients are off there
     what: str  # "`x.detach()` shares the values but not the graph"
     names: tuple[str, ...]  # of the parameters that the values were computed from
-    callers: tuple[Site, ...]  # from where that line was first reached, the nearest first
+    callers: tuple[Site, ...]  # from where that line was reached, the nearest first
     entered: Site  # the first line where the values went into the graph of a loss
     loss: Site
     meant: bool  # the program's own line asks for it: detach(), no_grad()
@@ -161,7 +161,7 @@ class Cuts:
         names = dict.fromkeys(history.name_of(one) for one in tensors[:MOST_NAMES])
         return ActedCut(
             site, Speaker(history, site).said(cut.what), tuple(names),
-            tuple(self._history.get(Surroundings).callers(site)),
+            tuple(history.get(WaysThere).callers(event.site, (first.cut,))),
             history.site_of(history.events[first.entered]),
             history.site_of(history.events[first.loss]),
             history.site(event.inner).user and _asked_for(event),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
+from tether.analysis.surroundings import WaysThere
 from tether.facts import SiteId, TensorId
 
 MOST_BEHIND = 16
@@ -22,6 +23,7 @@ MOST_BEHIND = 16
 class GradedCopy(NamedTuple):
     """Tensors that are copies, used by one line in the graph of a loss; positions."""
 
+    line: SiteId  # of the function that computes the loss: what lines of the model do is right
     tensors: tuple[int, ...]
     of: int  # a trained parameter that the first has its values from
     used: int
@@ -36,7 +38,7 @@ def graded_copies(history: History) -> Iterator[GradedCopy]:
     for tensor in sorted(history.had_gradient - history.held - history.asked.keys()):
         found = _copy(history, tensor) if not history.in_part else None
         if found is not None:
-            lines[history.events[found.used].site].append(found)
+            lines[found.line].append(found)
     for cases in lines.values():
         yield cases[0]._replace(tensors=tuple(one.tensors[0] for one in cases))
 
@@ -51,7 +53,8 @@ def _copy(history: History, tensor: int) -> GradedCopy | None:
     for write in history.writes_to(operand, backward) if used else ():
         source = _source(history, write, tensor)
         if source >= 0:
-            return GradedCopy((tensor,), source, min(used), write, backward, graded)
+            line = history.get(WaysThere).seen_by(min(used), backward)
+            return GradedCopy(line, (tensor,), source, min(used), write, backward, graded)
     return None
 
 

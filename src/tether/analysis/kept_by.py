@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tether.analysis.history import History
-from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.surroundings import WaysThere, at_line
 from tether.facts import CACHE, WAITING
 from tether.finding import Step, say
 
@@ -25,7 +25,7 @@ def _cached(history: History, tensor: int) -> Iterator[Step]:
     if made < 0:
         return
     site = history.site_of(history.events[made])
-    above = history.get(Surroundings).callers(site)
+    above = history.get(WaysThere).callers(history.events[made].site, (made,))
     for name in history.names_of(tensor):
         function, kept, _ = name.partition(f".{CACHE}")
         for one in (site, *above) if kept else ():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
@@ -23,6 +26,10 @@ from tether.source.syntax import Source, source_of
 
 MOST = 3
 """Lines that one answer names."""
+
+CALLED = say("called from here")
+_MOST_CALLS = 10_000
+"""Calls of one line whose ways are asked for."""
 
 
 class Surroundings:
@@ -43,11 +50,6 @@ class Surroundings:
     def callers(self, site: Site) -> list[Site]:
         """Return the lines from which a line was first reached."""
         return self._callers.get(site.position, [])[:MOST]
-
-    def asked_from(self, site: Site) -> Iterator[Step]:
-        """Yield the line of another function from which a line was first reached."""
-        for one in [one for one in self.callers(site) if one.function != site.function][:1]:
-            yield Step("called", one, say("the first call came from here"))
 
     def calls(self, site: Site) -> Iterator[Step]:
         """Yield the lines of the text that call the function which a line stands in."""
@@ -154,12 +156,48 @@ class WaysThere:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._first = {one.site: one.above for one in history.trace.callers}
+        self._first: dict[int, tuple[SiteId, ...]] = {
+            one.site: one.above for one in history.trace.callers
+        }
         self._later: dict[int, list[tuple[int, tuple[SiteId, ...]]]] = defaultdict(list)
         reached = history.trace.reached
         for fact in reached:
             self._later[fact.site].append((fact.at, fact.above))
         self._known = reached[-1].at if len(reached) >= MOST_REACHED else history.trace.ended
+
+    def callers(self, number: int, calls: Iterable[int] = ()) -> list[Site]:
+        """Return the lines from which some calls came to a line, the nearest first.
+
+        The line is theirs, or one above theirs. Of a line without any calls its one way, if it was
+        never reached by another.
+        """
+        ways = {self._from(number, at): None for at in itertools.islice(calls, _MOST_CALLS)}
+        if not ways and number not in self._later:
+            ways = {self._first.get(number, ()): None}
+        by_depth = itertools.zip_longest(*ways)
+        lines = dict.fromkeys(one for some in by_depth for one in some if one is not None)
+        return [self._history.site(one) for one in lines][:MOST]
+
+    def calls(self, number: int, tensors: Collection[int]) -> list[int]:
+        """Return the calls of a line that met one of some tensors."""
+        events = self._history.events
+        at_line = np.flatnonzero(events.column("site") == number)
+        return [
+            at
+            for at, event in events.at(at_line)
+            if any(one.tensor in tensors for one in (*event.reads, *event.results, *event.writes))
+        ]
+
+    def _from(self, number: int, at: int) -> tuple[SiteId, ...]:
+        """Return the lines above one on the way to a call."""
+        way = (self._history.events[at].site, *self.above(at))
+        return way[way.index(number) + 1 :] if number in way else ()
+
+    def asked_from(self, number: int, calls: Iterable[int] = ()) -> Iterator[Step]:
+        """Yield the line of another function from which some calls came to a line."""
+        own = self._history.site(number).function
+        for one in [one for one in self.callers(number, calls) if one.function != own][:1]:
+            yield Step("called", one, CALLED)
 
     def above(self, at: int) -> tuple[SiteId, ...]:
         """Return the user's lines from which a call was reached, the nearest first, if known."""

@@ -25,7 +25,7 @@ from tether.analysis.holding import (
 from tether.analysis.odd_writes import OddWrites
 from tether.analysis.rewritten import RewrittenArrays
 from tether.analysis.shared_memory import Sharing, container
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for
 from tether.operations.table import operation
@@ -197,7 +197,7 @@ class Ties:
     # -- arrays that NumPy code wrote between two reads ----------------------------------------
 
     def _rewritten(self) -> Iterator[tuple[object, ActedTie]]:
-        history, above = self._history, self._history.get(Surroundings)
+        history, above = self._history, self._history.get(WaysThere)
         for one in history.get(RewrittenArrays).all:
             before, read = (history.site_of(history.events[at]) for at in (one.before, one.read))
             tensor = history.events[one.read].results[0].tensor
@@ -208,9 +208,9 @@ class Ties:
                     one.names[:8] or (history.name_of(tensor),),
                     "the array",
                     (tensor,),
-                    (before, *above.callers(before)),
+                    (before, *above.callers(history.events[one.before].site, (one.before,))),
                     (),
-                    (read, *above.callers(read)),
+                    (read, *above.callers(history.events[one.read].site, (one.read,))),
                     history.events[one.read].operation,
                     one.read,
                     one.times,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History, latest
 from tether.analysis.shared_memory import onto_itself
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import CALLED, Surroundings, WaysThere
 from tether.facts import UNKNOWN, Operand, TensorId
 from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
 from tether.operations.table import operation
@@ -62,9 +62,9 @@ class Undone:
                 Step("step", before, say("what this step changes is undone")),
                 *self._writers(found[-1][:1], tensor),
                 Step("read", taken, say("its values are taken here, to be put back")),
-                *self._callers(taken),
+                *self._callers(found[-1][1]),
                 Step("written", at, say("they are put back here: nothing changes")),
-                *self._callers(at),
+                *self._callers(found[-1][2]),
             ),
             taken,
         )  # fmt: skip
@@ -177,9 +177,9 @@ class Undone:
                     yield Step("made", self._events[made].site, said)
             yield from self._around.leading(self._history.site(site))
 
-    def _callers(self, site: int) -> Iterator[Step]:
-        for one in self._around.callers(self._history.site(site))[:1]:
-            yield Step("called", one, say("the first call came from here"))
+    def _callers(self, at: int) -> Iterator[Step]:
+        for one in self._history.get(WaysThere).callers(self._events[at].site, (at,))[:1]:
+            yield Step("called", one, CALLED)
 
     @property
     def _around(self) -> Surroundings:

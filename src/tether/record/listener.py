@@ -190,12 +190,12 @@ class Listener(TorchFunctionMode):
                         known, above.f_lasti, above
                     )
                     site = user.number
-                    if user.looks:
+                    if user.called:
                         self._ways.look(user, above)
                     break
                 above = above.f_back
             del above
-        elif place.looks:
+        elif place.called:
             self._ways.look(place, frame)
         call = _function(place.code, frame.f_globals)
         del frame

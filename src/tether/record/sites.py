@@ -68,12 +68,14 @@ _caller = _call.__code__
 class Place:
     """One instruction of one code object: its number, and how to call from there."""
 
-    __slots__ = ("code", "looks", "number", "offset")
+    __slots__ = ("called", "code", "number", "offset")
 
-    def __init__(self, number: int, code: types.CodeType, offset: int, looks: int = 0) -> None:
+    def __init__(
+        self, number: int, code: types.CodeType, offset: int, *, called: bool = False
+    ) -> None:
         self.number = number
         self.offset = offset
-        self.looks = looks  # that are left at the way by which it is reached
+        self.called = called  # by a function of the user's: by which way is looked at
         line = _line_of(code, offset)
         self.code = _caller.replace(
             co_filename=code.co_filename,
@@ -106,9 +108,6 @@ class CodePlaces:
 MOST_CALLERS = 6
 """Lines of the user's that are noted above a new one."""
 
-MOST_LOOKS = 256
-"""Calls of one line whose way there is looked at: of a loop that fails, those that led to it."""
-
 
 class Places:
     """All code objects and places of one recording."""
@@ -118,7 +117,7 @@ class Places:
         self._all: list[tuple[CodePlaces, int] | Site] = []
         self._known: dict[Site, int] = {}  # of those that came as lines
         self.callers: dict[int, tuple[int, ...]] = {}  # place of the user's -> those it came from
-        self.on_way: Callable[[Place, types.FrameType], None] = lambda *_: None  # of one with looks
+        self.on_way: Callable[[Place, types.FrameType], None] = lambda *_: None  # of one called
 
     def of_code(self, code: types.CodeType) -> CodePlaces:
         """Look up, or learn, a code object."""
@@ -143,29 +142,30 @@ class Places:
                 if position[2] is not None:
                     known.numbers[position] = number
                 if known.user and frame is not None:
-                    self.callers[number] = tuple(self._above(frame))
-            looks = MOST_LOOKS if known.user and known.code.co_name != "<module>" else 0
-            place = known.places[offset] = Place(number, known.code, offset, looks)
+                    self.callers[number] = self.above(frame)
+            called = known.user and known.code.co_name != "<module>"
+            place = known.places[offset] = Place(number, known.code, offset, called=called)
         return place
 
-    def _above(self, frame: types.FrameType | None) -> Iterator[int]:
-        """Yield the user's places above a frame, the nearest first, up to the program's own file.
+    def above(self, frame: types.FrameType) -> tuple[int, ...]:
+        """Return the user's places above a frame, the nearest first, up to the program's own file.
 
-        What lies below that started the program: tether's command is such a file as well.
+        What lies below that started the program: tether's command is such a file as well. It is
+        asked at each call in a function of the user's, so it goes straight on.
         """
-        found = 0
-        while frame is not None and found < MOST_CALLERS and not _is_program(frame):
-            frame = frame.f_back
-            known = self.of_code(frame.f_code) if frame is not None else None
-            if frame is not None and known is not None and known.user:
-                found += 1
-                yield (known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti)).number
-
-    def above_user(self, frame: types.FrameType | None) -> tuple[int, ...]:
-        """Return the user's places above the one of the user's that led to `frame`."""
-        while frame is not None and not self.of_code(frame.f_code).user:
-            frame = frame.f_back
-        return tuple(self._above(frame))
+        found: list[int] = []
+        codes = self.codes
+        above = None if _is_program(frame) else frame.f_back
+        while above is not None:
+            code = above.f_code
+            known = codes.get(id(code)) or self.of_code(code)
+            if known.user:
+                offset = above.f_lasti
+                found.append((known.places.get(offset) or self.add(known, offset)).number)
+                if len(found) == MOST_CALLERS or _is_program(above):
+                    break
+            above = above.f_back
+        return tuple(found)
 
     def add_definition(self, code: types.CodeType) -> int:
         """Learn the first line of a function, where its decorators stand."""
@@ -206,7 +206,7 @@ class Places:
             known = self.codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
             if known.user:
                 place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti, frame)
-                if place.looks:
+                if place.called:
                     self.on_way(place, frame)
                 return place.number, inner.number
             frame = frame.f_back

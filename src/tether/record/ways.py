@@ -12,8 +12,8 @@ from tether.record.tape import Tape
 class WayLog:
     """The ways by which lines in functions came to be reached.
 
-    The first way of a line is with its place. It is looked at again as often as the place says,
-    and whenever the line makes a parameter.
+    The first way of a line is with its place. It is looked at again at each of its calls, and what
+    is noted is that it has changed.
     """
 
     def __init__(self, tape: Tape) -> None:
@@ -25,17 +25,9 @@ class WayLog:
 
     def look(self, place: Place, frame: types.FrameType) -> None:
         """Look at the way to a place of the user's that is about to call, in its own frame."""
-        place.looks -= 1
-        above = self._places.above_user(frame) if place.looks else ()
-        self._take(place.number, above, self._tape.now())
-
-    def made(self, event: int, site: int, frame: types.FrameType | None) -> None:
-        """Look at the way to a line that has just made a parameter."""
-        self._take(site, self._places.above_user(frame), event)
-
-    def _take(self, site: int, above: tuple[int, ...], at: int) -> None:
-        """Take note of a way, if it is another than before."""
+        site, above = place.number, self._places.above(frame)
         if self._last.get(site, self._places.callers.get(site)) != above:
             if len(self.facts) < MOST_REACHED:
-                self.facts.append(WayThere(Moment(at), SiteId(site), tuple(map(SiteId, above))))
+                way = tuple(map(SiteId, above))
+                self.facts.append(WayThere(Moment(self._tape.now()), SiteId(site), way))
             self._last[site] = above

@@ -150,6 +150,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
         tensors=tuple(tensors),
         cause=(cut.site, cut.operation),
         site=cut.site,
+        calls=(cut.at,),
         operation=cut.operation,
         message=say(
             _message(story, raised=backward.raised, whole=whole),

@@ -206,6 +206,7 @@ def _claim(history: History, tensors: list[int], position: int, step: Gradients)
         tensors=tuple(tensors),
         cause=event.site,
         site=event.site,
+        calls=(position,),
         operation=event.operation.removesuffix(".__set__"),
         message=say(
             "The gradient of {subject} was cleared between backward and step, before {every}: the"
@@ -229,6 +230,7 @@ def _only_the_last(history: History, lost: LostPasses) -> Claim:
         tensors=lost.tensors,
         cause=("passes", loss, cleared),
         site=cleared,
+        calls=(lost.cleared,),
         operation=events[lost.cleared].operation,
         message=say(
             "{n} of {all} passes of backward at {loss} are lost to {subject}: {here} clears what"
@@ -253,6 +255,7 @@ def _left_over(history: History, lost: LeftOverPasses) -> Claim:
         tensors=lost.tensors,
         cause=("left over", loss, cleared),
         site=cleared,
+        calls=(lost.cleared,),
         operation=events[lost.cleared].operation,
         severity="note",
         message=say(
@@ -282,6 +285,7 @@ def _replaced(history: History, lost: OtherPasses) -> Claim:
         tensors=lost.tensors,
         cause=("replaced", loss, cleared),
         site=cleared,
+        calls=(lost.cleared,),
         operation=events[lost.cleared].operation,
         message=say(
             "What backward at {loss} gives {subject} is used by no step, in any of {n} passes:"
@@ -309,6 +313,7 @@ def _lost(history: History, change: LostChange) -> Claim:
         tensors=change.tensors,
         cause=("change", written),
         site=written,
+        calls=(change.write,),
         operation=events[change.write].operation,
         message=say(
             "The gradient of {subject} was changed at {written} and cleared at {cleared} before the"
@@ -368,6 +373,7 @@ def _bounded(history: History, found: ScaledChange) -> Claim:
         tensors=found.tensors,
         cause=("scaled", written),
         site=written,
+        calls=(found.write,),
         operation=events[found.write].operation,
         message=say(
             "The gradient of {subject} still held the scale of the loss when {line} limited it,"
@@ -396,6 +402,7 @@ def _skipped(history: History, found: SkippedPart) -> Claim:
         tensors=(),
         cause=("skipped", part),
         site=part,
+        calls=(found.call,),
         operation=history.events[found.call].operation,
         severity="note" if found.meant else "warning",
         message=say(
@@ -441,7 +448,7 @@ def _forgotten(history: History, found: BegunAnew) -> Claim:
 
 def _copied(history: History, found: GradedCopy) -> Claim:
     events = history.events
-    used, write = events[found.used].site, events[found.write].site
+    used, write = found.line, events[found.write].site
     parts = {"source": Tensor(found.of), "write": At(write), "n": found.passes}
     return Claim(
         tensors=found.tensors,
@@ -462,6 +469,7 @@ def _copied(history: History, found: GradedCopy) -> Claim:
         repair=Repair(say("Compute what the copy gives under torch.no_grad(), or freeze it:"
                           " requires_grad_(False).")),
         count=0,
+        calls=(found.used,),
     )  # fmt: skip
 
 

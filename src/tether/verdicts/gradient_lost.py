@@ -164,6 +164,7 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         tensors=(term.tensor,),
         cause=("term", site, history.events[at].site),
         site=site,
+        calls=(cut,),
         operation=history.events[cut].operation,
         severity="note",
         message=say(
@@ -241,6 +242,7 @@ def _lost(history: History, tensor: int, at: int, backward: int) -> Claim:
         tensors=(tensor,),
         cause=("flat", site),
         site=site,
+        calls=(at,),
         operation=history.events[at].operation,
         severity="note",
         message=say(
@@ -321,6 +323,7 @@ def _cut_off(history: History, found: CutRuns) -> Claim:
         tensors=found.tensors,
         cause=("runs", cut),
         site=cut,
+        calls=(found.cut,),
         operation=history.events[found.cut].operation,
         severity="note",
         message=say(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.no_longer import NoLonger, OutOfUse
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.uses import MOST_LINES, Uses, last_use
 from tether.facts import UNKNOWN, Site
@@ -141,7 +141,7 @@ def _ended(history: History, tensor: int) -> Iterator[Step]:
     if last >= 0:
         site = history.site_of(history.events[last])
         yield Step("read", site, say("its values come as far as {call}", call=CallOf(last)))
-        for one in history.get(Surroundings).callers(site)[:1]:
+        for one in history.get(WaysThere).callers(history.events[last].site, (last,))[:1]:
             yield Step("called", one, say("what gives them is called here"))
 
 

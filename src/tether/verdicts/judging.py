@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,8 +10,8 @@ from tether.analysis.degrading import attempt
 from tether.analysis.history import History
 from tether.analysis.libraries import Libraries
 from tether.analysis.speaking import Speaker
-from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN
+from tether.analysis.surroundings import CALLED, WaysThere
+from tether.facts import UNKNOWN, Site
 from tether.finding import (
     SEVERITIES,
     SUBJECT,
@@ -37,21 +37,8 @@ def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
         some = attempt(history.trace, f"the verdict {verdict.slug}", judge, nothing)
         found = [_of_library(history, verdict, one) for one in some]
         told[verdict.slug] = {tensor for one in found for tensor in one.tensors}
-        findings += [_with_callers(history, one, verdict) for one in found]
+        findings += found
     return sorted(findings, key=lambda one: _rank(one, known[one.slug]))
-
-
-def _with_callers(history: History, finding: Finding, verdict: Verdict) -> Finding:
-    """Add from where the line was reached: what is wrong is often there."""
-    if verdict.damage == "cost" or finding.site.function in ("", "<module>"):
-        return finding
-    told = {(one.site.file, one.site.line) for one in finding.evidence}
-    callers = [
-        Evidence("called", one, "the first call came from here")
-        for one in history.get(Surroundings).callers(finding.site)
-        if (one.file, one.line) not in told
-    ]
-    return replace(finding, evidence=(*finding.evidence, *callers))
 
 
 def _of_library(history: History, verdict: Verdict, finding: Finding) -> Finding:
@@ -109,7 +96,7 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
     speaker = Speaker(history, site)
     tensors = tuple(dict.fromkeys(tensor for one in claims for tensor in one.tensors))
     parts = {SUBJECT: Tensors(tensors)}
-    names = _called(history, claims, tensors)
+    names, story = _called(history, claims, tensors), _story(history, speaker, claims)
     return Finding(
         slug=verdict.slug,
         severity=_gravest(verdict, claims),
@@ -118,7 +105,7 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
         operation=first.operation,
         message=speaker.said(first.message, parts),
         also=names[1:],
-        evidence=_story(history, speaker, claims),
+        evidence=(*story, *_called_from(history, verdict, claims, story)),
         assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
         fix=_fix(history, speaker, first, parts),
         count=_times(claims),
@@ -164,6 +151,27 @@ def _story(history: History, speaker: Speaker, claims: Sequence[Claim]) -> tuple
     )
     first = len(claims[0].story)
     return tuple(found)[: max(first, MOST)]
+
+
+def _called_from(
+    history: History, verdict: Verdict, claims: Sequence[Claim], story: Sequence[Evidence]
+) -> Iterator[Evidence]:
+    """Yield from where the line was reached, in the calls that it is about: often the cause."""
+    site = claims[0].site
+    if verdict.damage == "cost" or history.site(site).function in ("", "<module>"):
+        return
+    told = {(one.site.file, one.site.line) for one in story}
+    for one in _callers(history, site, [one for one in claims if one.site == site]):
+        if (one.file, one.line) not in told:
+            yield Evidence("called", one, CALLED.template)
+
+
+def _callers(history: History, site: Where, claims: Sequence[Claim]) -> list[Site]:
+    if not isinstance(site, int):
+        return []
+    ways, calls = history.get(WaysThere), [at for one in claims for at in one.calls]
+    tensors = {tensor for one in claims for tensor in one.tensors}
+    return ways.callers(site, calls or ways.calls(site, tensors))
 
 
 def _gravest(verdict: Verdict, claims: Sequence[Claim]) -> Severity:

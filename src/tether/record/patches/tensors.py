@@ -174,8 +174,7 @@ def _new_parameter(replacements: Replacements, recorder: Recorder, original: Any
                 caller = here(2)
                 place = replacements.tape.places.user_place(caller)
                 sources = [data] if isinstance(data, torch.Tensor) else []
-                event = listener.note("Parameter", place, sources, [result])
-                recorder.ways.made(event, place[0], caller)
+                listener.note("Parameter", place, sources, [result])
                 by_module = caller and caller.f_code.co_filename == modules.__file__
                 if by_module and place[0] not in seen:
                     seen.add(place[0])  # it takes a place that may be tied to another until now

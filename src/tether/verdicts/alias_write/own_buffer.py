@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding
 from tether.analysis.rewritten import RewrittenArrays
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.source.array_writes import called_in, written_below
@@ -175,7 +175,7 @@ def _found(history: History, act: HeldAct, held: Holder) -> _Handed | None:
 def _line_of(history: History, at: int, held: Holder, call: Site) -> Site | None:
     """Return the line of a variable's function, after a call, that reads it or hands it on."""
     site = history.site_of(history.events[at])
-    for one in (site, *history.get(Surroundings).callers(site)):
+    for one in (site, *history.get(WaysThere).callers(history.events[at].site, (at,))):
         if (one.file, one.function) == (call.file, held.function):
             after = one.line > call.line and mentions(one.expression, held.name)
             return one if after else None

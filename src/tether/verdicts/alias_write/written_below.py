@@ -19,7 +19,7 @@ from tether.analysis.history import History
 from tether.analysis.holding import Holding
 from tether.analysis.odd_writes import goes_on
 from tether.analysis.shared_memory import fills_anew
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import UNKNOWN, EventId, Holder, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
@@ -255,7 +255,7 @@ def _of_itself(history: History, at: int, tensor: int, *, alone: bool) -> bool:
 def _is_within(history: History, made: int, function: str) -> bool:
     """Whether a function made a call, or one that it called did."""
     site = history.site_of(history.events[made])
-    around = (site, *history.get(Surroundings).callers(site))
+    around = (site, *history.get(WaysThere).callers(history.events[made].site, (made,)))
     return any(one.function == function for one in around)
 
 

@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.fillings import growth_of
-from tether.analysis.graph import graph_of
+from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
 from tether.analysis.idle import LEAST_RUNS, Idle, IdleMemory, outlive
+from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN
-from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
+from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
 from tether.source.filling import mentions
 from tether.verdicts.graph_retained.telling import instead
 
@@ -40,8 +41,7 @@ def _claim(history: History, found: list[Idle]) -> Claim:
     steps = [Step("made", event.site, say("each run makes another part of a graph here"))]
     steps += [*_joined(history, largest), *_kept(history, largest)]
     grows = None if tensor == UNKNOWN else growth_of(history, name, [tensor])
-    repair = say("Run it under torch.no_grad(), or keep values without their graph: .detach(),"
-                 " .item().")  # fmt: skip
+    repair = _repair(history, largest)
     if grows is not None:
         steps.append(Step("grows", grows, say("`{name}` is filled here", name=name)))
         repair = instead(history, [tensor], say("at {line}", line=At(grows)))
@@ -61,7 +61,20 @@ def _claim(history: History, found: list[Idle]) -> Claim:
         repair=Repair(repair),
         count=len(largest.made),
         bytes=nbytes,
+        calls=largest.made,
     )  # fmt: skip
+
+
+def _repair(history: History, idle: Idle) -> Sentence:
+    """Return what to do; runs that were asked for from the same lines may need their graphs."""
+    ways, graph = history.get(WaysThere), history.get(Graph)
+    lines = {ways.above(at) for at in idle.made}
+    trained = {at for one in history.backwards for at in graph.behind(one)}
+    alike = (at for at in trained if history.events[at].site == idle.site)
+    keep = "eep values without their graph: .detach(), .item()."
+    if any(ways.above(at) in lines for at in alike):
+        return say(f"K{keep}")
+    return say(f"Run it under torch.no_grad() where no pass follows, or k{keep}")
 
 
 def _holder(history: History, idle: Idle) -> tuple[int, str]:

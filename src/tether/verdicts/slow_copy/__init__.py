@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tether.analysis.history import History, shortened
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Finding, Repair, Segment, Step, say
 from tether.operations.table import operation
@@ -210,7 +210,7 @@ def _story(history: History, one: Slow) -> Iterator[Step]:
     made = say("{call} here, {times}", call=event.operation, times=_times(one.times))
     yield Step("made", event.site, made)
     if one.done == "made":
-        yield from history.get(Surroundings).asked_from(history.site_of(event))
+        yield from history.get(WaysThere).asked_from(event.site, (one.at,))
     if one.also != UNKNOWN:
         then = history.events[one.also]
         does = "copies again" if operation(then.operation).copies else "is given it"

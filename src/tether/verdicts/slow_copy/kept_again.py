@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tether.analysis.fillings import growth_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import WaysThere
 from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN, KeptAgain, Operand
 from tether.finding import At, Bytes, Claim, Repair, Segment, Sentence, Step, Where, say
@@ -105,13 +105,15 @@ def _lines_of(lines: Lines, fact: KeptAgain) -> _Keeping | None:
 def _made(history: History, fact: KeptAgain, made: int) -> _Keeping:
     site = history.events[made].site
     kept = None if fact.single else growth_of(history, fact.name, fact.tensors)
-    return _Keeping(site, (*_making(history, site), *([] if kept is None else [_keeps(kept)])))
+    return _Keeping(
+        site, (*_making(history, site, made), *([] if kept is None else [_keeps(kept)]))
+    )
 
 
-def _making(history: History, site: int) -> Iterator[Step]:
+def _making(history: History, site: int, made: int) -> Iterator[Step]:
     """Yield the line that made it, and the one that called the function which that is in."""
     yield Step("made", site, say("made here, in memory of its own"))
-    yield from history.get(Surroundings).asked_from(history.site(site))
+    yield from history.get(WaysThere).asked_from(site, (made,))
 
 
 def _written(lines: Lines, write: int) -> _Keeping:
@@ -124,7 +126,7 @@ def _written(lines: Lines, write: int) -> _Keeping:
     if made < 0 or lines.events[made].site == event.site:
         return _Keeping(event.site, (kept,))
     site = lines.events[made].site
-    return _Keeping(site, (*_making(history, site), kept))
+    return _Keeping(site, (*_making(history, site, made), kept))
 
 
 def _keeps(site: Where) -> Step:
