@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
 from tether.analysis.second_order import NoSecond, no_second
 from tether.analysis.training import BY_VALUES, Reason, Training
@@ -12,6 +14,7 @@ from tether.analysis.ungraded import Missing
 from tether.analysis.zeroed import Zeroed
 from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -23,9 +26,10 @@ because its only paths to the loss go through a step function: round, sign, floo
 an argument whose derivative is zero whatever its values are, as the second one of `copysign`. Where
 the values of the run made it zero, and the parameter never changed, a note names the call. And a
 note speaks of a row of an embedding that is taken for padding (`padding_idx`), where indices name
-it that do not stand at an end of a row as padding does: such a row keeps what it began with. Or it
-is the derivative of a derivative that goes into a loss and is zero each time: what is made of
-straight pieces, as a network of ReLUs is, has no second derivative.
+it that do not stand at an end of a row as padding does: such a lookup gives that row no gradient,
+and where nothing else is computed with it, the row keeps what it began with. Or it is the
+derivative of a derivative that goes into a loss and is zero each time: what is made of straight
+pieces, as a network of ReLUs is, has no second derivative.
 
 ## Why it matters
 A step function is flat wherever it has a derivative, so PyTorch gives zero and no error. The
@@ -128,6 +132,7 @@ def _nothing(history: History, tensor: int, call: int, why: str, does: str, repa
         tensors=(tensor,),
         cause=event.site,
         site=event.site,
+        calls=(call,),
         operation=event.operation,
         message=say(
             "{subject} got a gradient of exactly zero at every step: " + why, code=Code(event.site)
@@ -163,8 +168,7 @@ def _padded(history: History) -> Iterator[Claim]:
     # Several looks at one embedding are one claim: the first of those that say most.
     for fact in sorted(history.trace.padded, key=lambda one: -one.between):
         at = history.position(fact.event)
-        reads = history.events[at].reads if at >= 0 else ()
-        weight = next((one for one in reads if one.leaf and one.tensor in history.held), None)
+        weight = _looked_up(history, at) if at >= 0 and _trains(history, at) else None
         if weight is None or not fact.between or weight.tensor in told:
             continue
         told.add(weight.tensor)
@@ -174,22 +178,62 @@ def _padded(history: History) -> Iterator[Claim]:
             tensors=(weight.tensor,),
             cause=("padding", used, fact.row),
             site=used,
+            calls=(at,),
             operation="embedding",
             severity="note",
             message=say(
-                "No pass gives row {row} of {subject} a gradient: padding_idx takes it for padding,"
-                " and {line} asks for it {n} of {all} times in one call, not as padding at an end.",
+                "No lookup at {line} gives row {row} of {subject} a gradient: padding_idx takes it"
+                " for padding, and {line} asks for it {n} of {all} times in one call, not as"
+                " padding at an end.",
                 **parts,
             ),
             story=(
                 *(() if made < 0 else (Step("made", history.events[made].site,
                                             say("the rows are made here")),)),
                 Step("read", used, say("row {row} is asked for here", **parts)),
+                *_used_besides(history, at, weight),
             ),
             repair=Repair(say("If {row} means an item like the others, leave out padding_idx, or"
                               " keep a number for padding that no item has.", **parts)),
             count=0,
         )  # fmt: skip
+
+
+MOST_PASSES = 16
+"""Backward passes after a lookup among which the one is looked for that goes through it."""
+
+
+def _trains(history: History, at: int) -> bool:
+    """Whether a backward pass goes back through a call."""
+    later = history.backwards[bisect_left(history.backwards, at) :]
+    return any(at in history.get(Graph).behind(one) for one in later[:MOST_PASSES])
+
+
+def _looked_up(history: History, at: int) -> Operand | None:
+    """Return what is trained and whose rows a lookup gives; they may be scaled or masked before."""
+    given = [one for one in history.events[at].reads if one.requires_grad]
+    while len(given) == 1 and given[0].tensor not in history.held:
+        made = history.made_at(given[0].tensor)
+        if made < 0:
+            return None
+        event = history.events[made]
+        source = [one for one in event.reads if one.requires_grad]
+        alike = len(source) == 1 and source[0].shape == given[0].shape
+        given = source if alike and operation(event.operation).pointwise else []
+    return given[0] if len(given) == 1 and given[0].leaf else None
+
+
+def _used_besides(history: History, lookup: int, weight: Operand) -> Iterator[Step]:
+    """Yield a line by which an embedding's rows may have a gradient all the same: tied weights."""
+    graph, events = history.get(Graph), history.events
+    own = {events[at].site for at in (lookup, *graph_of(history, lookup))}
+    for at in history.on_storage(weight):
+        event = events[at]
+        read = any(one.requires_grad for one in event.reads if one.storage == weight.storage)
+        if read and event.site not in own and graph.kind(at) is not None:
+            yield Step("used", event.site, say("{call} here may give that row one all the same",
+                       call=CallOf(at)))  # fmt: skip
+            return
 
 
 def _hooked(history: History, tensor: int) -> Iterator[Claim]:

@@ -170,7 +170,6 @@ def _code(text: str, kind: Literal["name", "code"] = "code") -> Segment:
 
 def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Repair:
     """Say what to write instead, with the edit where leaving the call out is all there is to it."""
-    row = operation(need.operation)
     if unread:
         return Repair(say("Leave the copy out: no line that ran reads it."), "by hand")
     if copied.part:
