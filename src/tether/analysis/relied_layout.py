@@ -117,6 +117,8 @@ class ReliedLayout:
         doubtful = "may rely on its layout"
         if _lays_as_told(event) and same_layout(event.results[0], moved[0]):
             return self._laid_as_before(at, event, moved[0])
+        if row.lays_out and any(map(_in_order, event.reads, moved)):
+            return "would copy without it"
         if row.any_strides:
             # What is made of channels-last images is channels-last.
             pairs = zip(event.reads, moved, strict=True)
@@ -138,7 +140,7 @@ class ReliedLayout:
         copies = row.regroups or row.copies == "clone"
         if copies and len(event.results) == 1 and not event.writes:
             return self._copied(at, event, moved[0])
-        return self._in_order(event) if self._ordered and row.known else "may rely on its layout"
+        return self._of_images(event) if self._ordered and row.known else "may rely on its layout"
 
     def _laid_as_before(self, at: int, event: Event, source: Operand) -> str:
         """Ask about a call that lays elements out as they lay before the copy.
@@ -151,7 +153,7 @@ class ReliedLayout:
             return ""
         return "would give its source itself" if self._ask(Copied(at, source, result, at)) else ""
 
-    def _in_order(self, event: Event) -> str:
+    def _of_images(self, event: Event) -> str:
         """Follow the images that a call makes of others: as those lie, so these may."""
         for one in event.results:
             if len(one.shape) in (4, 5):
@@ -192,6 +194,14 @@ def _answered(now: Sequence[Operand], then: Sequence[Operand]) -> str:
     """Ask about a call that tells how elements lie: of a dimension of one element as well."""
     alike = [one.strides for one in now] == [one.strides for one in then]
     return "" if alike else "would answer otherwise without it"
+
+
+def _in_order(now: Operand, then: Operand) -> bool:
+    """Whether the elements of an operand lie in order, and would not without the copy."""
+    in_order = contiguous(now.shape)
+    return same_strides(now.shape, now.strides, in_order) and not same_strides(
+        then.shape, then.strides, in_order
+    )
 
 
 def _alike(now: Sequence[Operand], then: Sequence[Operand]) -> bool:
