@@ -172,3 +172,9 @@ def test_rounds_that_are_cut_off_from_each_other(body, tmp_path):
 def test_of_rounds_that_are_joined_nothing_is_said(body, tmp_path):
     found = record_program(START + body, tmp_path).findings
     assert [one.message for one in found if one.slug == "gradient-lost"] == []
+
+
+def test_no_more_is_said_than_where_gradients_go(tmp_path):
+    found = record_program(START + FOUND["a rollout that goes on from numbers"], tmp_path).findings
+    (one,) = [one for one in found if one.slug == "gradient-lost"]
+    assert one.message.endswith("goes through more than one round.")

@@ -355,8 +355,7 @@ def _parted(history: History, found: PartedRuns) -> Claim:
         severity="note",
         message=say(
             "{call} at {cut} cuts {n} times within the loss of {loss}, each time off what a round"
-            " hands to the next: no gradient of {subject} goes through more than one round, so"
-            " nothing is learned of what a later one needs.",
+            " hands to the next: no gradient of {subject} goes through more than one round.",
             n=found.rounds, loss=At(loss), call=CallOf(found.cut), cut=At(cut),
         ),
         story=(
@@ -364,8 +363,9 @@ def _parted(history: History, found: PartedRuns) -> Claim:
                  call=CallOf(found.cut))),
             Step("loss", loss, say("one backward pass goes through all rounds")),
         ),
-        repair=Repair(say("Where a round is to learn what later ones need, detach once for each"
-                          " backward pass, after it, and not between the rounds of one loss.")),
+        repair=Repair(say("Where what a later round makes of it is to give a round gradients,"
+                          " detach once for each backward pass, after it, and not between the"
+                          " rounds of one loss.")),
         count=0,
     )  # fmt: skip
 
