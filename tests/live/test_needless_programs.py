@@ -382,7 +382,7 @@ PROGRAMS = {
         import torch
         rows = torch.tensor([[0, 1], [2, 0]])
         table = torch.nn.Embedding(3, 4)
-        print(table(rows.t().contiguous()).sum())  #? no
+        print(table(rows.t().contiguous()).sum())  #? yes
     """,
     "a closure in a step": """
         import torch

@@ -117,14 +117,12 @@ class ReliedLayout:
         doubtful = "may rely on its layout"
         if _lays_as_told(event) and same_layout(event.results[0], moved[0]):
             return self._laid_as_before(at, event, moved[0])
-        if row.lays_out and any(map(_in_order, event.reads, moved)):
+        pairs = list(zip(event.reads, moved, strict=True))
+        if any(_in_order(*pairs[one]) for one in row.lays_out if one < len(pairs)):
             return "would copy without it"
         if row.any_strides:
             # What is made of channels-last images is channels-last.
-            pairs = zip(event.reads, moved, strict=True)
             return "" if all(channels_last(a) == channels_last(b) for a, b in pairs) else doubtful
-        if name == "embedding" and _only_whole_numbers(event.reads, moved):
-            return ""  # looks its indices up one by one
         if row.exact or operation(name.rstrip("_")).exact:
             return self._computed(event, moved)
         return self._otherwise(at, event, moved)
@@ -241,8 +239,3 @@ def _turned(event: Event, then: Sequence[Operand]) -> bool:
     (now, *others), (images, *rest) = event.reads, then
     alone = len(event.results) == 1 and not event.writes and _alike(others, rest)
     return alone and channels_last(images) and not channels_last(now)
-
-
-def _only_whole_numbers(now: Sequence[Operand], then: Sequence[Operand]) -> bool:
-    """Whether nothing but indices would lie in another way."""
-    return all(same_layout(a, b) or "int" in a.dtype for a, b in zip(now, then, strict=True))

@@ -161,7 +161,8 @@ ROWS: dict[str, Row] = _joined(
         " fill_ zero_ argmax argmin max min argsort sort cummax cummin one_hot searchsorted",
         any_strides=True,
     ),
-    _each("unique bincount one_hot searchsorted bucketize embedding", lays_out=True),
+    _each("unique bincount one_hot embedding", lays_out=(0,)),
+    _each("searchsorted bucketize", lays_out=(0, 1)),
     _each(
         "add sub subtract mul multiply div divide true_divide neg negative abs absolute sign relu"
         " maximum minimum clamp floor ceil round trunc eq ne lt le gt ge logical_and"

@@ -97,7 +97,7 @@ class Operation:
     spares: tuple[Spared, ...] = ()  # results that another call of it leaves out
     exact: bool = False  # computes each element from its own, rounded once: no bit hangs on strides
     strides: bool = False  # says how the elements lie, and reads none
-    lays_out: bool = False  # copies what it is given, where that does not lie in order
+    lays_out: tuple[int, ...] = ()  # tensor arguments that it copies where they are not in order
     compact: bool = False  # refuses, or copies, what has strides of zero
 
     # what it writes
