@@ -72,12 +72,14 @@ keys = self.k_cache[: t + 1]
 Safe where it was proven by a re-run (`tether run --prove`); by itself it is not applied.
 """
 
-TELLING = 64 << 10
-"""Bytes in a run from which a needless copy in a library's code is told."""
+TELLING = 16 << 20
+"""Bytes in a run from which a needless copy in a library's code is told: about a millisecond.
 
-JOINED = 4 << 10
-"""Bytes in a run from which a join is told whose parts would have done: a few numbers read easier
-in one tensor."""
+The program cannot leave such a copy out: to tell of less helps nobody."""
+
+FEW = 4 << 10
+"""Bytes in a run from which a join is told whose parts would have done, or copies of single
+numbers: less costs what any call costs, and may read easier."""
 
 
 def check(history: History) -> Iterator[Claim]:
@@ -89,11 +91,16 @@ def check(history: History) -> Iterator[Claim]:
         site, inner, _ = key
         if inner != UNKNOWN:
             libraries.setdefault(site, []).append((key, need))
-        elif need.bytes >= JOINED or not all(one.part for one in need.executions):
+        elif need.bytes >= FEW or not all(map(_is_small, need.executions)):
             yield _claim(history, key, need)
     for found in libraries.values():
         if sum(need.bytes for _, need in found) >= TELLING:
             yield _in_library(history, found)
+
+
+def _is_small(copied: Copied) -> bool:
+    """Whether a copy is of a single number, or joins what would have done by itself."""
+    return bool(copied.part) or math.prod(copied.copy.shape) == 1
 
 
 def _claim(history: History, key: Key, need: Need) -> Claim:
