@@ -63,7 +63,9 @@ def test_what_is_not_slow_here_is_not_told(tmp_path):
 def test_what_cannot_be_timed_is_told_without_a_factor(tmp_path, fields):
     recording, (found,) = findings(tmp_path)
     changed(recording, fast="x.to(dtype)", **fields)
-    assert speedups.measured([found], recording.history) == [found]
+    (told,) = speedups.measured([found], recording.history)
+    assert told.message == found.message
+    assert told.assumes == ("it could not be timed on this machine",)
 
 
 def test_what_is_too_large_is_not_made(tmp_path):
@@ -71,13 +73,31 @@ def test_what_is_too_large_is_not_made(tmp_path):
     (spec,) = recording.history.memo["slow-copy"].values()
     large = spec.operands[0]._replace(shape=(1 << 40,))
     changed(recording, operands=(large,))
-    assert speedups.measured([found], recording.history) == [found]
+    (told,) = speedups.measured([found], recording.history)
+    assert told.message == found.message
 
 
 def test_when_the_time_is_over_no_factor_is_measured(tmp_path, monkeypatch):
     recording, (found,) = findings(tmp_path)
     monkeypatch.setattr(speedups, "ALL", 0.0)
-    assert speedups.measured([found], recording.history) == [found]
+    (told,) = speedups.measured([found], recording.history)
+    assert told.message == found.message
+    assert told.assumes == ("it was not timed: others took all the time for that",)
+
+
+def test_what_has_no_other_way_to_run_says_so_in_a_run_as_well(tmp_path):
+    program = """\
+    import torch
+    layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.rand(4, 256, 8)
+    for _ in range(6):
+        out, _ = layer(x, x, x)
+    print(out.sum())
+    """
+    recording = record_program(program, tmp_path)
+    slow = [one for one in recording.findings if one.slug == "slow-copy"]
+    (told,) = speedups.measured(slow, recording.history)
+    assert told.assumes == (slow_copy.NOT_COMPARED,)
 
 
 @pytest.mark.parametrize("example", SPECS, ids=[one.title for one in SPECS])

@@ -47,17 +47,26 @@ def measured(findings: Sequence[Finding], history: History) -> list[Finding]:
     began, found = time.perf_counter(), []
     for one in findings:
         spec = spec_of(history, one) if one.slug == "slow-copy" else None
-        if spec is None or time.perf_counter() - began > ALL:
+        if spec is None:
             found.append(one)
+            continue
+        if time.perf_counter() - began > ALL:
+            found.append(_untimed(one, "it was not timed: others took all the time for that"))
             continue
         try:
             factor = factor_of(spec)
         except _CannotTimeError:
-            found += [] if spec.runs else [one]
+            found += [] if spec.runs else [_untimed(one, "it could not be timed on this machine")]
             continue
         if factor >= LEAST:
             found.append(_with_factor(one, spec, factor))
     return found
+
+
+def _untimed(finding: Finding, why: str) -> Finding:
+    """Return a finding that says why it has no factor, where the program ran."""
+    assumes = tuple(why if one == NOT_TIMED else one for one in finding.assumes)
+    return replace(finding, assumes=assumes)
 
 
 def _with_factor(finding: Finding, spec: Spec, factor: float) -> Finding:

@@ -108,8 +108,9 @@ does.
 ## Known problems
 A factor is that of the copy alone, with its operands at hand; how much of the whole run that is
 depends on the program. A report made later from a saved recording runs nothing: its findings say
-that they were not timed. What reads a copy of an expanded tensor may be slower, or round in another
-way, without it; what is computed of all rows at once may be rounded in another way than row by row.
+that they were not timed. Those for which no other way can be run by itself count the bytes alone.
+What reads a copy of an expanded tensor may be slower, or round in another way, without it; what is
+computed of all rows at once may be rounded in another way than row by row.
 Memory counts as pinned wherever it was not heard to be made.
 What is kept several times over is judged by a sample of neighbours, at looks that come with every
 doubling of the calls: its figures are about right, and those of that moment.
@@ -133,6 +134,8 @@ copy that was not is told as `needless-copy` instead.
 """
 
 NOT_TIMED = "it was not timed; `tether run` times it where the program runs"
+NOT_COMPARED = "the bytes are counted; what they cost in time is not measured"
+"""Of what has no other way at the program's own sizes that could be run in turn with it."""
 
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
@@ -198,7 +201,7 @@ def _claim(history: History, one: Slow) -> Claim:
         story=tuple(_story(history, one)),
         repair=Repair(say("{fix}", fix=one.fix)),
         subject=subject,
-        assumes=(say(NOT_TIMED),),
+        assumes=(say(NOT_COMPARED if one.spec is None else NOT_TIMED),),
         count=one.times,
         bytes=one.nbytes or None,
     )  # fmt: skip
