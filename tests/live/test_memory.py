@@ -337,11 +337,14 @@ def test_plots_stack_up_to_what_is_held(tmp_path):
 
 @pytest.mark.parametrize("memory", [True, False])
 def test_a_page_names_a_peak_only_where_all_is_counted_and_the_line_that_grows(tmp_path, memory):
-    history = measured(TRAINING, tmp_path, memory=memory)._history
+    grows = TRAINING.replace("loss.detach()", "torch.ones(1000)")
+    history = measured(grows, tmp_path, memory=memory)._history
     (drawn,) = drawings(history)
     text, site = drawn.growth
-    assert text == "From optimizer step 2 to 6 the memory held grew by 4 B a step, most of it at"
-    assert site.line == 10
+    assert (
+        text == "From optimizer step 2 to 6 the memory held grew by 3.9 KiB a step, most of it at"
+    )
+    assert site.line == 13
     page = Recording(history.trace, prepared=True).html(source=False)
     assert ("Peak of memory on cpu" in page) == memory
     assert ("What calls returned held at most" in page) == (not memory)
@@ -362,6 +365,12 @@ def test_a_run_names_the_line_that_grows_and_a_saved_recording_knows_it(tmp_path
     made = json.loads((tmp_path / "r.json").read_text())["memory"]
     assert made["growth_per_step_bytes"] == 4000
     assert [(one["site"]["line"], one["bytes"]) for one in made["growth_lines"]] == [(13, 16000)]
+
+
+def test_a_growth_of_a_few_bytes_is_told_only_to_who_asks(tmp_path):
+    memory = measured(TRAINING, tmp_path)
+    assert memory.growth.per_step == 4
+    assert memory.growing is None
 
 
 def test_batches_of_another_length_are_no_growth(tmp_path):

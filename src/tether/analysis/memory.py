@@ -120,6 +120,10 @@ class More(NamedTuple):
     nbytes: int
 
 
+LEAST_GROWTH = 1 << 10
+"""Bytes a step from which a growth is told unasked: a million steps add a gigabyte."""
+
+
 class Growth(NamedTuple):
     """What is held as an optimizer begins each of its steps."""
 
@@ -495,7 +499,7 @@ class Memory:
         not asked about: variables of a loop still hold it.
         """
         growth = self.growth if self._leaving else None
-        return growth if growth and growth.per_step > 0 and growth.lines else None
+        return growth if growth and growth.per_step >= LEAST_GROWTH and growth.lines else None
 
     @property
     def _leaving(self) -> bool:
