@@ -130,3 +130,31 @@ def test_nothing_recorded_is_no_success_where_a_gate_was_asked_for(tmp_path):
     assert done.returncode == 4
     assert "no PyTorch call was recorded" in done.stderr
     assert tether("run", "empty.py", folder=tmp_path).returncode == 0
+
+
+DRAWING = """\
+import atexit
+import random
+import numpy as np
+import torch
+
+random.seed(1)
+np.random.seed(1)
+torch.manual_seed(1)
+x = torch.rand(400)
+values = [one.item() for one in x]
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.rand(5, 3)).sum().backward()
+    opt.step()
+atexit.register(lambda: print(random.random(), np.random.rand(), torch.rand(1).item()))
+"""
+
+
+def test_what_a_program_draws_as_it_exits_is_what_it_would_have_drawn(tmp_path):
+    (tmp_path / "drawing.py").write_text(DRAWING)
+    bare = python("drawing.py", folder=tmp_path)
+    recorded = tether("run", "--json", "r.json", "drawing.py", folder=tmp_path)
+    assert recorded.stdout == bare.stdout != ""

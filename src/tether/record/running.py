@@ -15,6 +15,7 @@ import io
 import multiprocessing
 import os
 import pkgutil
+import random
 import runpy
 import signal
 import sys
@@ -23,6 +24,8 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import torch
 
 from tether.facts import Trace
 from tether.record.children import heard
@@ -147,6 +150,10 @@ class _Run:
             return exit_code
 
     def _end(self, exit_code: int, error: BaseException | None) -> int:
+        with _random_numbers_kept():
+            return self._reported(exit_code, error)
+
+    def _reported(self, exit_code: int, error: BaseException | None) -> int:
         trace = self.session.stop(self.main.__dict__)
         trace.program = self.program.command
         trace.folder = self.folder
@@ -390,3 +397,20 @@ def _die_of(number: signal.Signals) -> None:
             continue
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+@contextlib.contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    """Leave the generators that a program shares as they are: what it runs as it exits may draw."""
+    states: list[tuple[Callable[[Any], object], Any]] = [(random.setstate, random.getstate())]
+    numbers = sys.modules.get("numpy.random")
+    if numbers is not None:
+        states.append((numbers.set_state, numbers.get_state()))
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    own = (torch.default_generator, *(torch.cuda.default_generators if used else ()))
+    states += [(one.set_state, one.get_state()) for one in own]  # which no recorder hears
+    try:
+        yield
+    finally:
+        for put_back, state in states:
+            put_back(state)
