@@ -7,6 +7,7 @@ import time
 
 import pytest
 from large_report import large
+from selenium.webdriver.support.ui import WebDriverWait
 from test_page_in_browser import css, page, pytestmark, shown  # noqa: F401
 
 from tether.report import page as page_of
@@ -28,6 +29,8 @@ def big(driver, tmp_path_factory):
     file.write_text(text, encoding="utf-8")
     driver.set_window_size(1280, 1000)
     driver.get(file.as_uri())
+    whole = "return document.readyState === 'complete'"
+    WebDriverWait(driver, 60).until(lambda _: driver.execute_script(whole))
     yield driver
     assert driver.get_log("browser") == []
 

@@ -592,6 +592,24 @@ PROGRAMS = {
         y = z.conj().clone()  #? unknown conjugated in name only
         print(y)
     """,
+    "a write that was meant for it went into another copy": """
+        import torch
+        x = torch.randn(8, 4)
+        def masked(x):
+            y = x.clone()  #? unknown what line 6 writes was meant for it
+            y[x > 0][:2] = 0
+            return y
+        print((masked(x) - x).abs().sum())
+    """,
+    "a write that went into a copy of another": """
+        import torch
+        x, other = torch.randn(8, 4), torch.randn(8, 4)
+        def masked(x):
+            y = x.clone()  #? no
+            other[x > 0][:2] = 0
+            return y * 2
+        print((masked(x) - x).abs().sum())
+    """,
     "what is alive when the program raises": """
         import torch
         x = torch.ones(2)

@@ -863,10 +863,10 @@ def test_what_a_library_does_is_one_line_with_a_count(tmp_path) -> None:
 import torch
 from heavy import prepare
 
-for size in (200, 300):
+for size in (1500, 2100):
     x = torch.ones(size, size)
     prepare(x)
-x = torch.ones(200, 200)
+x = torch.ones(2100, 2100)
 prepare(x)
 """
     path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])

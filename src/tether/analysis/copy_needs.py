@@ -23,6 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -32,6 +33,7 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
 from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import UNKNOWN, Event, Operand, SiteId, Span, Taken
@@ -394,6 +396,7 @@ class _Judge:
             return WhyNeeded("unknown", "nothing was heard to read it, in one piece or in parts")
         return (
             self._of_others(copied)
+            or self._lost(copied)
             or self._inside(copied, event)
             or self._opaque(copied)
             or self._elsewhere(copied, event.thread)
@@ -410,6 +413,20 @@ class _Judge:
             doubt = "it lets memory go that another process shows"
         doubt = doubt or others.use(copied, self.lives)
         return WhyNeeded("unknown", doubt) if doubt else None
+
+    def _lost(self, copied: Copied) -> WhyNeeded | None:
+        """Ask for writes that went into another copy: put right, they write one of the two."""
+        memories = {self.lives.memory(one) for one in (copied.source, copied.copy)}
+        for one in self._lost_writes:
+            meant = self.history.operand_of(one.tensor)
+            if meant is not None and self.lives.memory(meant) in memories:
+                text = f"what {self._line(one.write)} writes was meant for it, or for its source"
+                return WhyNeeded("unknown", text, one.write)
+        return None
+
+    @cached_property
+    def _lost_writes(self) -> list[OddWrite]:
+        return [one for one in self.history.get(OddWrites).all if one.kind == "lost"]
 
     def _kept_for_long(self, copied: Copied) -> bool:
         """Whether a copy lived on when its line made the one after the next."""

@@ -11,6 +11,7 @@ from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
 from tether.analysis.idle import IdleMemory
 from tether.analysis.kept_by import kept_by
+from tether.analysis.on_ctx import results_on_ctx
 from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
@@ -470,9 +471,14 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
 
 
 def _in_rings(history: History) -> Iterator[Claim]:
-    """Find what a line made in several steps, and what only rings of objects had after each."""
-    for tensors in _by_moment(history, ringed=True) if history.trace.in_rings else ():
-        for together in _made_alike(history, tensors):
+    """Find what a line made in several steps, and what only rings of objects had after each.
+
+    The ring of a Function's ctx and its own result is told as that.
+    """
+    rings = _by_moment(history, ringed=True) if history.trace.in_rings else ()
+    on_its_ctx = {one.tensor for calls in results_on_ctx(history).values() for _, one in calls}
+    for tensors in rings:
+        for together in _made_alike(history, [one for one in tensors if one not in on_its_ctx]):
             places = [history.made_at(one) for one in together]
             steps = _graphs(history, places)
             if steps >= LEAST and (nbytes := _bytes(history, together, places)) >= LARGE:
