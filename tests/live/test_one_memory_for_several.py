@@ -651,3 +651,34 @@ def test_buffers_that_two_modules_have(share, tmp_path):
 @pytest.mark.parametrize("share", NOT_SHARED.values(), ids=list(NOT_SHARED))
 def test_buffers_of_their_own(share, tmp_path):
     check_program(TARGETS.replace("SHARE", share), tmp_path)
+
+
+TOTALS = """\
+import torch
+
+total = {}  #MARK
+
+def add(values):
+    done = set()
+    for name, one in values.items():
+        if name in total:
+            WHERE: total[name] += one
+        else:
+            total[name] = next(iter(total.values()), torch.zeros(3))
+
+for n in range(4):
+    add({"tied": torch.full((3,), float(n)), "same": torch.full((3,), float(n))})
+print(total["tied"].tolist(), total["same"].tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("if one is not None", True),
+        ("if total[name].data_ptr() not in done and not done.add(total[name].data_ptr())", False),
+    ],
+)
+def test_who_asks_for_the_address_tells_places_apart(where, told, tmp_path):
+    mark = "! alias-write total" if told else ""
+    check_program(TOTALS.replace("WHERE", where).replace("#MARK", f"#{mark}"), tmp_path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, common_place, in_one_container, root_of
@@ -39,9 +39,10 @@ def _grown(history: History) -> Iterator[Claim]:
     holding = history.get(Holding)
     slots = _slots(history)
     for act in holding.all:
-        before = {one.name for one in act.others if one.kind == "slot"}
-        if not before or act.read < 0:
+        held = [one for one in act.others if one.kind == "slot"]
+        if not held or act.read < 0:
             continue
+        before = {one.name for one in held}
         patterns = {(root_of(name), _DIGITS.sub("#", name)) for name in before}
         later = {
             name
@@ -49,9 +50,8 @@ def _grown(history: History) -> Iterator[Claim]:
             if seen > act.write and name not in before
             and (root_of(name), _DIGITS.sub("#", name)) in patterns
         }  # fmt: skip
-        holder = next((one for one in act.others if one.kind == "slot"), None)
-        if later and holder is not None:
-            yield _several(history, act, holder, len(before | later))
+        if later and not _asks_for_address(history, act.tensor, act.write):
+            yield _several(history, act, held[0], len(before | later))
 
 
 def _grown_inside(history: History) -> Iterator[Claim]:
@@ -123,8 +123,19 @@ def _multiplied(history: History) -> Iterator[Claim]:
             one.how == "loop" and mentions(one.site.expression, container)
             for one in holding.filled(act.by)
         )
-        if act.by in slots or looped:
+        if (act.by in slots or looped) and not _asks_for_address(history, act.tensor, act.write):
             yield _several(history, act, slots[0], len(slots))
+
+
+def _asks_for_address(history: History, tensor: int, write: int) -> bool:
+    """Whether the function that writes has asked where the memory is: it tells places apart."""
+    written, shown = history.site_of(history.events[write]), history.operand_of(tensor)
+    for at in history.on_storage(shown) if shown is not None else ():
+        site = history.site_of(history.events[at])
+        asked = at < write and operation(history.events[at].operation).leaves == "address"
+        if asked and (site.file, site.function) == (written.file, written.function):
+            return True
+    return False
 
 
 def _is_parameter(history: History, tensor: int) -> bool:
@@ -136,10 +147,7 @@ def _each_time(history: History) -> Iterator[Claim]:
     """Find one object that a line wrote and returned again and again, kept each time."""
     returned = _written_and_returned(history)
     for tensor, slots in _slots(history).items():
-        groups: dict[str, list[str]] = defaultdict(list)
-        for name in slots:
-            groups[container_of(name)].append(name)
-        container, names = max(groups.items(), key=lambda one: len(one[1]))
+        container, names = _fullest(slots)
         if len(names) < 2 or not container or _is_parameter(history, tensor):
             continue
         calls = returned.get(tensor, [])
@@ -147,10 +155,18 @@ def _each_time(history: History) -> Iterator[Claim]:
         sites = [site for site, number in times.items() if number >= len(names)]
         last = max(calls, default=UNKNOWN)
         reads = [at for at, _ in history.get(Holding).reads_of(tensor) if at > last]
-        if sites and reads:
+        if sites and reads and not _asks_for_address(history, tensor, last):
             act = HeldAct(tensor, last, None, (), reads[0])
             site = _assigned_at(history, tensor, container)
             yield _holds_one(history, act, container, len(names), site or sites[-1])
+
+
+def _fullest(places: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the container that most of some places are in, and these."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in places:
+        groups[container_of(name)].append(name)
+    return max(groups.items(), key=lambda one: len(one[1]))
 
 
 def _assigned_at(history: History, tensor: int, container: str) -> Site | None:
