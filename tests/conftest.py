@@ -6,6 +6,7 @@
 import faulthandler
 import gc
 import os
+import sys
 import threading
 
 import pytest
@@ -48,9 +49,24 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Have the collector pass over what lives as long as the tests: it runs thousands of times."""
+    pass_over_what_stays()
+
+
+def pass_over_what_stays():
+    """Have the collector pass over what lives as long as the tests: it runs thousands of times.
+
+    So does the search for caches as a recording ends, which goes through all objects that are left.
+    """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def modules_imported_by_a_test_stay():
+    before = len(sys.modules)
+    yield
+    if len(sys.modules) > before + 20:  # all of `torch._dynamo`, not a program of the test's
+        pass_over_what_stays()
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +88,6 @@ def strict_recorder(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_installed():
-    import sys
-
     torch = sys.modules.get("torch")
     before = _installed(torch) if torch is not None else None
     yield
