@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from tether.facts import Operand
+from tether.facts import UNKNOWN, Operand
 
 
 def extent(operand: Operand) -> tuple[int, int]:
@@ -75,5 +75,5 @@ def _remainders(start: int, steps: _Steps, modulus: int) -> set[int]:
 
 
 def overlaps(a: Operand, b: Operand) -> bool:
-    """Whether two operands of one storage span common elements, by their extents."""
-    return a.storage == b.storage and may_overlap(a, b)
+    """Whether two operands of one known storage span common elements, by their extents."""
+    return a.storage == b.storage != UNKNOWN and may_overlap(a, b)

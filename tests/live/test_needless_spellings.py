@@ -104,6 +104,13 @@ SPELLINGS = {
         y = w.float()  #? yes line 6 writes
         print(y.sum(), x.sum())
         """,
+    "there and back once, and written between each later time": """
+        w = x.double()
+        for _ in range(3):
+            y = w.float()  #? unknown not all of its runs
+            print(y.sum())
+            w.add_(0.1)
+        """,
     "permuted there and back with a copy between": """
         y = x.t().contiguous().t()  #? no
         print((y + 1).amax())

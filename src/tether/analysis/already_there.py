@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tether.analysis.gives_back import leads_back
@@ -48,36 +47,25 @@ class AlreadyThere:
         self._same = _came_back(history)
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
-        chosen: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+        made_new: dict[tuple[int, int, str], list[int]] = defaultdict(list)  # by line
         for position, event in enumerate(history.events):
             if event.raised or not event.results or event.flags & OUT or _gives_itself(event):
                 continue
-            line = event.site, event.inner, event.operation
-            if line in self._compared or _may_differ(event):
-                chosen[line].append(position)
             self._find(position, event)
-        self.unseen = self._sometimes(chosen.values())
-
-    @cached_property
-    def _compared(self) -> set[tuple[int, int, str]]:
-        """The lines of which a run was seen to give what was there."""
-        events = (self._history.events[at] for at in self._same if at >= 0)
-        return {(event.site, event.inner, event.operation) for event in events}
+            if position not in self.by_position:
+                made_new[event.site, event.inner, event.operation].append(position)
+        self.unseen = self._sometimes(made_new)
 
     def _find(self, position: int, event: Event) -> None:
         found = list(self._made(position, event)) or list(self._seen(position, event))
         if found:
             self.by_position[position] = found
 
-    def _sometimes(self, lines: Iterable[list[int]]) -> set[int]:
+    def _sometimes(self, made_new: dict[tuple[int, int, str], list[int]]) -> set[int]:
         """Return the calls that did not give what was there, on lines that did at other times."""
-        return {
-            one
-            for places in lines
-            if any(one in self.by_position for one in places)
-            for one in places
-            if one not in self.by_position
-        }
+        events = (self._history.events[at] for at in self.by_position)
+        lines = {(event.site, event.inner, event.operation) for event in events}
+        return {at for line in lines for at in made_new.get(line, ())}
 
     def _made(self, position: int, event: Event) -> Iterator[Copied]:
         row, (result, *more) = operation(event.operation), event.results
@@ -180,12 +168,6 @@ def _only_shows(history: History, event: Event, memory: int) -> bool:
     row = operation(event.operation)
     shows = bool(event.results) and {history.flow.memory(one) for one in event.results} == {memory}
     return bool(row.gradients or row.replaces or (shows and not event.writes and not row.leaves))
-
-
-def _may_differ(event: Event) -> bool:
-    """Whether a call like this one may give what was there, and another may not."""
-    row = operation(event.operation)
-    return row.enters or bool(row.copies and row.writes)
 
 
 def _came_back(history: History) -> dict[int, Same]:

@@ -49,4 +49,18 @@ for _ in range(2):
 """,
         (Expected("tie-lost", "net.weight", 8),),
     ),
+    Example(
+        "Parameters whose sizes the first call tells share no memory before it",
+        """import torch
+from torch import nn
+
+model = nn.Sequential(nn.LazyConv1d(2, 1), nn.Flatten(), nn.LazyLinear(1))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    loss = model(torch.ones(4, 2, 3)).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    ),
 )
