@@ -55,10 +55,15 @@ class CutsOff:
                 self.by_line[site] = kept
 
 
-def bytes_shown(operand: Operand) -> int:
+def bytes_spanned(operand: Operand) -> int:
     """Return the bytes from the first element of an operand to its last."""
     first, last = extent(operand)
     return (last - first) * element_size(operand.dtype)
+
+
+def bytes_shown(operand: Operand) -> int:
+    """Return the bytes of memory that an operand shows: of a column, none of those between."""
+    return min(bytes_of(operand), bytes_spanned(operand))
 
 
 def view_of(history: History, tensor: int) -> int:
@@ -66,7 +71,7 @@ def view_of(history: History, tensor: int) -> int:
     for link in history.get(Sharing).chain(tensor):
         event = history.events[link.at]
         before = next(one for one in event.reads if one.tensor == link.source)
-        if bytes_shown(before) > bytes_shown(event.results[0]):
+        if bytes_spanned(before) > bytes_spanned(event.results[0]):
             return link.at
     return UNKNOWN
 
@@ -97,18 +102,23 @@ def _cut_off(history: History, storage: int, operands: list[Operand]) -> CutOff 
     if cut == UNKNOWN or not _small(views, fact.nbytes):
         return None
     positions = history.on_storage(views[0])
-    if any(_holds(history, at) for at in positions):
+    using = [at for at in positions if _uses_more(history, at, storage)]
+    if any(_holds(history, at) for at in using) or any(_sent(history, at) for at in positions):
         return None
-    large = max((at for at in positions if _uses_more(history, at, storage)), default=UNKNOWN)
+    large = max(using, default=UNKNOWN)
     freed = len(history.events) + 1 if fact.freed < 0 else history.position(fact.freed)
     return CutOff(views, fact.nbytes, positions[0], cut, large, freed)
 
 
 def _holds(history: History, at: int) -> bool:
-    """Whether a call may have let something else keep the memory: a graph, an array."""
+    """Whether a call may have let something else keep what it was given: a graph, an array."""
     event = history.events[at]
-    row = operation(event.operation)
-    return event.kind >= 0 or row.lends or row.leaves == "process"
+    return event.kind >= 0 or operation(event.operation).lends
+
+
+def _sent(history: History, at: int) -> bool:
+    """Whether a call gave the memory to another process, which has all of it."""
+    return operation(history.events[at].operation).leaves == "process"
 
 
 def _uses_more(history: History, at: int, storage: int) -> bool:
@@ -120,7 +130,7 @@ def _uses_more(history: History, at: int, storage: int) -> bool:
 
 def _small(operands: Iterable[Operand], nbytes: int) -> bool:
     """Whether some views show little of a storage: of a column, what lies in it."""
-    return sum(bytes_of(one) for one in operands) * FACTOR <= nbytes
+    return sum(map(bytes_shown, operands)) * FACTOR <= nbytes
 
 
 def _left(group: list[CutOff]) -> list[CutOff]:
