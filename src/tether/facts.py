@@ -679,6 +679,17 @@ class Same(NamedTuple):
     sure: bool = True  # memory or numbers are the very same; else the elements are only equal
 
 
+class Tried(NamedTuple):
+    """A call was made again, unheard, with the source of a copy that it had been given.
+
+    The copy lay in another way than its source. Only whether the result was the same is kept.
+    """
+
+    event: EventId  # the call
+    read: int  # which of its `reads` was the copy
+    same: bool  # its result had the same bits, and lay in the same way
+
+
 class Taken(NamedTuple):
     """A call made a tensor of an array that no tensor shows, bit for bit, and what became of it."""
 
@@ -1014,6 +1025,7 @@ class Trace:
     followed: list[Followed] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
     collisions: list[Collision] = field(default_factory=list)
     addressed_apart: list[AddressedApart] = field(default_factory=list)
     function_states: list[FunctionState] = field(default_factory=list)

@@ -137,7 +137,7 @@ SPELLINGS = {
         print(y.stride(), y.sum())
         """,
     "permuted there and back, read by what may rely on strides": """
-        y = x.t().contiguous().t()  #? unknown may rely on its layout
+        y = x.t().contiguous().t()  #? no
         print(y.sum())
         """,
     "a tensor of an array of a tensor": "y = torch.tensor(x.numpy())  #? no\nprint(y.sum())",

@@ -85,6 +85,21 @@ LOST = {
     .replace("READ", RUN)
     .replace("live = getattr(module, key)", "live = getattr(module, key).data")
     .replace("setattr(module, key, average[name])", "getattr(module, key).data = average[name]"),
+    "statistics that begin as one and go on apart": """
+class Norm(nn.Module):
+    def __init__(self, start):
+        super().__init__()
+        self.register_buffer("mean", start)
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+start = torch.zeros(3)
+both = nn.ModuleList([Norm(start), Norm(start)])
+for _ in range(4):
+    print(sum(norm(torch.randn(4, 3)).sum() for norm in both))
+""",
     "one parameter replaced by itself": ONE.replace("#MARK", "#! tie-lost model.embed.weight (note)"),
 }  # fmt: skip
 

@@ -89,6 +89,7 @@ def example() -> Trace:
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],
         bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
+        tried=[facts.Tried(8, 0, same=True)],
         collisions=[facts.Collision(8, 2, 6)],
         addressed_apart=[facts.AddressedApart(8, 8, 1)],
         states_given=[facts.StateGiven(8, 1, 0, full=False)],

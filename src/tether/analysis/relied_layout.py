@@ -27,6 +27,19 @@ from tether.analysis.layouts import (
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 
+class Trials:
+    """Of calls that were made again with the source of a copy, whether they gave the same."""
+
+    def __init__(self, history: History) -> None:
+        facts = history.trace.tried
+        self.same = {(history.position(one.event), one.read): one.same for one in facts}
+        self.calls = {at for at, _ in self.same}
+
+    def of(self, history: History, copied: Copied) -> bool:
+        """Whether a call that was given a copy was made again."""
+        return not self.calls.isdisjoint(history.on_storage(copied.copy))
+
+
 Ask = Callable[[Copied], str]
 """Says why a copy would have to stay; "" where it may go."""
 
@@ -125,7 +138,14 @@ class ReliedLayout:
             return "" if all(channels_last(a) == channels_last(b) for a, b in pairs) else doubtful
         if row.exact or operation(name.rstrip("_")).exact:
             return self._computed(event, moved)
+        if self._tried(at, pairs):
+            return ""
         return self._otherwise(at, event, moved)
+
+    def _tried(self, at: int, pairs: Sequence[tuple[Operand, Operand]]) -> bool:
+        """Whether the call was made again with what it would be given, and gave the same."""
+        others = [number for number, (now, then) in enumerate(pairs) if not same_layout(now, then)]
+        return len(others) == 1 and self._history.get(Trials).same.get((at, others[0]), False)
 
     def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that lays its argument back, or copies; the first that does is kept."""

@@ -62,9 +62,9 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "memo",
-        "name", "number", "onto", "originals", "pads", "picks", "places", "plain", "silent",
-        "special", "spreads", "switches", "writes",
+        "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "lays",
+        "memo", "name", "number", "onto", "originals", "pads", "picks", "places", "plain", "rounds",
+        "silent", "special", "spreads", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -79,6 +79,8 @@ class Function:
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = bool(row.leaves)
         self.enters = row.enters
+        self.lays = bool(row.copies) or row.regroups  # may lay elements out in another way
+        self.rounds = _may_round(row)
         self.picks = row.picks
         self.places = row.places
         self.spreads = row.spreads
@@ -102,6 +104,12 @@ class Function:
             or self.spreads
             or self.pads
         )
+
+
+def _may_round(row: Operation) -> bool:
+    """Whether only trying a call can tell if strides matter to the bits of its result."""
+    settled = row.exact or row.any_strides or row.strides or row.copies or row.view
+    return row.known and not (settled or row.writes or row.random or row.leaves)
 
 
 def _writes(row: Operation) -> bool:

@@ -140,6 +140,8 @@ class Listener(TorchFunctionMode):
         self._refs = self.who.tensors
         self._holders = recorder.holders
         self._same = recorder.same
+        self._laid_out = recorder.same.laid_out
+        self._copies = recorder.same.laid_out.copies
         self._collisions = recorder.collisions
         self._addressed = recorder.addressed
         self._pieces = recorder.addressed.pieces
@@ -312,6 +314,10 @@ class Listener(TorchFunctionMode):
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
                                 self._same.picked(what.name, arguments, result, index)
+                        if (what.lays or (what.rounds and self._copies)) and written is None:
+                            with _without_subclasses():
+                                found = Call(args, kwargs, result, tensors, site, kind, nodes)
+                                self._follow_layout(what, func, found, reads, index)
                         if self._pieces and count and reads[0][0] in self._pieces:
                             with _without_subclasses():
                                 self._addressed.met(
@@ -327,6 +333,8 @@ class Listener(TorchFunctionMode):
             with _without_subclasses():  # a user's subclass must not hear the recorder look
                 found = Call(args, kwargs, result, tensors, site, kind, nodes)
                 self._append(what, (site, inner), reads, found)
+                if what.lays or (what.rounds and self._copies):
+                    self._follow_layout(what, func, found, reads, tape.now() - 1)
                 if answers:
                     self.recorder.altered.after(answers, tape.now() - 1, self.thread)
         except Exception as error:  # noqa: BLE001
@@ -412,6 +420,21 @@ class Listener(TorchFunctionMode):
             self.made(what.name, (site, inner), index, call.result, call.tensors)
         self._follow_arrays(what, index, call)
         self._follow_places(what, index, call)
+
+    def _follow_layout(
+        self, what: Function, func: Any, call: Call, reads: Sequence[Snapshot], index: int
+    ) -> None:
+        """Remember what was laid out anew; see whether a call that reads it needs it so."""
+        result = call.result
+        if what.writes or not call.tensors or type(result) is not torch.Tensor:
+            return
+        if result.requires_grad:
+            return  # how its gradients round is another question
+        if what.lays:
+            self._laid_out.made(result, call.tensors[0])
+        else:
+            given = call.tensors, reads
+            self._laid_out.read(func, (call.args, call.kwargs), given, result, index)
 
     def _follow_places(self, what: Function, index: int, call: Call) -> None:
         """Follow tensors of which several places are one element, and views of them."""

@@ -208,6 +208,7 @@ class Recorder:
             "followed": list(self.followed),
             "bridges": list(tape.bridges),
             "same": list(self.same.facts),
+            "tried": list(self.same.laid_out.facts),
             "collisions": list(self.collisions.facts),
             "addressed_apart": list(self.addressed.facts),
             "function_states": list(self.function_states.facts),

@@ -24,6 +24,7 @@ from tether.record.drawn import DrawnLog
 from tether.record.entered import LEAST, EnteredLog
 from tether.record.equals import EqualLog, Ints, View, by_value
 from tether.record.identity import Snapshot
+from tether.record.laid_out import LaidOutLog
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 
@@ -66,6 +67,7 @@ class SameLog:
         self.taken = TakenLog(tape, self._budget)
         self.entered = EnteredLog()
         self.drawn = DrawnLog()
+        self.laid_out = LaidOutLog(tape)
         self._equals = EqualLog()
 
     # -- a choice --------------------------------------------------------------------------------
@@ -75,9 +77,21 @@ class SameLog:
         if not self._wanted(result):
             return
         with self._budget:
-            found = chosen(name, args, result)
+            found = chosen(name, args, result) or self._of_one(name, args, result)
             if found is not None:
                 self._found(event, result, found, event)
+                self.laid_out.remember(result, *found)
+
+    def _of_one(self, name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
+        """Look at a choice among places that a copy of what was expanded made of one element."""
+        key, source = _key(name, args), args[0] if args else None
+        if key is None or not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
+            return None
+        strides = self.laid_out.alike(source)
+        view = _by_key(source, key, strides) if strides != source.stride() else None
+        if view is None or view[1] != tuple(result.shape) or not _fit(source):
+            return None
+        return (source, view) if _shows(source, view, result) else None
 
     # -- any call ---------------------------------------------------------------------------------
 
@@ -285,7 +299,9 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None
 
 
-def _by_key(source: torch.Tensor, key: tuple[Any, ...]) -> View | None:
+def _by_key(
+    source: torch.Tensor, key: tuple[Any, ...], strides: Ints | None = None
+) -> View | None:
     """Return the view that an index would be, were it made of slices; None where it is none."""
     places = [n for n, one in enumerate(key) if not _is_basic(one)]
     if len(places) != 1 or any(type(one) is int for one in key):
@@ -294,7 +310,8 @@ def _by_key(source: torch.Tensor, key: tuple[Any, ...]) -> View | None:
     chosen = _numbers(key[at])
     if chosen is None or any(one is Ellipsis for one in key[:at]):
         return None
-    shape, strides, first = tuple(source.shape), source.stride(), int(source.storage_offset())
+    shape, first = tuple(source.shape), int(source.storage_offset())
+    strides = source.stride() if strides is None else strides
     if chosen.dtype == np.bool_ and chosen.ndim > 1:
         return _whole(first, shape, strides, chosen) if len(key) == 1 else None
     return _sliced(first, shape, strides, key, at, chosen)
@@ -312,7 +329,13 @@ def _sliced(
 ) -> View | None:
     """Return the view that an index is with a slice in the place of one choice."""
     dimension = sum(one is not None for one in key[:at])
-    taken = _slice(chosen, shape[dimension]) if dimension < len(shape) else None
+    if dimension >= len(shape):
+        return None
+    if not strides[dimension] and chosen.ndim == 1 and chosen.dtype != np.bool_:
+        # All places along it are one element, whichever are chosen.
+        shape, taken = (*shape[:dimension], len(chosen), *shape[dimension + 1 :]), slice(None)
+    else:
+        taken = _slice(chosen, shape[dimension])
     if taken is None:
         return None
     # Strides of one byte an element, on memory that is never looked at.
@@ -320,6 +343,15 @@ def _sliced(
     view = plain[(*key[:at], taken, *key[at + 1 :])]
     distance = view.__array_interface__["data"][0] - plain.__array_interface__["data"][0]
     return first + distance, view.shape, view.strides
+
+
+def _shows(source: torch.Tensor, view: View, result: torch.Tensor) -> bool:
+    """Whether a view of a tensor's memory has the elements of a result, bit for bit."""
+    one, other = words_of(source.detach().as_strided(view[1], view[2], view[0])), words_of(result)
+    if one is None or other is None:
+        return False
+    along = tuple(at for at, stride in enumerate(view[2]) if stride == 0)  # `words_of` leaves out
+    return np.array_equal(np.broadcast_to(np.expand_dims(one, along), other.shape), other)
 
 
 def _is_basic(one: Any) -> bool:

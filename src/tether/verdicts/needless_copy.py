@@ -10,6 +10,7 @@ from tether.analysis.already_there import Copied, copied_on
 from tether.analysis.copy_needs import Key, Need, needs
 from tether.analysis.gives_back import computes
 from tether.analysis.history import History, shortened
+from tether.analysis.relied_layout import Trials
 from tether.analysis.wording import place
 from tether.facts import UNKNOWN, Event, Site
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
@@ -131,19 +132,25 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
         story=tuple(_story(history, first, need)),
         repair=_repair(history, need, first, unread=unread),
         subject=subject,
-        assumes=tuple(_assumes(history.events[first.position], need, first, unread=unread)),
+        assumes=tuple(_assumes(history, need, first, unread=unread)),
         count=need.count,
         bytes=need.bytes,
     )  # fmt: skip
 
 
-def _assumes(event: Event, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
+def _assumes(
+    history: History, need: Need, copied: Copied, *, unread: bool
+) -> Iterator[Sentence]:
+    event = history.events[copied.position]
     read = "reads it" if unread else "writes either of them"
     yield say(f"no line of the program that did not run {read}")
     if need.looked and not unread:
         yield say("the other runs go as those that were looked at")
     if need.relaid and copied.copy.requires_grad:
         yield say("sums over gradients round the same in the source's layout")
+    if need.relaid and history.get(Trials).of(history, copied):
+        yield say("the calls that read it round in other runs and on other machines as here, where"
+                  " each was made again with the source and gave the same bits")
     if computes(event):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
     if need.operation == "__deepcopy__" != event.operation and not unread:

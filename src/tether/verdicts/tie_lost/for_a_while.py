@@ -71,6 +71,11 @@ class _ModulePlaces:
         """Return when a place was given another tensor, after a moment; None: it was not."""
         return next((one.at for one in self.given[place] if one.at > after), None)
 
+    def given_back(self, fact: Reassigned) -> int | None:
+        """Return when a place was given the tensor again that it gave up; None: it was not."""
+        given = self.given[fact.holder, fact.name]
+        return next((one.at for one in given if one.at > fact.at and one.new == fact.old), None)
+
     def beside(self, fact: Reassigned) -> Iterator[Place]:
         """Yield the other places that show a tensor as it gives up one of them."""
         for place, names in self.by_tensor[fact.old].items():
@@ -84,7 +89,7 @@ def _partings(history: History) -> Iterator[_Parting]:
     places = history.get(_ModulePlaces)
     for fact in history.trace.reassigned:
         own = places.by_tensor[fact.old].get((fact.holder, fact.name))
-        back = places.next_given((fact.holder, fact.name), fact.at)
+        back = places.given_back(fact)
         if own is not None and back is not None:  # else for good: told of by what it is at the end
             for other in places.beside(fact):
                 yield from _parting(history, fact, own, other, back)

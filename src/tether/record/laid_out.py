@@ -1,0 +1,171 @@
+"""Whether a call gives the same bits when it is given a copy's source, which lies in another way.
+
+A sum or a product of matrices may round in another order under other strides; whether it does is
+asked of PyTorch. The call is made once more with the source, unheard, and its result compared and
+thrown away: without a graph, on the CPU, of operations that draw no random numbers, up to `LIMIT`
+bytes and for at most 2 % of the run's time. A call that was not made again has no fact.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tether.facts import EventId, Tried
+from tether.record.budget import Budget
+from tether.record.contents import words_of
+from tether.record.equals import Ints, View
+from tether.record.identity import Snapshot
+from tether.record.tape import Tape
+
+LIMIT = 16 << 20
+_LAST = 64  # copies that are known at a time
+
+class _Laid(NamedTuple):
+    """A copy that lies in another way than its source."""
+
+    source: Callable[[], torch.UntypedStorage | None]  # the memory of the source, while it lives
+    view: View  # of it, that has the copy's elements in their order
+    geometry: View  # of the copy
+
+
+class LaidOutLog:
+    """Makes calls again with the sources of what they were given."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self.facts: list[Tried] = []
+        self.copies: OrderedDict[int, _Laid] = OrderedDict()  # by the storage of each
+        self._budget = Budget(0.02, allowed=0.2)
+
+    def made(self, result: torch.Tensor, source: torch.Tensor) -> None:
+        """Remember a copy of a tensor, if it lies in another way."""
+        alike = source.shape == result.shape and source.dtype == result.dtype
+        if alike and _fit(result):
+            self.remember(result, source, _geometry(source))
+
+    def remember(self, result: torch.Tensor, source: torch.Tensor, view: View) -> None:
+        """Remember that a result has the elements that a view of a source's memory shows."""
+        geometry = _geometry(result)
+        if result.requires_grad or _steps(view) == _steps(geometry):
+            return
+        who = self._tape.who
+        made, memory = who.snapshot(result)[1], who.storage_of(source)
+        if made < 0 or memory is None or made == memory.serial:
+            return
+        laid, behind = _Laid(memory, view, geometry), self.copies.get(memory.serial)
+        first = None if behind is None else _carried(view, behind.geometry, behind.view)
+        if behind is not None and first is not None:
+            laid = _Laid(behind.source, first, geometry)  # a copy of a copy
+        self.copies[made] = laid
+        while len(self.copies) > _LAST:
+            self.copies.popitem(last=False)
+
+    def alike(self, tensor: torch.Tensor) -> Ints:
+        """Return the strides of a tensor, 0 where all places along a dimension were one element.
+
+        As in a copy of what was expanded. Whoever asks has to look whether they are so still.
+        """
+        seen = self._tape.who.snapshot(tensor)
+        laid, geometry = self.copies.get(seen[1]), _geometry(tensor)
+        view = None if laid is None else _carried(geometry, laid.geometry, laid.view)
+        if view is None:
+            return tensor.stride()
+        pairs = zip(tensor.stride(), view[2], strict=True)
+        return tuple(0 if other == 0 else stride for stride, other in pairs)
+
+    def read(
+        self, func: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]],
+        given: tuple[Sequence[torch.Tensor], Sequence[Snapshot]], result: torch.Tensor, event: int,
+    ) -> None:  # fmt: skip
+        """Make a call again for each argument that is such a copy, and compare the results."""
+        for at, (tensor, seen) in enumerate(zip(*given, strict=False)):
+            laid = self.copies.get(seen[1])
+            if laid is None or not _fit(result) or self._budget.late():
+                continue
+            with self._budget:
+                other = _source_of(tensor, laid)
+                if other is not None:
+                    same = _gives(func, *_with(call, tensor, other), result)
+                    self.facts.append(Tried(EventId(event), at, same))
+
+
+def _gives(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor
+) -> bool:
+    """Whether a call gives the bits of a result, lying in the same way."""
+    try:
+        with torch.no_grad():
+            again = func(*args, **kwargs)
+        if type(again) is not type(result) or _geometry(again)[1:] != _geometry(result)[1:]:
+            return False
+        one, other = words_of(again), words_of(result)
+        return one is not None and other is not None and bool(np.array_equal(one, other))
+    except Exception:  # noqa: BLE001 -- a call may refuse other strides: then the copy is needed
+        return False
+
+
+def _with(
+    call: tuple[tuple[Any, ...], dict[str, Any]], tensor: torch.Tensor, other: torch.Tensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with one tensor in the place of another."""
+    args, kwargs = call
+
+    def put(value: Any) -> Any:
+        if value is tensor:
+            return other
+        if type(value) in (list, tuple):
+            return type(value)(map(put, value))
+        return value
+
+    return tuple(map(put, args)), {key: put(value) for key, value in kwargs.items()}
+
+
+def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
+    """Return what a tensor on a copy would be on its source; None where no strides say it."""
+    memory = laid.source()
+    view = _carried(_geometry(tensor), laid.geometry, laid.view)
+    if memory is None or view is None:
+        return None
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, *view)  # type: ignore[call-overload]
+
+
+def _carried(view: View, copy: View, onto: View) -> View | None:
+    """Return the view of one memory that a view of a copy of it is.
+
+    Each dimension of the view has to step along one of the copy, as after a permutation, a slice
+    or an expansion.
+    """
+    steps = [one for one in zip(copy[2], copy[1], onto[2], strict=True) if one[1] > 1]
+    if 0 in view[1] or any(step <= 0 for step, _, _ in steps):
+        return None
+    by_step = {step: other for step, _, other in steps}
+    strides = [
+        0 if size == 1 or stride == 0 else by_step.get(stride)
+        for size, stride in zip(view[1], view[2], strict=True)
+    ]
+    left, offset = view[0] - copy[0], onto[0]
+    for step, size, other in sorted(steps, reverse=True):
+        index = min(left // step, size - 1)
+        left, offset = left - index * step, offset + index * other
+    if left or len(by_step) < len(steps) or None in strides:
+        return None
+    return offset, view[1], tuple(one or 0 for one in strides)
+
+
+def _geometry(tensor: torch.Tensor) -> View:
+    return int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
+
+
+def _steps(view: View) -> list[tuple[int, int]]:
+    """Return how each dimension of several elements goes."""
+    return [one for one in zip(view[1], view[2], strict=True) if one[0] > 1]
+
+
+def _fit(tensor: torch.Tensor) -> bool:
+    plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided
+    return plain and 1 < tensor.nbytes <= LIMIT
