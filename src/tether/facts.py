@@ -106,6 +106,10 @@ class Event(NamedTuple):
     ``__setitem__``, ``data.__get__``, ``data.__set__``, ``grad.__get__``, ``from_numpy``,
     ``Parameter`` (a call of `nn.Parameter`), ``apply`` (of an `autograd.Function`), ``backward``,
     ``autograd.grad``, ``step``, ``zero_grad``, ``set_grad_enabled``, ``register_hook``, ``save``.
+
+    Operands stand in the order of the call, those given by keyword behind the others: so ``out=x``
+    is the last of `reads` (and among `writes`). ``event.inner == event.site`` says that the
+    program's own line made the call, and no library's.
     """
 
     operation: str

@@ -2,8 +2,9 @@
 
 A verdict yields `Claim`s about tensors by their numbers, in `Sentence`s: a text with places for
 tensors, lines and pieces of code. The engine joins claims of one cause and puts each sentence into
-words once the names are known; the result is a `Said`, a text that still knows its parts. So
-whoever hides the program's text, or compares two reports, works on parts and not on English.
+words once the names are known; the result is a `Said`, a text that still knows its parts: which
+are code, to be hidden from others (`report.redact`), and which are names, so that findings that
+differ in nothing else are told as one (`report.grouping`).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import pytest
 import warm
 from test_cli import CUT, tether
 from tether.cli.main import COMMANDS, main
+from tether.report.forms import FORMS, PRINTED
 
 NAME = "encoder_of_a_model_with_long_names_layer_00_attention_projection_weight_matrix"
 LONG = f"""\
@@ -192,12 +193,16 @@ def test_grouped_is_by_file(folder):
 
 def test_json_sarif_and_github_as_the_report(folder):
     read = {}
-    for form in ("json", "sarif"):
+    for form in PRINTED:
         done = tether("report", "--output-format", form, "train.tether", folder=folder)
         read[form] = json.loads(done.stdout)
         file = folder / f"out.{form}"
         assert tether("report", f"--{form}", file.name, "-q", "train.tether", folder=folder)
         assert json.loads(file.read_text()) == read[form]
+        done = tether(
+            "report", "--output-format", form, "--no-source", "train.tether", folder=folder
+        )
+        assert "w.detach()" not in done.stdout
     assert read["json"]["findings"][0]["slug"] == "gradient-cut"
     assert read["sarif"]["runs"][0]["results"][0]["ruleId"] == "gradient-cut"
     done = tether("report", "--output-format", "github", "train.tether", folder=folder)
@@ -401,8 +406,8 @@ OPTIONS = [
     ("run --eager train.py", r"1 warning in 18 calls", ""),
     ("run --memory train.py", r"Peak \d+ B at train\.py", ""),
     ("run --github -q train.py", "::warning file=", ""),
-    ("run --html a.html --json a.json --sarif a.sarif --no-source train.py", "1 warning",
-     "a.html a.json a.sarif"),
+    (f"run {' '.join(f'--{one.name} a.{one.name}' for one in FORMS)} --no-source train.py",
+     "1 warning", " ".join(f"a.{one.name}" for one in FORMS)),
     ("run --include '*.py' --omit 'train*' train.py", "nothing to report", ""),
     ("run --prove train.py", "1 warning", ""),
     ("run --fix --unsafe-fixes --write -m timeit -n 1 -r 1", "no PyTorch call", ""),

@@ -16,6 +16,7 @@ from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
 from tether.operations.table import operation as row_of
 from tether.record.session import Session
 from tether.store.fields import check
+from tether.store.layout import TABLES
 
 
 class Recorded:
@@ -102,6 +103,13 @@ def test_values_that_leave_are_heard(operation, call):
     with Recorded() as r:
         call(x)
     assert r.events(operation)
+
+
+def test_the_recorder_gives_every_table():
+    """A table that it forgets would be empty in every recording, and nothing would say so."""
+    recorder = Session().recorder
+    assert recorder.tables().keys() == TABLES.keys() - {"sites"}
+    assert Session(memory=True).recorder.tables().keys() == TABLES.keys() - {"sites"}
 
 
 def test_no_storage_is_seen_twice_and_no_serial_comes_back():

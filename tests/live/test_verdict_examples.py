@@ -8,6 +8,7 @@ import torch
 
 from programs import record_program
 from tether.verdicts import VERDICTS
+from tether.verdicts.base import HEADINGS
 
 FURTHER = {
     path.stem.replace("_", "-"): importlib.import_module(f"verdict_examples.{path.stem}").EXAMPLES
@@ -41,13 +42,6 @@ def test_an_example_gives_what_its_page_says(verdict, example, tmp_path):
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=[one.slug for one in VERDICTS])
 def test_a_verdict_has_a_page_and_an_example_of_each_kind(verdict):
-    for heading in (
-        "What it says",
-        "Why it matters",
-        "Known problems",
-        "Example",
-        "Use instead",
-        "Fix safety",
-    ):
+    for heading in HEADINGS:
         assert f"## {heading}" in verdict.page
     assert sorted(bool(example.expected) for example in verdict.examples) == [False, True]

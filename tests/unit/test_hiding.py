@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from test_report import example
 
-from tether.finding import Edit, Evidence, Fix
+from tether.finding import Edit, Evidence, Fix, Said, Segment
+from tether.report.forms import FORMS
 from tether.report.recording import Recording
 from tether.report.redact import bare, without_source
 
@@ -41,7 +42,7 @@ def with_secrets():
     return recording
 
 
-@pytest.mark.parametrize("form", ["html", "json", "sarif"])
+@pytest.mark.parametrize("form", [one.name for one in FORMS])
 def test_no_report_holds_a_line_or_an_expression(form):
     recording = with_secrets()
     whole = getattr(recording, form)()
@@ -49,14 +50,37 @@ def test_no_report_holds_a_line_or_an_expression(form):
     assert "secret" in whole, "there was nothing to hide"
     assert "secret" not in shared
     assert "net.kept.weight" in shared
-    if form != "html":
+    if form in ("json", "sarif"):
         json.loads(shared)
 
 
 def test_files_are_written_without_it(tmp_path):
-    files = {form: tmp_path / form for form in ("html", "json", "sarif")}
+    files = {one.name: tmp_path / one.name for one in FORMS}
     with_secrets().report(**files, source=False)
     assert not any("secret" in file.read_text() for file in files.values())
+
+
+def test_a_sentence_hides_its_code_and_keeps_its_names():
+    """By its parts: no line of the program's that is known has this code in it."""
+    about = example()
+    said = Said(
+        [
+            Segment("Use "),
+            Segment("`made.anew[n + 1]`", "code"),
+            Segment(" at "),
+            Segment("`net.kept.weight`", "name"),
+            Segment(": `"),
+            Segment("f(made)", "code"),
+            Segment("`, or "),
+            Segment("`plain`", "code"),
+            Segment("; bare "),
+            Segment("made() and more", "code"),
+            Segment("."),
+        ]
+    )
+    about.findings[0] = replace(about.findings[0], message=said)
+    (finding,) = without_source(about).findings
+    assert finding.message == "Use `...` at `net.kept.weight`: `...`, or `plain`; bare ...."
 
 
 def test_names_and_places_stay():

@@ -184,6 +184,15 @@ def test_the_example_has_every_table():
     assert set(vars(trace)) == {*layout.TABLES, *layout.SCALARS, *numbers, "sources"}
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
+def test_a_count_may_be_of_any_size(tmp_path, number):
+    """Of numbers that point at something, and of none, the file knows how many there are."""
+    trace = Trace(sites=[Site("a.py", 1)], padded=[facts.Padded(-1, number, 2, 6, 1)])
+    assert load(path_of(tmp_path, trace)) == trace
+    trace = Trace(names=[facts.Name(number, "w", 0)])
+    assert "a whole number was expected" in str(opened(path_of(tmp_path, trace)))
+
+
 def test_empty_trace(tmp_path):
     assert load(path_of(tmp_path, Trace())) == Trace()
 

@@ -342,7 +342,9 @@ def _no_formula(call: _Call) -> Cut | None:
     )
 
 
-# In this order: what was written there goes before the mode it ran in, and both before its dtype.
+# The first that fits speaks. What the call is by its name goes before the mode that it ran in: a
+# detach cuts under either. The mode goes before the graph and the dtype, since what runs without
+# gradients has no graph, whatever it gives. `_by_dtype` leaves to `_selection` what selects.
 _KINDS = (
     _detached,
     _data,

@@ -53,11 +53,15 @@ def _seen(fact: Gradients, status: str) -> str:
 class History:
     """A trace, indexed.
 
-    - who: `name_of`, `names_of`, `order`, `operand_of`
-    - where: `site`, `inner_site`, `made_at`
-    - when: `position`, `backwards`, `steps`, `inside`
-    - gradients: `held`, `asked`, `trained`, `statuses`, `switch_in_force`
-    - memory: `flow`, `on_storage`, `writes_to`, `overlaps`
+    - calls: `events` (`store.columns.Events`: a list that `where` searches by operation, `having`
+      by which operands there are, `column` as numbers), `times`
+    - who: `name_of`, `names_of`, `target_of`, `tensors_called`, `order`, `operand_of`
+    - where: `site`, `site_of`, `made_at`, `first_seen`
+    - when: `position`, `backwards`, `steps`, `steps_of`, `inside`, `while_alive`
+    - gradients: `held`, `asked`, `trained`, `without_gradient`, `switch_in_force`
+    - memory: `flow`, `on_storage`, `readers`, `writes_to`, `saved`
+    - all else: the other modules of `analysis`, each by `get(Ties)`, `get(Graph)`...; the facts
+      that nothing indexes by `trace`
     """
 
     def __init__(self, trace: Trace) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from tether.cli.exits import EXIT_FINDINGS, EXIT_NOTHING, EXIT_USAGE, fail
+from tether.report.forms import FORMS, PRINTED
 
 if TYPE_CHECKING:
     from tether.report.recording import Recording
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Options = dict[str, Any]
 """The options of `run` or `report`, by their names in Python."""
 
-FILES = ("json_file", "html_file", "sarif_file")
+FILES = tuple(one.option for one in FORMS)
 """The options that name a file to write a report to."""
 
 
@@ -83,18 +84,20 @@ _SELECTION = (
 _OPTIONS = (
     click.option(
         "--output-format",
-        type=click.Choice(["full", "concise", "grouped", "json", "sarif", "github"]),
+        type=click.Choice(["full", "concise", "grouped", *PRINTED, "github"]),
         default="full",
         show_default=True,
         help="Form of the report; concise is a line for each finding.",
     ),
     click.option("--show-all", is_flag=True, help="Show every finding, row and reason."),
     click.option("--quiet", "-q", is_flag=True, help="No report but in files."),
-    click.option("--html", "html_file", metavar="FILE", help="Write one HTML page."),
-    click.option("--json", "json_file", metavar="FILE", help="Write JSON; - is stdout."),
-    click.option("--sarif", "sarif_file", metavar="FILE", help="Write SARIF; - is stdout."),
+    *(click.option(f"--{one.name}", one.option, metavar="FILE", help=one.says) for one in FORMS),
     click.option("--github", is_flag=True, help="Add annotations of GitHub Actions."),
-    click.option("--no-source", is_flag=True, help="Leave source text out of HTML, JSON, SARIF."),
+    click.option(
+        "--no-source",
+        is_flag=True,
+        help=f"Leave source text out of {', '.join(one.name.upper() for one in FORMS)}.",
+    ),
     *_SELECTION,
     click.option(
         "--fail-on",
@@ -132,10 +135,10 @@ def chosen(options: Options) -> dict[str, Any]:
 def write_reports(recording: Recording, options: Options, start: Start, stream: TextIO) -> int:
     """Write every report asked for, one of them to `stream`; return 2 when one was not written."""
     failed = 0
-    for option, make in zip(FILES, (recording.json, recording.html, recording.sarif), strict=True):
-        file = options[option]
+    for one in FORMS:
+        file = options[one.option]
         if file is not None:
-            made = partial(make, source=not options["no_source"])
+            made = partial(getattr(recording, one.name), source=not options["no_source"])
             failed = _write(file, made, start) or failed
     form = options["output_format"]
     if stream is not None:
@@ -160,8 +163,8 @@ def _print(recording: Recording, form: str, options: Options, start: Start, stre
         root = os.environ.get("GITHUB_WORKSPACE") or start.folder
         write_plain(recording.github(root), stream)
     else:
-        made = recording.json if form == "json" else recording.sarif
-        write_plain(made(source=not options["no_source"]) + "\n", stream)
+        made = getattr(recording, form)(source=not options["no_source"])
+        write_plain(made + "\n", stream)
 
 
 def _write(file: str, make: Callable[[], str], start: Start) -> int:

@@ -126,7 +126,7 @@ def copy(
     _check(intent, objects)
     if explain:
         print(_planned(obj, intent, out, share_types), file=sys.stderr)  # noqa: T201 -- asked for
-    if isinstance(obj, _Tensor) or numpy_bridge.is_array(obj):
+    if isinstance(obj, _Tensor) or numpy_bridge.is_plain_array(obj):
         return _copy_one(obj, intent, out)
     return _copy_tree(obj, intent, out, objects, share_types)
 
@@ -210,7 +210,7 @@ def _decided_in_tree(x: torch.Tensor, intent: Intent, out: Any = None) -> Plan:
 
 
 def _planned(obj: Any, intent: Intent, out: Any, share_types: tuple[type, ...]) -> Plan | TreePlan:
-    if isinstance(obj, _Tensor) or numpy_bridge.is_array(obj):
+    if isinstance(obj, _Tensor) or numpy_bridge.is_plain_array(obj):
         return _decided_one(obj, intent, out)[1]
     found = trees.find(obj, share_types)
     names = trees.paths(obj)

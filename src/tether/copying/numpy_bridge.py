@@ -23,14 +23,18 @@ def extension_array(x: torch.Tensor, name: str) -> Any:
     return x.view(_BITS[x.element_size()]).numpy().view(getattr(ml_dtypes, name))
 
 
-def is_array(x: Any) -> bool:
-    """Whether `x` is a NumPy array, without importing NumPy for it."""
+def is_plain_array(x: Any) -> bool:
+    """Whether `x` is an array of NumPy's own classes, without importing NumPy for it.
+
+    One of a class of the program's is not copied as an array. The recorder follows those too:
+    `record.array_memory.is_array`.
+    """
     return type(x).__module__ == "numpy" and type(x).__name__ in {"ndarray", "memmap"}
 
 
 def is_readonly(x: Any) -> bool:
     """Whether `x` is an array that refuses writes."""
-    return is_array(x) and not x.flags.writeable
+    return is_plain_array(x) and not x.flags.writeable
 
 
 def _why_not(x: Any) -> str:
@@ -45,7 +49,7 @@ def copyable(x: Any, memory: str) -> Any:
 
     Raises `Refused` where its memory is to be shared.
     """
-    if not is_array(x) or not _why_not(x):
+    if not is_plain_array(x) or not _why_not(x):
         return x
     if memory == "share":
         raise Refused(_why_not(x), 'use memory="own"')
@@ -54,7 +58,7 @@ def copyable(x: Any, memory: str) -> Any:
 
 def bytes_of(x: Any) -> torch.Tensor:
     """Return a tensor, or one on the bytes of an array, in whichever order they are met there."""
-    if not is_array(x) or not _why_not(x):
+    if not is_plain_array(x) or not _why_not(x):
         return tensor_on(x)
     forward = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in x.strides)
     return tensor_on(x[forward].view(x.dtype.newbyteorder("=")))
@@ -68,7 +72,7 @@ def tensor_on(x: Any) -> torch.Tensor:
     """
     if isinstance(x, torch.Tensor):
         return x
-    if not is_array(x):
+    if not is_plain_array(x):
         raise TypeError(f"a tensor or a NumPy array is expected, not {type(x).__name__}")
     if _why_not(x):
         raise Refused(_why_not(x), "give a copy of the array")

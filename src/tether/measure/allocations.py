@@ -43,7 +43,7 @@ def account(call: Callable[[], Any], x: torch.Tensor) -> Account:
 
 
 def _ties(result: Any, x: torch.Tensor) -> tuple[str, str, str]:
-    if not isinstance(result, torch.Tensor) and not numpy_bridge.is_array(result):
+    if not isinstance(result, torch.Tensor) and not numpy_bridge.is_plain_array(result):
         return "", "", f"the result is no tensor but {type(result).__name__}"
     relation = relate(result, x)
     return relation.memory, relation.gradient, relation.note

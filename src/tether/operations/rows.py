@@ -39,16 +39,21 @@ SAME_AS = {
     "__ge__": "ge", "__le__": "le", "__eq__": "eq", "__ne__": "ne", "__and__": "bitwise_and",
     "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__invert__": "bitwise_not",
 }  # fmt: skip
-"""Python's own names for calls, and PyTorch's."""
+"""Python's own names for calls, and PyTorch's, whose row they have; what `ROWS` says of Python's
+own name goes before it."""
 
 ROWS: dict[str, Row] = _joined(
-    # Values that become something else than a tensor, and what becomes one.
-    _each("item __float__ __int__ __index__ __complex__", leaves="number"),
-    _each("__bool__ is_nonzero", leaves="truth"),
-    _each("equal allclose __contains__", leaves="answer"),
-    _each("tolist", leaves="numbers"),
-    _each("numpy __array__", leaves="array"),
-    _each("__dlpack__ to_dlpack", leaves="capsule"),
+    # Values that become something else than a tensor, and what becomes one. What else is true of
+    # all that leave in this way is said with it; tests/unit/test_operations.py holds them together.
+    _each(
+        "item __float__ __int__ __index__ __complex__", leaves="number", memory="owns", waits=True
+    ),
+    _each("__bool__ is_nonzero", leaves="truth", memory="owns", waits=True),
+    _each("equal allclose", leaves="answer", waits=True),
+    _each("__contains__", leaves="answer"),
+    _each("tolist", leaves="numbers", memory="owns", waits=True, moves=True),
+    _each("numpy __array__", leaves="array", memory="shares", waits=True, compact=True),
+    _each("__dlpack__ to_dlpack", leaves="capsule", memory="shares"),
     _each("__repr__ __str__ __format__", leaves="text"),
     _each("__reduce_ex__", leaves="pickle"),
     _each("data_ptr", leaves="address", carries=False),
@@ -112,10 +117,8 @@ ROWS: dict[str, Row] = _joined(
     _each("as_tensor asarray", copies="clone"),
     _each("detach data.__get__", outside=True, view=True),
     _each("data.__get__ as_tensor asarray from_numpy frombuffer from_dlpack", own_counter=True),
-    _each("item tolist copy_ tensor new_tensor load_state_dict", memory="owns"),
-    _each("__float__ __int__ __bool__ is_nonzero __complex__ __index__", memory="owns"),
+    _each("copy_ tensor new_tensor load_state_dict", memory="owns"),
     _each("data.__set__ set_ from_numpy frombuffer from_dlpack state_dict", memory="shares"),
-    _each("numpy __array__ __dlpack__ to_dlpack", memory="shares"),
     _each(
         "detach detach_ data.__get__ data.__set__ set_ Parameter state_dict load_state_dict",
         listed=True,
@@ -124,7 +127,7 @@ ROWS: dict[str, Row] = _joined(
         "T.__get__ mT.__get__ H.__get__ mH.__get__ real.__get__ imag.__get__ __getitem__", view=True
     ),
     _each("flatten ravel reshape reshape_as view view_as unflatten", regroups=True, compact=True),
-    _each("numpy __array__ resize_ set_ pin_memory", compact=True),
+    _each("resize_ set_ pin_memory", compact=True),
     _each(
         "__getitem__ index_select masked_select take gather take_along_dim where pad roll"
         " interpolate adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
@@ -239,12 +242,8 @@ ROWS: dict[str, Row] = _joined(
         retypes=True,
     ),
     # Devices.
-    _each(
-        "item tolist cpu __float__ __int__ __bool__ __index__ __complex__ is_nonzero equal"
-        " allclose numpy __array__ nonzero",
-        waits=True,
-    ),
-    _each("to cpu cuda copy_ tolist type type_as as_tensor tensor asarray", moves=True),
+    _each("cpu nonzero", waits=True),
+    _each("to cpu cuda copy_ type type_as as_tensor tensor asarray", moves=True),
     # What is noted of a call.
     _each("to cuda type copy_", notes="non-blocking"),
     _each("batch_norm instance_norm", notes="statistics"),

@@ -32,6 +32,7 @@ from tether.report.copies import Copy, Needed
 from tether.report.copies import copies as copies_of
 from tether.report.document import Block, Document
 from tether.report.filters import Selection, silence
+from tether.report.forms import FORMS
 from tether.report.gradients import Gradient
 from tether.report.gradients import gradients as gradients_of
 from tether.report.grouping import in_order
@@ -303,7 +304,10 @@ class Recording:
         return as_sarif.dumps(self._shared(source=source))
 
     def _shared(self, *, source: bool) -> Findings:
-        """Return what a report for others is made of: `source` off leaves out the text."""
+        """Return what a report for others is made of: `source` off leaves out the text.
+
+        Every form begins here, so each hides the text in the same way (`report.redact`).
+        """
         return self.about if source else without_source(self.about)
 
     def github(self, root: Paths = "") -> str:
@@ -324,9 +328,12 @@ class Recording:
         """
         if not (html or json or sarif):
             self.print()
-        for path, make in ((html, self.html), (json, self.json), (sarif, self.sarif)):
+        asked = {"html": html, "json": json, "sarif": sarif}
+        for one in FORMS:
+            path = asked[one.name]
             if path is not None:
-                Path(path).write_text(make(source=source) + "\n", "utf-8", "backslashreplace")
+                text = getattr(self, one.name)(source=source)
+                Path(path).write_text(text + "\n", "utf-8", "backslashreplace")
 
     def save(self, path: Paths) -> None:
         """Write the recording to a file that `tether.load` opens, with what was made of it."""

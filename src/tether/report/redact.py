@@ -2,6 +2,8 @@
 
 What stays: the names of files, functions, parameters and variables, line numbers, and what the
 verdicts say in their own words. What goes: every line and every expression, wherever it is quoted.
+A sentence knows which of its parts are code (`finding.Said`); what its other parts may have of the
+program, as a repair that writes an expression anew, is known again by the program's own text.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tether.facts import Site
-from tether.finding import Finding, Fix
+from tether.finding import Finding, Fix, Said, Segment
 from tether.report.compose import Findings
 from tether.report.copies import Copy
 
@@ -106,6 +108,7 @@ def _bare_finding(finding: Finding, program: ProgramText) -> Finding:
     code = sorted((one for one in quoted if not _is_name(one)), key=len, reverse=True)
 
     def clean(text: str) -> str:
+        text = "".join(map(_without_code, text.segments)) if isinstance(text, Said) else text
         for one in code:
             text = text.replace(one, HIDDEN)
         return _QUOTED.sub(_unquoted, program.hidden(text))
@@ -123,6 +126,17 @@ def _bare_finding(finding: Finding, program: ProgramText) -> Finding:
         assumes=tuple(map(clean, finding.assumes)),
         fix=Fix(clean(fix.text), (), fix.safe) if fix else None,
     )
+
+
+def _without_code(part: Segment) -> str:
+    """Return a part of a sentence; of code only what is a name, as its other names are kept."""
+    if part.kind != "code":
+        return part.text
+    return _QUOTED.sub(_unquoted, part.text) if "`" in part.text else _bare_code(part.text)
+
+
+def _bare_code(text: str) -> str:
+    return text if _is_name(text) else HIDDEN
 
 
 def _unquoted(found: re.Match[str]) -> str:

@@ -28,6 +28,7 @@ from typing import (
 from tether.facts import Trace
 
 MAX_SOURCE = 8 << 20  # characters of one source file
+_BITS = 1000  # of a whole number: a float holds up to 1023
 Value = TypeVar("Value")
 
 
@@ -75,6 +76,16 @@ def integer(value: object) -> int:
     return value
 
 
+def whole(value: object) -> int:
+    """Return `value`, a whole number that a float can hold; raise `Damage` for anything else.
+
+    A count comes from a program, whose numbers Python does not bound: what was saved is read.
+    """
+    if type(value) is not int or value.bit_length() > _BITS:
+        raise Damage("a whole number was expected")
+    return value
+
+
 def _real(value: object) -> float:
     if type(value) not in (int, float):
         raise Damage("a number was expected")
@@ -117,7 +128,7 @@ def _choice(options: tuple[str, ...]) -> Callable[[object], str]:
     return decode
 
 
-_PLAIN: dict[Any, Callable[[object], Any]] = {int: integer, bool: _boolean, float: _real}
+_PLAIN: dict[Any, Callable[[object], Any]] = {int: whole, bool: _boolean, float: _real}
 
 
 @functools.cache
@@ -128,7 +139,7 @@ def decoder(hint: Any, text: Callable[[object], str] = string) -> Callable[[obje
     """
     if hint is str:
         return text
-    plain = _PLAIN.get(int if isinstance(hint, NewType) else hint)
+    plain = integer if isinstance(hint, NewType) else _PLAIN.get(hint)
     if plain is not None:
         return plain
     if hasattr(hint, "_fields") or is_dataclass(hint):

@@ -1,7 +1,9 @@
 """The verdicts: one file each, with its page, its examples and its check.
 
 A verdict is a pure function from a `History` to findings. To add one, write its file and list it
-here; its tests and its page in the documentation are made from it.
+here, in the import and in `VERDICTS`; its tests and its page in the documentation are made from it.
+Their order is that of the documentation. It decides nothing: findings are ordered by what they say,
+and who gives way to whom is in `Verdict.after`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,17 @@ Damage = Literal["wrong result", "lost training", "leak", "cost"]
 DAMAGES: tuple[Damage, ...] = ("wrong result", "lost training", "leak", "cost")  # worst first
 
 
+HEADINGS = (
+    "What it says",
+    "Why it matters",
+    "Known problems",
+    "Example",
+    "Use instead",
+    "Fix safety",
+)
+"""The headings (``## ...``) of a page, each of which every page has."""
+
+
 class Expected(NamedTuple):
     """A finding that an example must give: its slug, its subject and the line of its site."""
 
@@ -36,11 +47,14 @@ class Verdict:
     """One kind of conclusion. Its page and its tests are made from this object."""
 
     slug: str
-    severity: Severity  # the gravest it gives
-    summary: str  # what it says, in one line
-    page: str  # Markdown with fixed headings
+    severity: Severity  # the gravest it gives; a `Claim` may have a lesser one
+    summary: str  # what it says, in one line: in the list of all verdicts, for SARIF
+    page: str  # Markdown: a title and the HEADINGS
     check: Callable[[History], Iterator[Claim]]
-    examples: tuple[Example, ...] = ()
+    examples: tuple[Example, ...] = ()  # a program with a finding of it, and one without
     damage: Damage = "wrong result"
-    past: Literal["", "some", "all"] = ""  # how much it needs of calls that may be forgotten
+    past: Literal["", "some", "all"] = ""
+    """What it needs of calls that `--limit` had forgotten: without them it says what it would say
+    (""), may miss some, or says nothing ("all"). The report tells so (`report.gaps`); the check
+    sees to it, and asks `History.in_part` and `History.whole`."""
     after: tuple[str, ...] = ()  # of tensors that one of these speaks of, it says nothing
