@@ -59,6 +59,7 @@ ROWS: dict[str, Row] = _joined(
     _each("data_ptr", leaves="address", carries=False),
     _each("is_contiguous stride dim_order", strides=True, carries=False, template=(-1,)),
     _each("Queue.put", leaves="process", shown="a queue"),
+    _each("all_reduce allreduce all_reduce_coalesced allreduce_coalesced", reduces=True),
     _each("tensor as_tensor asarray from_numpy frombuffer from_dlpack scalar_tensor", enters=True),
     _each(
         "Tensor FloatTensor DoubleTensor HalfTensor BFloat16Tensor BoolTensor LongTensor IntTensor"

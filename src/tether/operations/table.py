@@ -107,6 +107,7 @@ class Operation:
     bounds: bool = False  # keeps each element within limits
     unscales: bool = False  # takes the scale of the loss out of gradients
     rescales: bool = False  # adapts a scale of gradients to whether a step could be taken
+    reduces: bool = False  # puts the total of what all processes have in place of each one's
     accumulates: bool = False  # adds to gradients, or to an optimizer's state, call by call
 
     # the graph

@@ -138,7 +138,8 @@ def _classified(func: Any) -> Function:
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
         if attribute == "_grad":
             attribute = "grad"
-        accessor = f"{attribute}.{name}"
+        # `del x.grad` does what assigning None does.
+        accessor = f"{attribute}.{name}".replace("grad.__delete__", "grad.__set__")
         return Function(accessor, silent=not operation(accessor).known)
     if func is torch.autograd.grad:
         name = "autograd.grad"

@@ -4,6 +4,22 @@ from tether.verdicts.base import Example, Expected
 
 EXAMPLES = (
     Example(
+        "Gradients in one flat buffer, and zero_grad() that sets `.grad` to None",
+        """import torch
+from torch import nn
+
+model = nn.Linear(3, 2)
+buffer = torch.zeros(8)
+model.weight.grad = buffer[:6].view(2, 3)
+model.bias.grad = buffer[6:]
+for _ in range(3):
+    model.zero_grad()
+    model(torch.ones(1, 3)).square().sum().backward()
+    print(buffer.norm())
+""",
+        (Expected("tie-lost", "model.weight", 9),),
+    ),
+    Example(
         "Two copies of what two modules shared",
         """import copy
 import torch

@@ -14,6 +14,7 @@ from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.tie_lost.converted import converted_apart
 from tether.verdicts.tie_lost.for_a_while import Place, parted_for_a_while, put_back
+from tether.verdicts.tie_lost.gradients import gradients_apart
 from tether.verdicts.tie_lost.outdated import outdated
 from tether.verdicts.tie_lost.parted import copied_apart, left_behind, read_after
 from tether.verdicts.tie_lost.replaced import replaced_apart
@@ -32,15 +33,24 @@ parameter one of whose places is given another tensor for a while, and calls in 
 both (a note where the line replaces that one parameter alone). So does a tied parameter whose
 module is replaced by another one that was given its values (a note where it has its shape alone).
 
+So does memory of the program's own that `.grad` was given: a slice, row or bucket of a buffer, one
+tensor of a list. A call lets go of it (`zero_grad()`, `.grad = None`, `del x.grad`, a conversion),
+backward passes make new gradients elsewhere, and the buffer is read on. That is a warning where no
+pass ever wrote the buffer, or where nothing uses the new gradients. It is a note after one pass
+alone, where an optimizer or another call uses them, and where `.grad` is given the buffer again.
+
 ## Why it matters
 Tied weights (an embedding and its output layer) drift apart without a word; the model has more
-parameters than it should, and a checkpoint of it does not load as it was.
+parameters than it should, and a checkpoint of it does not load as it was. A step that reads memory
+that gradients have left goes by zeros, or by one old gradient again and again.
 
 ## Known problems
 Names are looked for at the first steps, at the end, and when a line first replaces a parameter or
 a module: a tie that came and went between is not seen, but for what is assigned to a place of a
 module, of which each line's first four times are known. Unties that the program means are reported
 as well: as a note where one of the two was frozen since, and the other alone goes on being trained.
+A buffer that gradients left is not reported where other values came into it since, nor where the
+line that reads it did not read it before `.grad` let go of it: an old gradient may be kept.
 
 ## Example
 ```python
@@ -107,6 +117,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from outdated(history)
     yield from parted_for_a_while(history)
     yield from replaced_apart(history)
+    yield from gradients_apart(history)
 
 
 def _places(history: History) -> Iterator[_Shows]:
