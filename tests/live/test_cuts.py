@@ -30,6 +30,23 @@ LISTED = {
         z = q.sample()  #! enc.weight enc.bias
         train(head(z).sum() + q.entropy().sum())
         """,
+    "a sample of what a library views without gradients": """
+        q = torch.distributions.Normal(enc(x), 1.0)
+        z = q.sample()  #! enc.weight enc.bias
+        train(head(z).sum() + q.mean.sum())
+        """,
+    "a view that is taken without gradients, and used with them": """
+        h = enc(x)
+        with torch.no_grad():  #! enc.weight enc.bias
+            rows = h[:2]
+        train((rows * head(h[2:4])).sum())
+        """,
+    "a view that is taken without gradients, and computed with": """
+        h = enc(x)
+        with torch.no_grad():  #! enc.weight enc.bias
+            rows = h.view(4, -1).exp()
+        train(head(h).sum() * rows.mean())
+        """,
     "a block without gradients": """
         with torch.no_grad():  #! enc.weight enc.bias
             target = enc(x)
@@ -63,6 +80,10 @@ NOT_LISTED = {
         h = enc(x)
         print(h.detach().mean(), h.argmax(1))
         train(head(h).sum())
+        """,
+    "a class that a library draws and that chooses": """
+        row = torch.distributions.Categorical(logits=enc(x)).sample()
+        train(nn.Embedding(3, 3)(row).sum() + head(enc(x)).sum())
         """,
     "truths that choose": """
         h = enc(x)

@@ -17,9 +17,10 @@ from tether.analysis.cut_words import described
 from tether.analysis.dataflow import values_read
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
+from tether.analysis.leaving import gives_graph, has_graph, is_view_without
 from tether.analysis.speaking import Speaker
 from tether.analysis.surroundings import WaysThere
-from tether.facts import GRAD_ON, Event, Site, SiteId
+from tether.facts import GRAD_ON, Event, Operand, Site, SiteId
 from tether.operations.table import operation
 
 MOST_CALLS = 200_000
@@ -54,6 +55,7 @@ class _Way(NamedTuple):
     at: int
     entered: int  # the call by which its values joined the graph of the loss
     numbers: bool = False  # what it gave was made numbers, and did not choose among others
+    chooses: bool = False  # what it gave went into truths or places that choose
 
 
 class Cuts:
@@ -95,10 +97,14 @@ class Cuts:
 
     def _behind(self, backward: int) -> Iterator[Met]:
         """Follow the values of a loss back to where they left the graph."""
+        losses = losses_of(self._history.events[backward])
+        ends = [one for one in self._history.flow.edges[backward] if one.operand in losses]
+        yield from self.behind_calls([edge.source for edge in ends], backward)
+
+    def behind_calls(self, calls: Iterable[int], backward: int) -> Iterator[Met]:
+        """Follow the values that some calls gave for a loss back to where they left the graph."""
         events, flow = self._history.events, self._history.flow
-        losses = losses_of(events[backward])
-        ends = [edge for edge in flow.edges[backward] if edge.operand in losses]
-        waiting = [_Way(edge.source, backward) for edge in ends]
+        waiting = [_Way(at, backward) for at in calls]
         seen: set[int] = set()
         while waiting and len(seen) < MOST_CALLS:
             way = waiting.pop()
@@ -121,31 +127,35 @@ class Cuts:
         event = self._history.events[way.at]
         given = (*event.results, *event.writes)
         reads = (event.reads[place] for place in values_read(event))
-        read = {one.tensor for one in reads if one.requires_grad}
+        read = {one.tensor for one in reads if has_graph(self._history, one)}
         same = read & {one.tensor for one in event.results}  # requires_grad_(): what it was given
         return (
             bool(read and not same)
-            and not any(one.requires_grad for one in given)
+            and not gives_graph(event)
             and self._history.inside(event, "function") < 0
             and (
                 operation(event.operation).exports
-                or any("float" in one.dtype for one in given)
+                or any("float" in one.dtype for one in given if not self._chooses(way, one))
                 or way.numbers
             )
         )
+
+    def _chooses(self, way: _Way, given: Operand) -> bool:
+        """Whether a call gave a view alone, and that went into what chooses among others."""
+        return way.chooses and is_view_without(self._history.events[way.at], given)
 
     def _before(self, way: _Way) -> Iterator[_Way]:
         """Yield where a call's values came from, each with the call that took it into the graph."""
         event = self._history.events[way.at]
         if event.operation == "step" or event.is_backward:
             return
-        given = (*event.results, *event.writes)
-        tracked = any(one.requires_grad for one in given)
-        through = way.numbers and not any("float" in one.dtype for one in given)
-        numbers = through or operation(event.operation).copies in ("cast", "move")
+        tracked, whole = gives_graph(event), _gives_no_float(event)
+        chooses = (way.chooses or whole) and not way.numbers
+        numbers = (way.numbers and whole) or operation(event.operation).copies in ("cast", "move")
         for edge in self._history.flow.edges[way.at]:
-            outside = edge.operand is None or not edge.operand.requires_grad
-            yield _Way(edge.source, way.at if tracked and outside else way.entered, numbers)
+            outside = edge.operand is None or not has_graph(self._history, edge.operand)
+            entered = way.at if tracked and outside else way.entered
+            yield _Way(edge.source, entered, numbers, chooses and not numbers)
 
     def _told(self, some: list[Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""
@@ -169,6 +179,11 @@ class Cuts:
 
     def _order(self, tensor: int) -> int:
         return self._history.order.get(tensor, len(self._history.order) + tensor)
+
+
+def _gives_no_float(event: Event) -> bool:
+    """Whether all that a call gave are whole numbers or truths, or Python's own."""
+    return not any("float" in one.dtype for one in (*event.results, *event.writes))
 
 
 def _asked_for(event: Event) -> bool:

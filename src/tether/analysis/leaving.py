@@ -6,7 +6,39 @@ from collections.abc import Iterator
 
 from tether.analysis.frozen import SWITCHES, taken_off
 from tether.analysis.history import History
-from tether.facts import Event, Operand
+from tether.facts import GRAD_ON, Event, Operand
+from tether.operations.table import operation
+
+
+def is_view_without(event: Event, result: Operand) -> bool:
+    """Whether a result of a call is a view, taken with gradients off, of what has a graph.
+
+    It says that it requires grad, and is a leaf: nothing leads from it to what it shows.
+    """
+    return (
+        event.grad_mode != GRAD_ON
+        and result.leaf
+        and result.requires_grad
+        and not operation(event.operation).rebuilds
+        and any(
+            one.requires_grad and one.storage == result.storage and one.tensor != result.tensor
+            for one in event.reads
+        )
+    )
+
+
+def gives_graph(event: Event) -> bool:
+    """Whether something that a call returned or wrote has a graph."""
+    given = (*event.results, *event.writes)
+    return any(one.requires_grad and not is_view_without(event, one) for one in given)
+
+
+def has_graph(history: History, operand: Operand) -> bool:
+    """Whether a gradient can come to what an operand was made of, or to the leaf that it is."""
+    if not operand.requires_grad or not operand.leaf:
+        return operand.requires_grad
+    made = history.made_at(operand.tensor)
+    return made < 0 or not is_view_without(history.events[made], operand)
 
 
 def left_the_graph(history: History, start: int) -> set[int]:
@@ -21,7 +53,7 @@ def left_the_graph(history: History, start: int) -> set[int]:
         at = waiting.pop()
         for edge in history.flow.edges[at]:
             operand, source = edge.operand, edge.source
-            if operand is not None and operand.requires_grad:
+            if operand is not None and has_graph(history, operand):
                 continue
             if operand is not None:
                 found.update(_turned_off(history, operand, at))
@@ -30,7 +62,7 @@ def left_the_graph(history: History, start: int) -> set[int]:
             if source < 0 or source in seen:
                 continue
             seen.add(source)
-            if any(one.requires_grad for one in history.events[source].reads):
+            if any(has_graph(history, one) for one in history.events[source].reads):
                 found.add(source)
             else:
                 waiting.append(source)
