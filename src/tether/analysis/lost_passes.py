@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.gradient_ends import GradientEnds
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following, latest
 from tether.facts import UNKNOWN, SiteId
@@ -221,11 +222,8 @@ class _Passes:
     def __init__(self, history: History) -> None:
         self._history = history
         self._steps = sorted(history.position(one.at) for one in history.steps)
-        self._ends: dict[int, dict[int, bool]] = defaultdict(dict)  # tensor -> call -> clears
-        for at, event in history.events.where({"zero_grad", "grad.__get__"}.__contains__):
-            for one in event.reads:
-                self._ends[one.tensor][at] = event.operation == "zero_grad"
-        self._times = defaultdict(list, {one: [*ends] for one, ends in self._ends.items()})
+        ends = history.get(GradientEnds)
+        self._ends, self._times = ends.of, ends.times
 
     def alike(self) -> Iterator[list[int]]:
         """Yield the tensors that the same optimizers hold and the same calls clear."""

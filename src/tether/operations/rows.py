@@ -107,6 +107,13 @@ ROWS: dict[str, Row] = _joined(
         " nonzero multinomial argwhere msort unique nanmedian cummax cummin aminmax",
         selects="index",
     ),
+    _each(
+        "normal normal_ bernoulli bernoulli_ poisson binomial multinomial uniform uniform_"
+        " exponential exponential_ geometric geometric_ cauchy cauchy_ log_normal log_normal_"
+        " random random_ rand rand_like randn randn_like randint randint_like randperm"
+        " _standard_gamma _sample_dirichlet trunc_normal_",
+        draws=True,
+    ),
     # Memory: what gives the same elements, in memory of their own or not.
     _each("clone contiguous tensor new_tensor __deepcopy__ copy_", copies="clone"),
     _each(

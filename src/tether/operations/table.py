@@ -66,6 +66,7 @@ class Operation:
     template: tuple[int, ...] = ()  # tensor arguments of which only shape, dtype or device count
     selects: Selects = ""  # its results are true and false, or places
     random: bool = False
+    draws: bool = False  # its values are drawn; tensors that it is given say how they lie
     single: bool = False  # takes one sample at a time: no call of it takes many
     divides: bool = False  # its first argument by its second
     linear: tuple[int, ...] = ()  # tensor arguments of whose values its derivative says nothing
@@ -176,10 +177,16 @@ def operation(name: str) -> Operation:
         derived["view"] = "view" in theirs
         derived["overwrites"] = plain in _overwriting()
         derived["flat"] = plain.removesuffix("_") in _flat()
-        derived["linear"] = tuple(theirs.get("linear", ()))
+        derived["linear"] = tuple(_out_of_place(plain, theirs).get("linear", ()))
     if plain.endswith("_like") or plain.startswith("new_"):
         derived |= {"fresh": True, "template": ALL}
     return Operation(name, **{"known": bool(ours) or theirs is not None, **derived, **ours})
+
+
+def _out_of_place(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return what the schema says of the call that writes nothing: `add` for `add_`."""
+    found: dict[str, Any] = schema()["operations"].get(name.removesuffix("_"), row)
+    return found
 
 
 @functools.cache

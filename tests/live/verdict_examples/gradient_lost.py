@@ -82,4 +82,75 @@ loss.backward()
 opt.step()
 """,
     ),
+    Example(
+        "A term through a discriminator, of a detached value",
+        """import torch
+
+maker, judge = torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)
+makes = torch.optim.SGD(maker.parameters(), lr=0.1)
+judges = torch.optim.SGD(judge.parameters(), lr=0.1)
+for _ in range(3):
+    real, made = torch.rand(4, 3), maker(torch.rand(4, 2))
+    judges.zero_grad()
+    (judge(made.detach()) - judge(real)).mean().backward()
+    judges.step()
+    fooled = -judge(made.detach()).mean()
+    makes.zero_grad()
+    ((made - real).pow(2).mean() + fooled).backward()
+    makes.step()
+""",
+        (Expected("gradient-lost", "fooled", 11),),
+    ),
+    Example(
+        "A term through a discriminator, and one loss whose every part is stepped by",
+        """import torch
+
+maker, judge = torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)
+makes = torch.optim.SGD(maker.parameters(), lr=0.1)
+judges = torch.optim.SGD(judge.parameters(), lr=0.1)
+for _ in range(3):
+    real, made = torch.rand(4, 3), maker(torch.rand(4, 2))
+    makes.zero_grad()
+    judges.zero_grad()
+    told = (judge(made.detach()) - judge(real)).mean()
+    ((made - real).pow(2).mean() + told).backward()
+    makes.step()
+    judges.step()
+    makes.zero_grad()
+    (-judge(maker(torch.rand(4, 2))).mean()).backward()
+    makes.step()
+""",
+    ),
+    Example(
+        "A value that is drawn without a graph",
+        """import torch
+
+encoder, decoder = torch.nn.Linear(2, 3), torch.nn.Linear(3, 2)
+opt = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+for x in torch.rand(3, 4, 2):
+    posterior = torch.distributions.Normal(encoder(x), 1.0)
+    z = posterior.sample()
+    loss = (decoder(z) - x).pow(2).mean() + posterior.mean.pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (Expected("gradient-lost", "encoder.weight", 7),),
+    ),
+    Example(
+        "A value that is drawn with a graph, and one that its probability is asked of",
+        """import torch
+
+encoder, decoder = torch.nn.Linear(2, 3), torch.nn.Linear(3, 2)
+opt = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+for x in torch.rand(3, 4, 2):
+    posterior = torch.distributions.Normal(encoder(x), 1.0)
+    z, action = posterior.rsample(), posterior.sample()
+    error = (decoder(z) - x).pow(2).mean()
+    loss = error + (posterior.log_prob(action).sum(1) * action.sum(1)).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    ),
 )

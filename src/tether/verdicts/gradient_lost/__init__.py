@@ -23,6 +23,7 @@ from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
 from tether.source.handing import saved_at
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.gradient_lost.cut_terms import drawn, in_vain
 
 PAGE = """
 # gradient-lost
@@ -39,7 +40,11 @@ through the backward of an `autograd.Function` that uses what forward had comput
 and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
 computed twice from the same values and with a graph both times, what comes back over one way undoes
 what comes back over the other. Or the backward of an `autograd.Function` returns what was made
-without the gradient that it is given.
+without the gradient that it is given. Or a term gives gradients only to parameters whose gradients
+are cleared before a step uses them, and a call cut the term off from what the next step trains: a
+generator's loss that takes what a discriminator says of a detached value. Or values are drawn from
+a distribution without a graph (`posterior.sample()`), and no term of the loss that uses them leads
+back to what the distribution was computed from, though other terms do.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -49,7 +54,12 @@ A term is meant sometimes, to print a loss that is whole; and of many steps the 
 may be all that is wanted. So it is a note. A second derivative that lacks a part is a warning, and
 so is a value that is taken from itself: it is found in the first backward passes of a line, by what
 the two graphs have saved. So is an `autograd.Function` whose backward does not use the gradient
-that it is given, where that was looked at in three runs with different elements.
+that it is given, where that was looked at in three runs with different elements. A term whose
+gradients are cleared is a warning where that is so in every pass that has the term, where other
+passes train the parameters that it reaches, and where no other term leads through them to what is
+trained; else it is a note. Of a draw it is a note: a model may be meant to learn from its samples
+alone. Nothing is said where the drawn values meet the distribution's parameters, as in `log_prob`,
+where they became numbers or arrays, or where the program's own line leaves the graph.
 
 ## Example
 ```python
@@ -88,6 +98,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _second(history, kept)
     for ignored in incoming_ignored(history):
         yield _ignored(ignored)
+    yield from in_vain(history)
+    yield from drawn(history)
 
 
 def _ignored(found: Ignored) -> Claim:
