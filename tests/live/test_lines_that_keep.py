@@ -168,3 +168,27 @@ print(data.mean())
     assert not record_program(text, tmp_path).findings
     kept = text.replace("print(batch.mean())", "first = batch")
     assert [one.slug for one in record_program(kept, tmp_path).findings] == ["storage-pinned"]
+
+
+RUNNING = """\
+import torch
+
+
+def batches(count):
+    for _ in range(count):
+        images, labels = torch.randn(4, 3), torch.randint(0, 2, (4,))
+        images[labels == 1] += 0.7
+        yield images, labels
+
+
+def total(loader):
+    return sum(images.sum() for images, _ in loader)
+
+
+print(total(batches(8)))
+"""
+
+
+def test_a_generator_that_runs_is_no_second_place_of_its_variables(tmp_path):
+    trace = record_program(RUNNING, tmp_path).trace
+    assert not [one.name for one in (*trace.holders, *trace.names) if "gi_frame" in one.name]

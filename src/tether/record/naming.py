@@ -154,7 +154,7 @@ class Naming:
 
     def _waits(self, place: Reached) -> None:
         """Take note of where a generator waits that the program has kept."""
-        frame = frame_of(place.value)
+        frame = _waiting(place.value)
         if frame is not None and frame.f_lasti >= 0:
             known = self._tape.places.of_code(frame.f_code)
             site = self._tape.places.add(known, frame.f_lasti).number
@@ -319,7 +319,7 @@ _Parts = Iterator[tuple[str, Any]]
 
 
 def _of_generator(path: str, value: Any) -> _Parts:
-    frame = frame_of(value)
+    frame = _waiting(value)
     for name, part in locals_of(frame) if frame is not None else ():
         yield f"{path}.{WAITING}.{name}", part
 
@@ -363,6 +363,15 @@ def frame_of(generator: Any) -> types.FrameType | None:
             frame: types.FrameType | None = kind.__dict__[name].__get__(generator)
             return frame if frame and is_user_file(frame.f_code.co_filename) else None
     return None
+
+
+def _waiting(generator: Any) -> types.FrameType | None:
+    """Return the frame of a generator or coroutine that waits: of one that runs it is no place.
+
+    The variables of a running function are looked at as such.
+    """
+    frame = frame_of(generator)
+    return frame if frame is not None and frame.f_back is None else None
 
 
 def cached_by(function: Any) -> Iterator[Any]:
