@@ -99,3 +99,42 @@ def test_the_line_that_puts_one_module_into_many_places(name, tmp_path):
     assert bool(found) == bool(marked)
     assert all(one.severity == "note" for one in found)
     assert lines.issuperset(marked)
+
+
+PLAIN = """\
+import torch
+
+
+def scaled(scores, heat):
+    return scores.div_(heat)
+
+
+def drawn(scores, heat):
+    TAKEN
+    scores = scaled(scores, heat)
+    picked = scores.softmax(-1).argmax(-1)
+    return raw.log_softmax(-1)[picked]
+
+
+print(drawn(torch.randn(8), 0.5))
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "named"),
+    [
+        ("raw = scores", True),
+        ("raw = None\n    if heat > 0:\n        raw = scores", True),
+        ("raw = scores if heat > 1 else scores.view(-1)", False),
+        ("raw = scores.clone()", False),
+    ],
+)
+def test_the_line_of_a_second_plain_name(taken, named, tmp_path):
+    recording = record_program(PLAIN.replace("TAKEN", taken), tmp_path)
+    steps = [step for one in recording.findings for step in one.evidence]
+    found = [one for one in steps if "is the same tensor as `scores`" in one.text]
+    lines = PLAIN.replace("TAKEN", taken).splitlines()
+    assert {lines[one.site.line - 1].strip() for one in found} == (
+        {"raw = scores"} if named else set()
+    )
+    assert not named or recording.findings[0].evidence[0] == found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,8 +10,8 @@ from tether.analysis.fillings import put_at
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, root_of
 from tether.analysis.shared_memory import container
-from tether.facts import Site
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.facts import Holder, Site
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.handing import given_back
 from tether.source.names import steps_in
@@ -38,13 +39,53 @@ def second_name(history: History, act: HeldAct) -> tuple[Step, ...]:
 def with_more_lines(history: History, claim: Claim) -> Claim:
     """Add the lines that keep a tensor of a claim in a container, or returned it from inside one.
 
-    A story tells which call shares; the line to change may be one that passed the tensor on.
+    And, before the others, the lines that gave it a second plain name. A story tells which call
+    shares; the line to change may be one that passed the tensor on.
     """
     told = {history.site(one.site) if isinstance(one.site, int) else one.site
             for one in claim.story}  # fmt: skip
+    first = [one for one in _naming(history, claim) if one.site not in told]
     steps = [*_returning(history, claim), *_keeping(history, claim)]
     steps = [one for one in steps if one.site not in told]
-    return replace(claim, story=(*claim.story, *steps)) if steps else claim
+    return replace(claim, story=(*first, *claim.story, *steps)) if first or steps else claim
+
+
+def _naming(history: History, claim: Claim) -> Iterator[Step]:
+    """Give the lines that made a variable, of which a claim speaks, a second name: ``raw = x``."""
+    spoken = _spoken_of(history, claim)
+    seen: dict[tuple[str, str], Holder] = {}
+    for one in history.trace.holders:
+        if one.kind == "variable" and one.tensor in claim.tensors and one.name in spoken:
+            seen.setdefault((one.function, one.name), one)
+    for one in seen.values():
+        fill = _only_fill(history, one)
+        if fill is not None and _is_name(history, one, fill.expression):
+            said = say("from here on `{name}` is the same tensor as {code}", name=one.name,
+                       code=Code(fill))  # fmt: skip
+            yield Step("shared", fill, said)
+
+
+def _spoken_of(history: History, claim: Claim) -> set[str]:
+    """Return the names that a claim uses: in its message, or for its subject."""
+    parts = claim.message.parts.values()
+    names = [history.name_of(one.number) for one in parts if isinstance(one, Tensor)]
+    names += [one for one in parts if isinstance(one, str)]
+    return {one.strip("`") for one in (*names, claim.subject, *claim.also)}
+
+
+def _only_fill(history: History, held: Holder) -> Site | None:
+    """Return what the text assigns to a variable, if nothing else does but constants."""
+    filled = history.get(Holding).filled(held)
+    found = [one for one in filled if one.target == held.name and one.how != "closure"
+             and not keyword.iskeyword(one.site.expression)]  # fmt: skip
+    return found[0].site if len(found) == 1 and found[0].how == "assigned" else None
+
+
+def _is_name(history: History, held: Holder, text: str) -> bool:
+    """Whether a text is a variable, or an attribute by which a tensor was seen to be reached."""
+    paths = (one.name for one in history.trace.holders
+             if (one.tensor, one.function) == (held.tensor, held.function))  # fmt: skip
+    return text.isidentifier() or text in paths
 
 
 def _keeping(history: History, claim: Claim) -> Iterator[Step]:
