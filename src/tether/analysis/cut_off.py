@@ -103,11 +103,16 @@ def _cut_off(history: History, storage: int, operands: list[Operand]) -> CutOff 
         return None
     positions = history.on_storage(views[0])
     using = [at for at in positions if _uses_more(history, at, storage)]
-    if any(_holds(history, at) for at in using) or any(_sent(history, at) for at in positions):
+    if _is_held(history, positions, using):
         return None
     large = max(using, default=UNKNOWN)
     freed = len(history.events) + 1 if fact.freed < 0 else history.position(fact.freed)
     return CutOff(views, fact.nbytes, positions[0], cut, large, freed)
+
+
+def _is_held(history: History, positions: Iterable[int], using: Iterable[int]) -> bool:
+    """Whether something else may keep a memory, of which all calls on it and those of more are."""
+    return any(_holds(history, at) for at in using) or any(_sent(history, at) for at in positions)
 
 
 def _holds(history: History, at: int) -> bool:

@@ -89,6 +89,10 @@ class Fillings:
             if one.how in ("assigned", "stored") and one.target.endswith(f".{attribute}")
         ]  # fmt: skip
 
+    def of_function(self, file: str, function: str) -> list[Fill]:
+        """Return what fills anything in a function."""
+        return self._of(file, function)
+
     def stored(self, file: str, function: str) -> list[Fill]:
         """Return what puts something into an object in a function."""
         return [one for one in self._of(file, function) if one.how == "stored"]

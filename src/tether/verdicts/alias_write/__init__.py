@@ -44,14 +44,18 @@ hands out each time and writes for the next; one model that is averaged with its
 written into one of its summands, which a line reads beside the others; one summand added twice
 since two names of the sum are one memory; results that are all computed from the last of many
 writes; two lists of the same tensors, one filled before a write and one after it; a buffer of two
-modules that have weights of their own. Where the facts
+modules that have weights of their own; a part that a target network has in common with the one that
+trains, so that each step moves it, while the rest of the target moves only where it is copied.
+Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
 alone, an array that a tensor shows is written, one module stands in several places, an optimizer
 steps one memory as two parameters, a file is written over whenever a line opens it as an array, a
 constant that a function computes once is changed by who was given it, several optimizers step the
 same parameters in turn, a function or module writes what it is handed and its caller reads that
-again or hands it in again, of the places of an expanded tensor that are one element the program
+again or hands it in again, a function writes what a conversion that had nothing to do gave back of
+an optimizer's or an object's own state, a line takes a view in some runs and a copy in others and
+both are written, of the places of an expanded tensor that are one element the program
 writes no second one.
 
 Nothing is said of:

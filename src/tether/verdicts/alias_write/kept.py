@@ -15,6 +15,7 @@ from tether.verdicts.alias_write.arrays_kept import arrays_kept
 from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.computed_once import computed_once
 from tether.verdicts.alias_write.definitions import definitions
+from tether.verdicts.alias_write.given_back import given_back
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
@@ -24,8 +25,10 @@ from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
+from tether.verdicts.alias_write.sometimes_shared import sometimes_shared
 from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
+from tether.verdicts.alias_write.two_owners import two_owners
 from tether.verdicts.alias_write.written_below import written_below
 
 SILENT = {
@@ -35,6 +38,7 @@ SILENT = {
     "a parameter of a module, an optimizer and a list": "each holds it to train it",
     "a window: a piece that is written, the whole that is read": "that is what views are for",
     "a function whose name ends in _": "it says that it writes what it is given",
+    "a body that two heads train, or that no step moves": "neither was to stand still",
     "an array that nobody has any more": "its memory is the tensor's own",
 }
 """Good uses, and why nothing is said of them."""
@@ -43,7 +47,8 @@ SILENT = {
 _LAWS = (
     by_themselves, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
-    named_twice, own_buffer, summands, taken_for_several, written_below,
+    named_twice, own_buffer, summands, taken_for_several, two_owners,
+    given_back, sometimes_shared, written_below,
 )  # fmt: skip
 
 

@@ -205,7 +205,7 @@ def _is_meant_for_a_result(history: History, held: Holder, given: str) -> bool:
     if beside is None or history.site_of(history.events[at]).function.endswith("_"):
         return False
     changes = _changes(history, at, held.tensor)
-    return changes and _of_itself(history, at, held.tensor, alone=not beside)
+    return changes and of_itself(history, at, held.tensor, alone=not beside)
 
 
 def _module(history: History, at: int) -> str:
@@ -231,7 +231,7 @@ def _changes(history: History, at: int, tensor: int) -> bool:
     return name is None or not name.module
 
 
-def _of_itself(history: History, at: int, tensor: int, *, alone: bool) -> bool:
+def of_itself(history: History, at: int, tensor: int, *, alone: bool) -> bool:
     """Whether a write reads nothing that the function was handed beside the tensor.
 
     What was there before the tensor is a constant, where the tensor was handed in alone.
