@@ -131,7 +131,7 @@ def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
     view = _carried(_geometry(tensor), laid.geometry, laid.view)
     if memory is None or view is None:
         return None
-    return torch.empty(0, dtype=tensor.dtype).set_(memory, *view)  # type: ignore[call-overload]
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, *view)
 
 
 def _carried(view: View, copy: View, onto: View) -> View | None:

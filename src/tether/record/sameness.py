@@ -331,11 +331,10 @@ def _sliced(
     dimension = sum(one is not None for one in key[:at])
     if dimension >= len(shape):
         return None
+    taken = _slice(chosen, shape[dimension])
     if not strides[dimension] and chosen.ndim == 1 and chosen.dtype != np.bool_:
         # All places along it are one element, whichever are chosen.
         shape, taken = (*shape[:dimension], len(chosen), *shape[dimension + 1 :]), slice(None)
-    else:
-        taken = _slice(chosen, shape[dimension])
     if taken is None:
         return None
     # Strides of one byte an element, on memory that is never looked at.
