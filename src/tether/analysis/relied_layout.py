@@ -27,6 +27,7 @@ from tether.analysis.layouts import (
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 
+
 class Trials:
     """Of calls that were made again with the source of a copy, whether they gave the same."""
 

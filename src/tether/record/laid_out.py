@@ -25,6 +25,7 @@ from tether.record.tape import Tape
 LIMIT = 16 << 20
 _LAST = 64  # copies that are known at a time
 
+
 class _Laid(NamedTuple):
     """A copy that lies in another way than its source."""
 

@@ -299,9 +299,7 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None
 
 
-def _by_key(
-    source: torch.Tensor, key: tuple[Any, ...], strides: Ints | None = None
-) -> View | None:
+def _by_key(source: torch.Tensor, key: tuple[Any, ...], strides: Ints | None = None) -> View | None:
     """Return the view that an index would be, were it made of slices; None where it is none."""
     places = [n for n, one in enumerate(key) if not _is_basic(one)]
     if len(places) != 1 or any(type(one) is int for one in key):

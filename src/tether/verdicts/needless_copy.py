@@ -12,7 +12,7 @@ from tether.analysis.gives_back import computes
 from tether.analysis.history import History, shortened
 from tether.analysis.relied_layout import Trials
 from tether.analysis.wording import place
-from tether.facts import UNKNOWN, Event, Site
+from tether.facts import UNKNOWN, Site
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
@@ -138,9 +138,7 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     )  # fmt: skip
 
 
-def _assumes(
-    history: History, need: Need, copied: Copied, *, unread: bool
-) -> Iterator[Sentence]:
+def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
     event = history.events[copied.position]
     read = "reads it" if unread else "writes either of them"
     yield say(f"no line of the program that did not run {read}")
@@ -149,8 +147,10 @@ def _assumes(
     if need.relaid and copied.copy.requires_grad:
         yield say("sums over gradients round the same in the source's layout")
     if need.relaid and history.get(Trials).of(history, copied):
-        yield say("the calls that read it round in other runs and on other machines as here, where"
-                  " each was made again with the source and gave the same bits")
+        yield say(
+            "the calls that read it round in other runs and on other machines as here, where"
+            " each was made again with the source and gave the same bits"
+        )
     if computes(event):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
     if need.operation == "__deepcopy__" != event.operation and not unread:
