@@ -81,7 +81,7 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
         return
     undone, effective = dict[SiteId, dict[int, tuple[int, int]]](), set[SiteId]()
     made = sorted(history.position(one.at) for one in history.trace.optimizers)
-    for tensor, switches in _switches(history).items():
+    for tensor, switches in switches_of(history).items():
         for at, then in pairwise([*switches, UNKNOWN]):
             event = history.events[at]
             if event.on:
@@ -142,7 +142,7 @@ def moved_frozen(history: History) -> Iterator[MovedFrozen]:
     """
     if history.in_part:
         return
-    switches, found = _switches(history), dict[int, MovedFrozen]()
+    switches, found = switches_of(history), dict[int, MovedFrozen]()
     moved = {
         (one.at, one.optimizer): {tensor for tensor, is_ in one.status.items() if is_ == "moved"}
         for one in history.trace.movements
@@ -228,7 +228,7 @@ def _in_hook(history: History, tensor: int, backward: int) -> int:
     return UNKNOWN
 
 
-def _switches(history: History) -> dict[TensorId, list[int]]:
+def switches_of(history: History) -> dict[TensorId, list[int]]:
     """Return for each tensor the positions at which it was frozen, or let go."""
     found: dict[TensorId, list[int]] = defaultdict(list)
     for at, event in history.events.where(SWITCHES.__contains__):

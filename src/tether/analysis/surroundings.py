@@ -11,7 +11,7 @@ import numpy as np
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
-from tether.facts import MOST_REACHED, Site, SiteId
+from tether.facts import MOST_REACHED, UNKNOWN, Site, SiteId
 from tether.finding import Step, say
 from tether.source.reading import (
     answering,
@@ -28,6 +28,7 @@ MOST = 3
 """Lines that one answer names."""
 
 CALLED = say("called from here")
+_THIS_WAY = say("its values go this way into the loss")
 _MOST_CALLS = 10_000
 """Calls of one line whose ways are asked for."""
 
@@ -69,17 +70,32 @@ class Surroundings:
 
     def entering(self, cut: int, backward: int) -> Iterator[Step]:
         """Yield where a value that was cut from the graph goes into that of a loss."""
+        for one in self._onward(cut, backward)[-2:]:
+            yield Step("used", self._history.events[one].site, _THIS_WAY)
+
+    def onward(self, cut: int, backward: int) -> Iterator[Step]:
+        """Yield the first line that uses what a call cut from the graph, and where it joins it."""
+        way = self._onward(cut, backward)
+        own = self._history.events[cut].site
+        lines = [site for at in way if (site := self._history.events[at].site) != own]
+        for one in dict.fromkeys([*lines[:1], *lines[-1:]]):
+            yield Step("used", one, _THIS_WAY)
+
+    def _onward(self, cut: int, backward: int) -> list[int]:
+        """Return a way of calls from one that cut to the first that the graph of a loss has."""
         graph, flow = self._history.get(Graph).behind(backward), self._history.flow
-        reached = {cut}
+        came = {cut: UNKNOWN}
         for at in range(cut + 1, backward):
-            through = [edge.source for edge in flow.edges[at] if edge.source in reached]
-            if through and at in graph:
-                for one in (through[0], at):
-                    said = say("its values go this way into the loss")
-                    yield Step("used", self._history.events[one].site, said)
-                return
-            if through and flow.carries[at]:
-                reached.add(at)
+            source = next((one for one in flow.edges.sources(at) if one in came), UNKNOWN)
+            if source == UNKNOWN or not (flow.carries[at] or at in graph):
+                continue
+            came[at] = source
+            if at in graph:
+                way = [at]
+                while came[way[-1]] not in (UNKNOWN, cut):
+                    way.append(came[way[-1]])
+                return [cut, *reversed(way)] if len(way) == 1 else way[::-1]
+        return []
 
     def deciding(self, site: Site) -> Iterator[Step]:
         """Yield the conditions in the text that decide whether a line is reached."""

@@ -87,6 +87,8 @@ class Undone:
             for at in (self._history.writes_to(operand, since) if operand is not None else ())
             if self._events[at].operation != "step"
         ]
+        if operand is not None and self._history.steps_of(tensor):
+            writes = self._lost(operand, writes, self._history.steps_of(tensor))
         if not writes:
             return None
         return Loss(
@@ -99,19 +101,21 @@ class Undone:
         """Find a line that again and again replaces a stepped tensor by values of elsewhere.
 
         What is written must not come from what the steps had made of the tensor, as an average, a
-        clamp or a snapshot does.
+        clamp or a snapshot does. A reset is meant: what the steps had made was kept before, or an
+        optimizer made after it begins anew.
         """
         steps, operand = self._history.steps_of(tensor), self._history.operand_of(tensor)
         if len(steps) < 2 or operand is None:
             return None
         writes = [at for at in self._history.writes_to(operand, steps[0]) if self._replaces(at)]
-        between = {bisect_left(steps, at) for at in writes}
-        if len(between) < 2 or self._comes_from(tensor, writes[-1], steps[0]):
+        lost = self._lost(operand, writes, steps)
+        between = {bisect_left(steps, at) for at in lost}
+        if len(between) < 2 or self._comes_from(tensor, lost[-1], steps[0]):
             return None
         return Loss(
             say("between its steps, values that do not come from them are written over it"),
-            tuple(self._writers(writes, tensor)),
-            self._events[writes[-1]].site,
+            tuple(self._writers(lost, tensor)),
+            self._events[lost[-1]].site,
         )
 
     # -- parts -----------------------------------------------------------------------------------
@@ -122,6 +126,58 @@ class Undone:
         if event.operation == "step" or not operation(event.operation).overwrites:
             return False
         return not onto_itself(self._history, at)
+
+    def _lost(self, operand: Operand, writes: Sequence[int], steps: Sequence[int]) -> list[int]:
+        """Return the writes that are no resets; after the last step, those of no line of resets."""
+        resets = {at for at in writes if self._is_reset(operand, at, steps)}
+        lines = {self._events[at].site for at in resets}
+        return [
+            at
+            for at in writes
+            if at not in resets and not (at > steps[-1] and self._events[at].site in lines)
+        ]
+
+    def _is_reset(self, operand: Operand, write: int, steps: Sequence[int]) -> bool:
+        """Whether a write begins anew what had come to its end, or what it is over was kept."""
+        next_ = bisect_left(steps, write)
+        anew = next_ < len(steps) and self._made_between(operand.tensor, write, steps[next_])
+        return anew or (next_ > 0 and self._is_kept(operand, steps[next_ - 1], write))
+
+    def _made_between(self, tensor: int, write: int, step: int) -> bool:
+        """Whether the optimizer that steps was made after a write."""
+        history = self._history
+        made = (
+            history.position(history.trace.optimizers[one.optimizer].at)
+            for one in history.steps
+            if history.position(one.at) == step and tensor in one.status
+        )
+        return any(at > write for at in made)
+
+    def _is_kept(self, operand: Operand, since: int, write: int) -> bool:
+        """Whether what a step made was saved before a write, or copied and the copy outlives it."""
+        touching = (at for at in self._history.on_storage(operand) if since < at < write)
+        return any(self._keeps(at, operand, write) for at in touching)
+
+    def _keeps(self, at: int, operand: Operand, until: int) -> bool:
+        """Whether a call stores the values of a tensor, or copies them for longer than to a write.
+
+        Pickle asks a tensor for its strides right before it saves what is behind it.
+        """
+        memory, row = self._history.flow.memory, operation(self._events[at].operation)
+        saves = any(self._events[one].operation == "save" for one in (at, at + 1))
+        copies = self._events[at].results if row.copies else ()
+        return (
+            saves
+            or row.leaves in ("numbers", "pickle", "process")
+            or any(
+                memory(one) != memory(operand) and self._outlives(one.tensor, until)
+                for one in copies
+            )
+        )
+
+    def _outlives(self, tensor: int, at: int) -> bool:
+        life = self._history.trace.tensors.get(tensor)
+        return life is None or life.died < 0 or self._history.position(life.died) > at
 
     def _comes_from(self, tensor: int, write: int, since: int) -> bool:
         """Whether what a call wrote was computed from a tensor as it was after a step."""

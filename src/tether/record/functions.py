@@ -79,7 +79,7 @@ class Function:
         self.originals: dict[Any, Any] = {}  # of a foreign one: by the code that asks
         self.exits = bool(row.leaves)
         self.enters = row.enters
-        self.lays = bool(row.copies) or row.regroups  # may lay elements out in another way
+        self.lays = _may_lay_out(row)
         self.rounds = _may_round(row)
         self.picks = row.picks
         self.places = row.places
@@ -104,6 +104,11 @@ class Function:
             or self.spreads
             or self.pads
         )
+
+
+def _may_lay_out(row: Operation) -> bool:
+    """Whether a call may give the elements that it was given in memory of another layout."""
+    return bool(row.copies) or row.regroups
 
 
 def _may_round(row: Operation) -> bool:

@@ -142,20 +142,23 @@ def _carried(view: View, copy: View, onto: View) -> View | None:
     or an expansion.
     """
     steps = [one for one in zip(copy[2], copy[1], onto[2], strict=True) if one[1] > 1]
-    if 0 in view[1] or any(step <= 0 for step, _, _ in steps):
+    strides = {step: other for step, _, other in steps}
+    if 0 in view[1] or any(step <= 0 for step in strides) or len(strides) < len(steps):
         return None
-    by_step = {step: other for step, _, other in steps}
-    strides = [
-        0 if size == 1 or stride == 0 else by_step.get(stride)
-        for size, stride in zip(view[1], view[2], strict=True)
-    ]
-    left, offset = view[0] - copy[0], onto[0]
+    along = [strides.get(step, 0) for size, step in zip(*view[1:], strict=True)]
+    if any(size > 1 and step and step not in strides for size, step in zip(*view[1:], strict=True)):
+        return None
+    first = _moved(view[0] - copy[0], steps)
+    return None if first is None else (onto[0] + first, view[1], tuple(along))
+
+
+def _moved(left: int, steps: list[tuple[int, int, int]]) -> int | None:
+    """Return how far from its first element a memory has one that is so far from a copy's."""
+    moved = 0
     for step, size, other in sorted(steps, reverse=True):
         index = min(left // step, size - 1)
-        left, offset = left - index * step, offset + index * other
-    if left or len(by_step) < len(steps) or None in strides:
-        return None
-    return offset, view[1], tuple(one or 0 for one in strides)
+        left, moved = left - index * step, moved + index * other
+    return moved if left == 0 else None
 
 
 def _geometry(tensor: torch.Tensor) -> View:

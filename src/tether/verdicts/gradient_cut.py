@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -143,9 +143,6 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
     shown = {_line(history, one) for one in cut.story}
     others = [one for one in story.others if _line(history, one) not in shown]
     copy = history.get(Misplaced).copied(cut.at) if tensors[0] in history.held else UNKNOWN
-    entering: Iterable[Step] = ()
-    if history.events[cut.at].grad_mode != GRAD_ON:
-        entering = history.get(Surroundings).entering(cut.at, paths.backward)
     return Claim(
         tensors=tuple(tensors),
         cause=(cut.site, cut.operation),
@@ -167,13 +164,21 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
                 Step("also cut", one.site, say("and again: {what}", what=one.what))
                 for one in others
             ),
-            *entering,
+            *_way(history, story, {*shown, *(_line(history, one) for one in others)}),
             Step("loss", backward.site, say("backward starts from the loss here")),
         ),
         repair=Repair(_fix(cut, [] if story.each else others, copy, tensors[0])),
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
+
+
+def _way(history: History, story: _Story, told: set[tuple[str, int]]) -> Iterator[Step]:
+    """Yield the lines by which what came out of a cut goes into the loss, but those told."""
+    around, cut, backward = history.get(Surroundings), story.cut.at, story.paths.backward
+    on = history.events[cut].grad_mode == GRAD_ON
+    way = around.onward(cut, backward) if on else around.entering(cut, backward)
+    yield from (one for one in way if _line(history, one) not in told)
 
 
 def _copied(copy: int) -> Sentence:

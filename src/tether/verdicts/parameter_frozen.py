@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from tether.analysis.frozen import ended_frozen, frozen_for_its_value
 from tether.analysis.history import History, common_module
 from tether.analysis.holding import Holding, root_of
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.kept_frozen import KeptFrozen, kept_frozen
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import Missing
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN
-from tether.finding import At, Claim, Code, Repair, Step, say
+from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
+from tether.source.reading import looped_over
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -20,7 +22,10 @@ PAGE = """
 
 ## What it says
 As a warning: an optimizer holds this tensor, but it never required grad, and no line says that it
-should not; or `detach_()`, called for its value, took the tensor itself off the graph. As a note:
+should not; or `detach_()`, called for its value, took the tensor itself off the graph; or it
+trained until a line froze it, its optimizer goes on, and the freeze was not to last: the line that
+is to switch it on again switched nothing on, nothing else that the optimizer holds has a gradient,
+or the line freezes it in each round for another optimizer's loss. As a note:
 parameters were frozen at this line, or made frozen, and an optimizer holds them all the same; or
 nothing trains them. The modules are listed, so that you see whether the line froze what you meant.
 
@@ -29,7 +34,9 @@ A frozen parameter never changes, and neither backward nor the optimizer says so
 as `layer1` freezes `layer10` as well.
 
 ## Known problems
-Freezing is often meant: the note is there to be read once, then ignored.
+Freezing is often meant: the note is there to be read once, then ignored. Of what trained before it
+was frozen nothing is said where only the freeze speaks: it may be part of a schedule. Frozen once,
+for another optimizer's loss, it is a note.
 
 ## Example
 ```python
@@ -58,7 +65,77 @@ def check(history: History) -> Iterator[Claim]:
             by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
         yield _held(history, site, tensors, frozen_at)
+    told = {tensor for tensors in by_site.values() for tensor in tensors}
+    yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
     yield from _notes(history, frozen_at)
+
+
+def _stays(history: History, found: KeptFrozen) -> Claim:
+    """Tell of a tensor that trained until a line froze it, and that its optimizer passes over."""
+    events, optimizer = history.events, history.trace.optimizers[found.optimizer]
+    frozen, step = events[found.frozen].site, events[found.step].site
+    parts: dict[str, object] = {
+        "kind": optimizer.kind, "frozen": At(frozen), "step": At(step), "n": found.since,
+        "before": "1 step" if found.before == 1 else f"{found.before} steps",
+        "back": At(found.undoing or frozen), "other": At(events[max(found.other, 0)].site),
+    }  # fmt: skip
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("stays", frozen, found.optimizer),
+        site=frozen,
+        calls=(found.frozen,),
+        operation="requires_grad_",
+        severity="warning" if found.certain else "note",
+        message=say(
+            "{kind} no longer trains {subject}, frozen at {frozen}: {n} steps since then had no"
+            " gradient, after {before} that had one." + _why(found),
+            **parts,
+        ),
+        story=tuple(_told_of(history, found)),
+        repair=Repair(_let_go(found, parts)),
+        count=0,
+    )  # fmt: skip
+
+
+def _told_of(history: History, found: KeptFrozen) -> Iterator[Step]:
+    """Yield the lines that trained it, froze it, were to let it go, and go on without."""
+    events = history.events
+    again = "; the line runs again later, where it is frozen already" if found.again else ""
+    yield Step("frozen", events[found.frozen].site, say("it requires no grad from here on" + again))
+    if found.undoing is not None:
+        back = found.undoing
+        yield Step("mode", back, say("this is to switch it on again, and switches nothing on"))
+        for line in looped_over(history.get(Surroundings).source(back.file), back):
+            said = say("what the two go over comes from here")
+            yield Step("made", at_line(back, line), said)
+    if found.other >= 0:
+        yield Step("loss", events[found.other].site, say("it is frozen for this loss"))
+    yield Step("step", events[found.step].site, say("the last step that had a gradient of it"))
+    yield Step("loss", events[found.passed].site, say("this loss is still computed with it"))
+
+
+def _why(found: KeptFrozen) -> str:
+    """Say what shows that a freeze was not to last."""
+    if found.undoing is not None:
+        return " requires_grad was to be on again at {back}, where nothing was switched on."
+    if found.alone:
+        return " Nothing else that {kind} holds has a gradient, so that its steps do nothing."
+    if found.again:
+        return " The freeze is for the loss at {other}, and nothing switches it back."
+    return ""
+
+
+def _let_go(found: KeptFrozen, parts: dict[str, object]) -> Sentence:
+    """Say how to let go again what was frozen."""
+    if found.undoing is not None:
+        return say("See that {back} comes to the same tensors as {frozen}: an iterator, such as"
+                   " `parameters()` or a chain of them, gives its values only once; keep a list.",
+                   **parts)  # fmt: skip
+    if found.certain:
+        return say("Switch requires_grad on again before the next loss that is to train it, or"
+                   " leave it out of {kind}.", **parts)  # fmt: skip
+    return say("Nothing, if it is to stay as it is; or switch requires_grad on again after"
+               " {other}.", **parts)  # fmt: skip
 
 
 def _frozen_later(history: History, frozen_at: dict[int, int]) -> Iterator[int]:

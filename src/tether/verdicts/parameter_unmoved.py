@@ -35,6 +35,8 @@ Values are compared at the first, second, fourth, eighth... step of each optimiz
 On devices other than the CPU they are not compared, since that would make the program wait. What
 can be meant (a layer left out of the optimizer, a learning rate of zero for one group) is a note;
 so is a rate that is spent where another optimizer goes on, or for less than half of the steps.
+A write over what the steps did is a reset that is meant, and not told, where the optimizer that
+steps next is made after it, or where what the steps had made was saved, or copied for longer.
 Units that are the same are found bit for bit, in their weights and gradients at each look; it is a
 note where no layer is known that takes them up by weights that began the same.
 

@@ -18,4 +18,23 @@ for _ in range(2):
 """,
         (Expected("parameter-frozen", "net.0.weight", 5),),
     ),
+    Example(
+        "An iterator that the loop that freezes has used up",
+        """import torch
+
+body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+frozen = head.parameters()
+for _ in range(4):
+    opt.zero_grad()
+    head(body(torch.rand(4, 3))).pow(2).mean().backward()
+    opt.step()
+    for p in frozen:
+        p.requires_grad = False
+    print(head(body(torch.ones(1, 3))).item())
+    for p in frozen:
+        p.requires_grad = True
+""",
+        (Expected("parameter-frozen", "head.weight", 11),),
+    ),
 )
