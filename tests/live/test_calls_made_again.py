@@ -21,14 +21,14 @@ cache = torch.zeros(2, 4, 64, 16)
 TRIED = {
     "keys and values of a cache, token by token": """
         @torch.inference_mode()
-        def decode(tokens):
-            for n in range(1, tokens):
-                cache[:, :, n] = torch.randint(-4, 5, (2, 4, 16)).float()
-                q = torch.randint(-4, 5, (2, 4, 1, 16)).float()
-                k = cache[:, :, : n + 1].contiguous()  #? no
-                scores = torch.matmul(q, k.transpose(-2, -1)).clamp(-99, 99)
-                print(torch.matmul(scores, k).sum())
-        decode(20)
+        def decode(n):
+            cache[:, :, n] = torch.randint(-4, 5, (2, 4, 16)).float()
+            q = torch.randint(-4, 5, (2, 4, 1, 16)).float()
+            k = cache[:, :, : n + 1].contiguous()  #? no
+            scores = torch.matmul(q, k.transpose(-2, -1)).clamp(-99, 99)
+            print(torch.matmul(scores, k).sum())
+        for n in range(1, 20):
+            decode(n)
         """,
     "the cache is written while the copy lives": """
         k = cache[:, :, :8].contiguous()  #? yes writes

@@ -142,14 +142,15 @@ def _carried(view: View, copy: View, onto: View) -> View | None:
     or an expansion.
     """
     steps = [one for one in zip(copy[2], copy[1], onto[2], strict=True) if one[1] > 1]
-    strides = {step: other for step, _, other in steps}
-    if 0 in view[1] or any(step <= 0 for step in strides) or len(strides) < len(steps):
-        return None
-    along = [strides.get(step, 0) for size, step in zip(*view[1:], strict=True)]
-    if any(size > 1 and step and step not in strides for size, step in zip(*view[1:], strict=True)):
-        return None
+    strides = {0: 0} | {step: other for step, _, other in steps}
+    if len(strides) <= len(steps) or min(strides) < 0 or 0 in view[1]:
+        return None  # the copy's own elements lie one on the other, or backwards
+    pairs = zip(view[1], view[2], strict=True)
+    along = [strides.get(step if size > 1 else 0) for size, step in pairs]
     first = _moved(view[0] - copy[0], steps)
-    return None if first is None else (onto[0] + first, view[1], tuple(along))
+    if first is None or None in along:
+        return None
+    return onto[0] + first, view[1], tuple(one or 0 for one in along)
 
 
 def _moved(left: int, steps: list[tuple[int, int, int]]) -> int | None:
