@@ -4,11 +4,14 @@ Where the answer is "no" the numbers are whole and small: their sums are exact i
 The answer stands on the line that copies, with a part of the reason where it is not "no".
 """
 
+import gc
 import textwrap
+import weakref
 
 import pytest
 import torch
 
+import tether
 from programs import record_program
 from test_needless_spellings import check_needs
 
@@ -108,3 +111,19 @@ def test_a_call_made_again_leaves_no_trace(tmp_path):
     torch.randn(64, 48)
     assert names["drawn"] == torch.rand(1) != again
     assert len(names["calls"]) == 1
+
+
+def test_a_call_made_again_keeps_nothing_alive():
+    """Not until Python's collector runs either, which is off meanwhile."""
+    gc.disable()
+    try:
+        with tether.record() as recording:
+            x = torch.randn(64, 48)
+            y = x.t().contiguous()
+            print((y @ torch.ones(64, 2)).sum())
+            memory = [weakref.ref(one.untyped_storage()) for one in (x, y)]
+            del x, y
+            assert [one() for one in memory] == [None, None]
+    finally:
+        gc.enable()
+    assert len(recording.trace.tried) == 1

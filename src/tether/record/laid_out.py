@@ -115,15 +115,19 @@ def _with(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with one tensor in the place of another."""
     args, kwargs = call
+    return (
+        tuple(_in_place_of(one, tensor, other) for one in args),
+        {key: _in_place_of(one, tensor, other) for key, one in kwargs.items()},
+    )
 
-    def put(value: Any) -> Any:
-        if value is tensor:
-            return other
-        if type(value) in (list, tuple):
-            return type(value)(map(put, value))
-        return value
 
-    return tuple(map(put, args)), {key: put(value) for key, value in kwargs.items()}
+def _in_place_of(value: Any, tensor: torch.Tensor, other: torch.Tensor) -> Any:
+    """Return an argument, also a list of tensors, with one tensor in the place of another."""
+    if value is tensor:
+        return other
+    if type(value) in (list, tuple):
+        return type(value)([_in_place_of(one, tensor, other) for one in value])
+    return value
 
 
 def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
