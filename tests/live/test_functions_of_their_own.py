@@ -192,3 +192,62 @@ def test_a_number_that_another_call_replaced_is_told(kept, second, lines, tmp_pa
 
 def test_a_number_on_ctx_that_the_class_shows_too_is_not(tmp_path):
     assert told(BOTH, tmp_path) == []
+
+
+POOLED = """\
+import torch
+
+pool = {}
+
+
+def taken(like):
+    if like.shape not in pool:
+        pool[like.shape] = torch.zeros_like(like)
+    return pool[like.shape]
+
+
+class Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = FORWARD
+        return ctx.y.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return BACKWARD
+"""
+
+FILLED = {
+    "by out=": ("torch.exp(x, out=taken(x))", "gradient * ctx.y", True),
+    "by copy_": ("taken(x).copy_(torch.exp(x))", "gradient * ctx.y", True),
+    "and changed further": ("taken(x).copy_(x).exp_()", "gradient * ctx.y", True),
+    "of each call's own": ("torch.exp(x, out=torch.empty_like(x))", "gradient * ctx.y", False),
+    "as scratch of the backward": (
+        "torch.exp(x)", "torch.mul(gradient, ctx.y, out=taken(gradient)).clone()", False,
+    ),
+    "anew before it is read": (
+        "taken(x).copy_(torch.exp(x))", "taken(gradient).copy_(gradient) * 1", False,
+    ),
+    "adding up over the calls": ("taken(x).add_(x.abs())", "gradient / ctx.y", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", [USE, CHAIN], ids=["beside", "behind"])
+@pytest.mark.parametrize("name", FILLED)
+def test_memory_that_each_call_fills(name, use, tmp_path):
+    forward, backward, wrong = FILLED[name]
+    text = POOLED.replace("FORWARD", forward).replace("BACKWARD", backward)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "ctx.y = " in one)
+    expected = [line] if wrong else []
+    assert told(text + use.format(name="Exponential"), tmp_path) == expected
+
+
+def test_one_call_in_each_pass_has_the_memory_for_itself(tmp_path):
+    forward, backward, _ = FILLED["by out="]
+    text = POOLED.replace("FORWARD", forward).replace("BACKWARD", backward)
+    use = """
+w = torch.randn(3, requires_grad=True)
+for _ in range(3):
+    Exponential.apply(w * 2).sum().backward()
+"""
+    assert told(text + use, tmp_path) == []

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from tether.analysis.acts import Acts
 from tether.analysis.already_there import AlreadyThere
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.holding import root_of, written_text
 from tether.analysis.shared_memory import Sharing, fills_anew, overlaps_itself, same_place
@@ -246,7 +247,16 @@ class OddWrites:
         memory = self._history.flow.memory(written)
         if self._history.get(Acts).died(written.tensor) > at + within:
             return False
-        return not self._touched_after(memory, at) and not self._has_left(memory)
+        if self._touched_after(memory, at) or self._is_saved(memory):
+            return False
+        return not self._has_left(memory)
+
+    def _is_saved(self, memory: int) -> bool:
+        """Whether a graph kept something on a memory: a backward pass reads what is there then."""
+        history, graph = self._history, self._history.get(Graph)
+        calls = history.on_memory(memory)
+        kept = (one for at in calls for one in graph.saved(at, unchecked=True))
+        return any(history.flow.memory(one) == memory for one in kept)
 
     def _meant_for_another(self, at: int, whole: int) -> bool:
         """Whether the program's own line writes to what might have been a view, and none reads it.
@@ -260,7 +270,7 @@ class OddWrites:
         positions = history.on_memory(memory)
         later = positions[bisect_right(positions, at) :]
         read = any(not self._only_writes_or_shows(history.events[one], memory) for one in later)
-        return not read and not self._has_left(memory)
+        return not (read or self._has_left(memory) or self._is_saved(memory))
 
     def _only_writes_or_shows(self, event: Event, memory: int) -> bool:
         """Whether a call writes into a memory or makes a view of it, and tells nothing of it."""

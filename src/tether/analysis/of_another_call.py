@@ -1,9 +1,11 @@
 """Custom Functions whose backward reads what the forward of another call had kept.
 
 What a Function keeps outside of its ctx, as an attribute of its class or in a table, is one for all
-calls: where a graph goes through several, the last one's forward has replaced it. Known by what is
-read: in one backward pass a line of the Function's backward runs for several calls, and reads one
-tensor each time, which belongs to one of them, while the others had one of their own.
+calls: where a graph goes through several, the last one's forward has replaced it. So is memory that
+each forward writes over, a buffer of a pool that is put on the ctx. Known by what is read: in one
+backward pass a line of the Function's backward runs for several calls, and reads one tensor each
+time, which belongs to one of them, while the others had one of their own, or values of their own in
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import numpy as np
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event
+from tether.facts import OUT, UNKNOWN, Event, Operand
+from tether.operations.table import operation
 from tether.source.slicing import returns_depend
 from tether.source.syntax import source_of
 
@@ -30,6 +33,7 @@ class OfAnotherCall(NamedTuple):
     kept: int  # the call whose it is
     others: tuple[int, ...]  # that the pass went through as well
     backward: int
+    written: int = UNKNOWN  # by which the last one's forward overwrote what the others had there
 
 
 _Place = tuple[str, int, int]
@@ -42,6 +46,8 @@ class _Belonging:
     def __init__(self, history: History) -> None:
         self._calls: dict[int, list[tuple[int, _Place]]] = defaultdict(list)  # by tensor
         self._at: dict[tuple[int, _Place], int] = {}  # the tensor of a call at a place
+        # Tensor -> calls that filled it anew, and by what.
+        self._writers: dict[int, dict[int, int]] = defaultdict(dict)
         self.names: dict[int, str] = {}  # of the Function of a call
         walks = [history.position(one.event) for one in history.trace.walks if one.asked]
         self.asked = {history.events[at].site for at in walks if at >= 0}
@@ -60,10 +66,22 @@ class _Belonging:
             for number, one in enumerate(history.trace.spans)
             if one.kind == "function" and one.event >= 0
         }
-        for event in history.events:
+        for at, event in enumerate(history.events):
             call = calls.get(event.span, -1)
-            for operand in event.results if call in self.names else ():
-                self._add(call, ("made", event.site, event.inner), operand.tensor)
+            if call in self.names:
+                self._happened(call, at, event)
+
+    def _happened(self, call: int, at: int, event: Event) -> None:
+        for operand in event.results:
+            self._add(call, ("made", event.site, event.inner), operand.tensor)
+        if event.flags & OUT or operation(event.operation).overwrites:
+            for operand in event.writes:
+                self._writers[operand.tensor].setdefault(call, at)
+
+    def overwritten(self, tensor: int, calls: list[int]) -> list[tuple[int, int]]:
+        """Return those of some calls that filled a tensor anew, in order, each with the write."""
+        by = self._writers.get(tensor, {})
+        return [(one, by[one]) for one in calls if one in by]
 
     def replaced(self, tensor: int, calls: list[int], runs: int) -> tuple[int, tuple[int, ...]]:
         """Return whose a tensor is, of some calls, and those that have another in its place.
@@ -129,7 +147,16 @@ def _found(
             kept, others = belonging.replaced(operand.tensor, calls, len(reads))
             if others:
                 return OfAnotherCall(name, reads[0], operand.tensor, kept, others, backward)
+            filled = belonging.overwritten(operand.tensor, calls)
+            if len(filled) > 1 and not _is_written(history, operand, filled[-1][0], reads[-1]):
+                (kept, write), others = filled[-1], tuple(one for one, _ in filled[:-1])
+                return OfAnotherCall(name, reads[0], operand.tensor, kept, others, backward, write)
     return None
+
+
+def _is_written(history: History, operand: Operand, after: int, before: int) -> bool:
+    """Whether something else wrote a memory between two calls: by then it may be anybody's."""
+    return any(after < at < before for at in history.writes_to(operand, after))
 
 
 def _tensor(event: Event, number: int) -> int:

@@ -310,11 +310,11 @@ def _of_another(history: History, found: OfAnotherCall) -> Claim:
     events = history.events
     read, kept = events[found.read].site, events[found.kept].site
     parts = {"x": Tensor(found.tensor), "kept": At(kept), "read": At(read)}
-    others = [events[at].site for at in found.others]
+    one_memory = found.written != UNKNOWN
     return Claim(
         tensors=(found.tensor,),
-        cause=("another", read),
-        site=read,
+        cause=("another", found.name if one_memory else read),
+        site=events[found.written].site if one_memory else read,
         operation="apply",
         severity="warning",
         message=say(
@@ -323,18 +323,35 @@ def _of_another(history: History, found: OfAnotherCall) -> Claim:
             n=len(found.others) + 1, **parts,
         ),
         story=(
-            Step("saved", others[0], say("this call's own was replaced by that of a later call")),
-            Step("saved", kept, say("{x} belongs to this call", **parts)),
-            *_makers(history, found.tensor),
+            *(_overwriting if one_memory else _replacing)(history, found),
             Step("read", read, say("it is read for all of them")),
             Step("loss", events[found.backward].site, say("this pass goes through them all")),
         ),
         repair=Repair(
-            say("Keep it on the ctx of the call: ctx.save_for_backward(...), or an attribute of ctx"
-                " for what is no tensor. The class is one for all calls.")
+            say("Give each call memory of its own for {x}, and keep it with"
+                " ctx.save_for_backward(...), where PyTorch notices a write.", **parts)
+            if one_memory
+            else say("Keep it on the ctx of the call: ctx.save_for_backward(...), or an attribute"
+                     " of ctx for what is no tensor. The class is one for all calls.")
         ),
         count=0,
     )  # fmt: skip
+
+
+def _replacing(history: History, found: OfAnotherCall) -> Iterator[Step]:
+    other, kept = (history.events[at].site for at in (found.others[0], found.kept))
+    yield Step("saved", other, say("this call's own was replaced by that of a later call"))
+    yield Step("saved", kept, say("{x} belongs to this call", x=Tensor(found.tensor)))
+    yield from _makers(history, found.tensor)
+
+
+def _overwriting(history: History, found: OfAnotherCall) -> Iterator[Step]:
+    write, x = history.events[found.written].site, Tensor(found.tensor)
+    yield Step("written", write, say("each call writes its own values into {x}, over those of the"
+                                     " call before", x=x))  # fmt: skip
+    yield from _makers(history, found.tensor)
+    for at in (found.others[0], found.kept):
+        yield Step("saved", history.events[at].site, say("a call that keeps {x}", x=x))
 
 
 def _set_anew(history: History, found: SetAnew) -> Claim:
