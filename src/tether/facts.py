@@ -681,6 +681,7 @@ class Same(NamedTuple):
     strides: tuple[int, ...]
     since: EventId  # the call that they were taken from the source by: `event`, or an export
     sure: bool = True  # memory or numbers are the very same; else the elements are only equal
+    any_choice: bool = False  # whichever places it had chosen, they are one element
 
 
 class Tried(NamedTuple):

@@ -72,6 +72,21 @@ TRIED = {
             memory[n % 4] += 1
             print(torch.matmul(memory, torch.randn(4, 16, 1)).sum())
         """,
+    "beams whose order hangs on what they hold": """
+        sentence = torch.randint(-4, 5, (1, 30, 16)).float()
+        memory = sentence.expand(4, -1, -1)
+        for _ in range(5):
+            best = torch.matmul(memory, torch.ones(4, 16, 1)).sum((1, 2)).argsort()
+            memory = memory.index_select(0, best)  #? no
+            print(memory.amax())
+        """,
+    "beams that are written where no version tells": """
+        memory = torch.randn(1, 30, 16).expand(4, -1, -1)
+        for n in range(5):
+            memory = memory.index_select(0, torch.randint(0, 4, (4,)))
+            memory.numpy()[n % 4] += 1
+            print(torch.matmul(memory, torch.randn(4, 16, 1)).sum())
+        """,
     "beams that differ": """
         memory = torch.randn(4, 30, 16)
         for n in range(5):

@@ -655,7 +655,7 @@ SLOW = {
     """,
     "the same elements laid out in each epoch": """
         import torch
-        adjacency, x = torch.rand(300, 300), torch.randn(300, 8)
+        adjacency, x = torch.rand(300, 300), torch.randn(300, 8, requires_grad=True)
         for epoch in range(6):
             turned = adjacency.t().contiguous()  #! slow-copy turned (note)
             print((turned @ x).sum())
@@ -761,7 +761,7 @@ SLOW = {
         with torch.inference_mode():
             for n in range(4):
                 first = layers[0](torch.rand(4, 40, 40, 3).permute(0, 3, 1, 2))
-                plain = first.contiguous()  #! slow-copy plain (note)
+                plain = first.contiguous()  #! needless-copy plain (note)
                 print(layers[1](plain).amax())
     """,
     "the best state dict so far, deep copied": """

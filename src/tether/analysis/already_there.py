@@ -36,6 +36,7 @@ class Copied(NamedTuple):
     since: int  # the event by which the elements were taken from the source
     part: bool = False  # `copy` is one of several parts
     taken: Taken | None = None  # the source is no tensor's: an array; then `source` is `copy`
+    any_choice: bool = False  # whatever had been chosen, it would have been there
 
 
 class AlreadyThere:
@@ -118,7 +119,7 @@ class AlreadyThere:
         if taken_by is not None and self._alike(taken_by[1], result):
             since, one = taken_by
             shown = one._replace(offset=fact.offset, shape=result.shape, strides=fact.strides)
-            yield Copied(position, shown, result, since)
+            yield Copied(position, shown, result, since, any_choice=fact.any_choice)
 
     def _taken_by(self, position: int, fact: Same) -> tuple[int, Operand] | None:
         """Return the call that took the elements which came back, and what it was given.

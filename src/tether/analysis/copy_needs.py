@@ -563,7 +563,7 @@ class _Judge:
 
     def _chosen_by_values(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call whether the very values decide it: a guard that met nothing this time."""
-        if not (operation(event.operation).picks or computes(event)):
+        if copied.any_choice or not (operation(event.operation).picks or computes(event)):
             return None
         memory = self.flow.memory(copied.source)
         # What a round trip leads through is made of the source's values as a matter of course.

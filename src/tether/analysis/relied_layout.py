@@ -10,6 +10,7 @@ copies only where it must would return its argument: then that copy has to go as
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from tether.analysis.already_there import Copied
@@ -27,18 +28,48 @@ from tether.analysis.layouts import (
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 
+ENOUGH = 3
+"""Calls of one kind that were made again and gave the same, by which others of it are judged."""
+
+_Kind = tuple[str, int, tuple[object, ...]]
+"""An operation, which of its reads was the copy, and how all that it reads lies."""
+
 
 class Trials:
-    """Of calls that were made again with the source of a copy, whether they gave the same."""
+    """Of calls that were made again with the source of a copy, whether they gave the same.
+
+    There is not time to make all of them again. In which order a kernel adds depends on how what it
+    is given lies: where several calls of one kind gave the same, and none gave another, so do all.
+    """
 
     def __init__(self, history: History) -> None:
-        facts = history.trace.tried
-        self.same = {(history.position(one.event), one.read): one.same for one in facts}
-        self.calls = {at for at, _ in self.same}
+        self._history = history
+        self._same: dict[tuple[int, int], bool] = {}
+        self._of_kind: dict[_Kind, list[bool]] = defaultdict(list)
+        for one in history.trace.tried:
+            at = history.position(one.event)
+            if at >= 0:
+                self._same[at, one.read] = one.same
+                self._of_kind[self._kind(at, one.read)].append(one.same)
+        self._calls = {at for at, _ in self._same}
 
-    def of(self, history: History, copied: Copied) -> bool:
+    def same(self, at: int, read: int) -> bool:
+        """Whether a call gives the same bits with the source of what it reads at a place."""
+        if (at, read) in self._same:
+            return self._same[at, read]
+        if not self._same:
+            return False
+        others = self._of_kind.get(self._kind(at, read), [])
+        return len(others) >= ENOUGH and all(others)
+
+    def of(self, copied: Copied) -> bool:
         """Whether a call that was given a copy was made again."""
-        return not self.calls.isdisjoint(history.on_storage(copied.copy))
+        return not self._calls.isdisjoint(self._history.on_storage(copied.copy))
+
+    def _kind(self, at: int, read: int) -> _Kind:
+        event = self._history.events[at]
+        lies = tuple((one.shape, one.strides, one.dtype) for one in event.reads)
+        return event.operation, read, lies
 
 
 Ask = Callable[[Copied], str]
@@ -146,7 +177,7 @@ class ReliedLayout:
     def _tried(self, at: int, pairs: Sequence[tuple[Operand, Operand]]) -> bool:
         """Whether the call was made again with what it would be given, and gave the same."""
         others = [number for number, (now, then) in enumerate(pairs) if not same_layout(now, then)]
-        return len(others) == 1 and self._history.get(Trials).same.get((at, others[0]), False)
+        return len(others) == 1 and self._history.get(Trials).same(at, others[0])
 
     def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that lays its argument back, or copies; the first that does is kept."""

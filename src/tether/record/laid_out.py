@@ -32,6 +32,7 @@ class _Laid(NamedTuple):
     source: Callable[[], torch.UntypedStorage | None]  # the memory of the source, while it lives
     view: View  # of it, that has the copy's elements in their order
     geometry: View  # of the copy
+    version: int  # of the copy, -1 where it has none
 
 
 class LaidOutLog:
@@ -58,22 +59,24 @@ class LaidOutLog:
         made, memory = who.snapshot(result)[1], who.storage_of(source)
         if made < 0 or memory is None or made == memory.serial:
             return
-        laid, behind = _Laid(memory, view, geometry), self.copies.get(memory.serial)
+        version = _version(result)
+        laid, behind = _Laid(memory, view, geometry, version), self.copies.get(memory.serial)
         first = None if behind is None else _carried(view, behind.geometry, behind.view)
         if behind is not None and first is not None:
-            laid = _Laid(behind.source, first, geometry)  # a copy of a copy
+            laid = _Laid(behind.source, first, geometry, version)  # a copy of a copy
         self.copies[made] = laid
         while len(self.copies) > _LAST:
             self.copies.popitem(last=False)
 
     def alike(self, tensor: torch.Tensor) -> Ints:
-        """Return the strides of a tensor, 0 where all places along a dimension were one element.
+        """Return the strides of a tensor, 0 where all places along a dimension have one value.
 
-        As in a copy of what was expanded. Whoever asks has to look whether they are so still.
+        As in a copy of what was expanded, that nobody has written.
         """
-        seen = self._tape.who.snapshot(tensor)
-        laid, geometry = self.copies.get(seen[1]), _geometry(tensor)
-        view = None if laid is None else _carried(geometry, laid.geometry, laid.view)
+        laid = self.copies.get(self._tape.who.snapshot(tensor)[1])
+        if laid is None or laid.version != _version(tensor) or laid.version < 0:
+            return tensor.stride()
+        view = _carried(_geometry(tensor), laid.geometry, laid.view)
         if view is None:
             return tensor.stride()
         pairs = zip(tensor.stride(), view[2], strict=True)
@@ -168,6 +171,10 @@ def _moved(left: int, steps: list[tuple[int, int, int]]) -> int | None:
 
 def _geometry(tensor: torch.Tensor) -> View:
     return int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
 
 
 def _steps(view: View) -> list[tuple[int, int]]:

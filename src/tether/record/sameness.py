@@ -74,24 +74,25 @@ class SameLog:
 
     def picked(self, name: str, args: tuple[Any, ...], result: Any, event: int) -> None:
         """Look at a call that chose elements of its arguments, into memory of its own."""
-        if not self._wanted(result):
-            return
-        with self._budget:
-            found = chosen(name, args, result) or self._of_one(name, args, result)
-            if found is not None:
-                self._found(event, result, found, event)
-                self.laid_out.remember(result, *found)
+        found = self._of_one(name, args, result) if _fit(result) else None
+        any_choice = found is not None
+        if found is None and self._wanted(result):
+            with self._budget:
+                found = chosen(name, args, result)
+        if found is not None:
+            self._found(event, result, found, event, any_choice=any_choice)
+            self.laid_out.remember(result, *found)
 
     def _of_one(self, name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
-        """Look at a choice among places that a copy of what was expanded made of one element."""
+        """Look at a choice among places that have one value: by strides, or as copies of one."""
         key, source = _key(name, args), args[0] if args else None
         if key is None or not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
             return None
-        strides = self.laid_out.alike(source)
-        view = _by_key(source, key, strides) if strides != source.stride() else None
-        if view is None or view[1] != tuple(result.shape) or not _fit(source):
+        strides, dimension = self.laid_out.alike(source), _dimension(key)
+        if not 0 <= dimension < len(strides) or strides[dimension]:
             return None
-        return (source, view) if _shows(source, view, result) else None
+        view = _by_key(source, key, strides)
+        return (source, view) if view is not None and view[1] == tuple(result.shape) else None
 
     # -- any call ---------------------------------------------------------------------------------
 
@@ -224,14 +225,16 @@ class SameLog:
         return _fit(result) and not self._budget.late()
 
     def _found(
-        self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True
-    ) -> None:
+        self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True,
+        *, any_choice: bool = False,
+    ) -> None:  # fmt: skip
         source, view = found
-        self._note(event, result, (self._tape.who.snapshot(source), view), since, sure=sure)
+        shown = self._tape.who.snapshot(source), view
+        self._note(event, result, shown, since, sure=sure, any_choice=any_choice)
 
     def _note(
         self, event: int, result: torch.Tensor, found: tuple[Snapshot, View], since: int,
-        *, sure: bool = True,
+        *, sure: bool = True, any_choice: bool = False,
     ) -> None:  # fmt: skip
         made, (shown, view) = self._tape.who.snapshot(result), found
         if made[1] == shown[1] or shown[1] < 0:
@@ -239,7 +242,7 @@ class SameLog:
         self.facts.append(
             Same(
                 EventId(event), TensorId(made[0]), TensorId(shown[0]), StorageId(shown[1]),
-                view[0], view[2], EventId(since), sure,
+                view[0], view[2], EventId(since), sure, any_choice,
             )
         )  # fmt: skip
 
@@ -299,6 +302,13 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return None
 
 
+def _dimension(key: tuple[Any, ...]) -> int:
+    """Return the dimension that the one choice in an index is along; -1 where there are others."""
+    places = [n for n, one in enumerate(key) if not _is_basic(one)]
+    ahead = key[: places[0]] if len(places) == 1 else (Ellipsis,)
+    return -1 if any(one is Ellipsis for one in ahead) else sum(one is not None for one in ahead)
+
+
 def _by_key(source: torch.Tensor, key: tuple[Any, ...], strides: Ints | None = None) -> View | None:
     """Return the view that an index would be, were it made of slices; None where it is none."""
     places = [n for n, one in enumerate(key) if not _is_basic(one)]
@@ -326,7 +336,7 @@ def _sliced(
     first: int, shape: Ints, strides: Ints, key: tuple[Any, ...], at: int, chosen: Array
 ) -> View | None:
     """Return the view that an index is with a slice in the place of one choice."""
-    dimension = sum(one is not None for one in key[:at])
+    dimension = _dimension(key)
     if dimension >= len(shape):
         return None
     taken = _slice(chosen, shape[dimension])
@@ -340,15 +350,6 @@ def _sliced(
     view = plain[(*key[:at], taken, *key[at + 1 :])]
     distance = view.__array_interface__["data"][0] - plain.__array_interface__["data"][0]
     return first + distance, view.shape, view.strides
-
-
-def _shows(source: torch.Tensor, view: View, result: torch.Tensor) -> bool:
-    """Whether a view of a tensor's memory has the elements of a result, bit for bit."""
-    one, other = words_of(source.detach().as_strided(view[1], view[2], view[0])), words_of(result)
-    if one is None or other is None:
-        return False
-    along = tuple(at for at, stride in enumerate(view[2]) if stride == 0)  # `words_of` leaves out
-    return np.array_equal(np.broadcast_to(np.expand_dims(one, along), other.shape), other)
 
 
 def _is_basic(one: Any) -> bool:

@@ -146,7 +146,7 @@ def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> I
         yield say("the other runs go as those that were looked at")
     if need.relaid and copied.copy.requires_grad:
         yield say("sums over gradients round the same in the source's layout")
-    if need.relaid and history.get(Trials).of(history, copied):
+    if need.relaid and history.get(Trials).of(copied):
         yield say(
             "the calls that read it round in other runs and on other machines as here, where"
             " each was made again with the source and gave the same bits"
