@@ -128,6 +128,25 @@ def test_a_call_made_again_leaves_no_trace(tmp_path):
     assert len(names["calls"]) == 1
 
 
+def test_what_a_call_writes_or_a_mode_hears_is_not_made_again(tmp_path):
+    program = """
+        import torch, torch.nn.functional as F
+        from torch.utils.flop_counter import FlopCounterMode
+        x = torch.randn(64, 48)
+        y = x.t().contiguous()
+        statistics = torch.zeros(64), torch.ones(64)
+        F.batch_norm(y, *statistics, training=True)
+        total = torch.zeros(48, 2)
+        torch.matmul(y, torch.ones(64, 2), out=total)
+        with FlopCounterMode(display=False) as counted:
+            y @ torch.ones(64, 2)
+        assert counted.get_total_flops() == 2 * 48 * 64 * 2
+        """
+    recording = record_program(program, tmp_path)
+    assert recording.error is None
+    assert recording.trace.tried == []
+
+
 def test_a_call_made_again_keeps_nothing_alive():
     """Not until Python's collector runs either, which is off meanwhile."""
     gc.disable()

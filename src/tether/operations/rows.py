@@ -151,6 +151,16 @@ ROWS: dict[str, Row] = _joined(
     _each("repeat tile repeat_interleave", repeats=True),
     _each("sum mean nansum nanmean", adds=True),
     _each("matmul bmm scaled_dot_product_attention", multiplies=True),
+    # Nothing but sums: no argument that is written on the side (running statistics, rows beyond a
+    # norm), and nothing drawn (dropout between layers).
+    _each(
+        "sum mean nansum nanmean prod var std norm vector_norm logsumexp cumsum cumprod softmax"
+        " log_softmax matmul __matmul__ __rmatmul__ mm bmm mv dot inner addmm addbmm baddbmm addmv"
+        " einsum tensordot linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d"
+        " conv_transpose3d layer_norm group_norm avg_pool1d avg_pool2d avg_pool3d cdist"
+        " cosine_similarity",
+        rounds=True,
+    ),
     _each(
         "expand expand_as broadcast_to broadcast_tensors as_strided as_strided_ unfold meshgrid",
         spreads=True,

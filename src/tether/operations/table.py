@@ -74,6 +74,7 @@ class Operation:
 
     adds: bool = False  # adds elements up, or takes their mean, along a dimension
     multiplies: bool = False  # multiplies many matrices, in pairs
+    rounds: bool = False  # adds up, in an order that may hang on strides, and does nothing else
 
     # the memory
     copies: Copies = ""  # may give the same elements in memory of their own

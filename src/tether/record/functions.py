@@ -80,7 +80,7 @@ class Function:
         self.exits = bool(row.leaves)
         self.enters = row.enters
         self.lays = _may_lay_out(row)
-        self.rounds = _may_round(row)
+        self.rounds = row.rounds  # how, only trying a call can tell
         self.picks = row.picks
         self.places = row.places
         self.spreads = row.spreads
@@ -109,12 +109,6 @@ class Function:
 def _may_lay_out(row: Operation) -> bool:
     """Whether a call may give the elements that it was given in memory of another layout."""
     return bool(row.copies) or row.regroups
-
-
-def _may_round(row: Operation) -> bool:
-    """Whether only trying a call can tell if strides matter to the bits of its result."""
-    settled = row.exact or row.any_strides or row.strides or row.copies or row.view
-    return row.known and not (settled or row.writes or row.random or row.leaves)
 
 
 def _writes(row: Operation) -> bool:

@@ -1,9 +1,10 @@
 """Whether a call gives the same bits when it is given a copy's source, which lies in another way.
 
 A sum or a product of matrices may round in another order under other strides; whether it does is
-asked of PyTorch. The call is made once more with the source, unheard, and its result compared and
-thrown away: without a graph, on the CPU, of operations that draw no random numbers, up to `LIMIT`
-bytes and for at most 2 % of the run's time. A call that was not made again has no fact.
+asked of PyTorch. The call is made once more with the source, and its result compared and thrown
+away: of operations that do nothing but add up (`Operation.rounds`), without a graph, on the CPU,
+up to `LIMIT` bytes, for at most 2 % of the run's time, and only where nobody would hear it. A call
+that was not made again has no fact.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 
 from tether.facts import EventId, Tried
+from tether.record.altered import alone
 from tether.record.budget import Budget
 from tether.record.contents import words_of
 from tether.record.equals import Ints, View
@@ -89,7 +91,7 @@ class LaidOutLog:
         """Make a call again for each argument that is such a copy, and compare the results."""
         for at, (tensor, seen) in enumerate(zip(*given, strict=False)):
             laid = self.copies.get(seen[1])
-            if laid is None or not _fit(result) or self._budget.late():
+            if laid is None or not (_fit(result) and alone()) or self._budget.late():
                 continue
             with self._budget:
                 other = _source_of(tensor, laid)

@@ -428,11 +428,11 @@ class Listener(TorchFunctionMode):
         result = call.result
         if what.writes or not call.tensors or type(result) is not torch.Tensor:
             return
-        if result.requires_grad:
-            return  # how its gradients round is another question
+        if result.requires_grad or any(one is result for one in call.tensors):
+            return  # how gradients round is another question; `out=` would be written again
         if what.lays:
             self._laid_out.made(result, call.tensors[0])
-        else:
+        elif not what.foreign:
             given = call.tensors, reads
             self._laid_out.read(func, (call.args, call.kwargs), given, result, index)
 
