@@ -66,28 +66,38 @@ class Missing:
     def reaching(self, tensor: int) -> list[Paths]:
         """Return the paths on which the value of a tensor reaches the loss, its own losses first.
 
-        Its own are those of the passes that the steps of its optimizer came right after.
+        Its own are those of the passes that the steps of its optimizer came right after, and then
+        those of their lines.
         """
-        history, before = self._history, self._history.get(PassesOfSteps).lines
+        history, before = self._history, self._history.get(PassesOfSteps)
         if tensor not in self._followed:
             return []
-        own = set[int]().union(*(before[number] for number in history.holders_of(tensor)))
+        holders = set(history.holders_of(tensor))
+        lines = set[int]().union(*(before.lines[number] for number in holders))
         reached = [one for one in self.paths if one.reaches & one.bit(tensor)]
-        return sorted(reached, key=lambda one: history.events[one.backward].site not in own)
+
+        def others(one: Paths) -> tuple[bool, bool]:
+            own = not holders.isdisjoint(before.steppers.get(one.backward, ()))
+            return not own, history.events[one.backward].site not in lines
+
+        return sorted(reached, key=others)
 
 
 def representative(history: History) -> list[int]:
-    """Choose a few finished backward passes that stand for all: by line, second, last and first.
+    """Choose a few finished backward passes that stand for all: of each kind second, last, first.
 
+    A kind is a line, and the optimizers that step right after: one line may serve several in turn.
     The first pass of a run sees initialisation, so it is asked last; the cost stays linear for a
     run of a million steps.
     """
-    by_site: dict[int, list[int]] = defaultdict(list)
+    steppers = history.get(PassesOfSteps).steppers
+    kinds: dict[tuple[int, frozenset[int]], list[int]] = defaultdict(list)
     for position in history.backwards:
         if not history.events[position].raised:
-            by_site[history.events[position].site].append(position)
+            after = frozenset(steppers.get(position, ()))
+            kinds[history.events[position].site, after].append(position)
     chosen: list[int] = []
-    for positions in list(by_site.values())[:12]:
+    for positions in list(kinds.values())[:12]:
         chosen += [positions[min(1, len(positions) - 1)], positions[-1], positions[0]]
     return list(dict.fromkeys(chosen))
 
@@ -100,6 +110,7 @@ class PassesOfSteps:
 
     def __init__(self, history: History) -> None:
         self.lines: dict[int, set[int]] = defaultdict(set)  # optimizer -> lines of the passes
+        self.steppers: dict[int, set[int]] = defaultdict(set)  # pass -> optimizers
         made = {n: history.position(one.at) for n, one in enumerate(history.trace.optimizers)}
         for fact in history.steps:
             if history.trace.optimizers[fact.optimizer].site == fact.site:
@@ -108,6 +119,7 @@ class PassesOfSteps:
             backward = latest(history.backwards, at)
             if backward >= made.get(fact.optimizer, 0):
                 self.lines[fact.optimizer].add(history.events[backward].site)
+                self.steppers[backward].add(fact.optimizer)
             made[fact.optimizer] = at
 
 

@@ -24,6 +24,11 @@ from tether.record.equals import Ints, View
 from tether.record.identity import Snapshot
 from tether.record.tape import Tape
 
+# What a tensor says of itself, whatever a program has put in the place of its methods.
+_base = torch._C.TensorBase
+_stride, _offset, _is_inference = _base.stride, _base.storage_offset, _base.is_inference
+_is_cpu, _nbytes = vars(_base)["is_cpu"].__get__, vars(_base)["nbytes"].__get__
+
 LIMIT = 16 << 20
 _LAST = 64  # copies that are known at a time
 
@@ -77,11 +82,11 @@ class LaidOutLog:
         """
         laid = self.copies.get(self._tape.who.snapshot(tensor)[1])
         if laid is None or laid.version != _version(tensor) or laid.version < 0:
-            return tensor.stride()
+            return _stride(tensor)
         view = _carried(_geometry(tensor), laid.geometry, laid.view)
         if view is None:
-            return tensor.stride()
-        pairs = zip(tensor.stride(), view[2], strict=True)
+            return _stride(tensor)
+        pairs = zip(_stride(tensor), view[2], strict=True)
         return tuple(0 if other == 0 else stride for stride, other in pairs)
 
     def read(
@@ -172,11 +177,11 @@ def _moved(left: int, steps: list[tuple[int, int, int]]) -> int | None:
 
 
 def _geometry(tensor: torch.Tensor) -> View:
-    return int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride()
+    return int(_offset(tensor)), tuple(tensor.shape), _stride(tensor)
 
 
 def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else int(tensor._version)
+    return -1 if _is_inference(tensor) else int(tensor._version)
 
 
 def _steps(view: View) -> list[tuple[int, int]]:
@@ -185,5 +190,5 @@ def _steps(view: View) -> list[tuple[int, int]]:
 
 
 def _fit(tensor: torch.Tensor) -> bool:
-    plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout is torch.strided
-    return plain and 1 < tensor.nbytes <= LIMIT
+    plain = type(tensor) is torch.Tensor and _is_cpu(tensor) and tensor.layout is torch.strided
+    return plain and 1 < _nbytes(tensor) <= LIMIT
