@@ -23,6 +23,26 @@ for _ in range(3):
     (loss + enc(x).pow(2).mean()).backward()
     opt.step()
 """,
+    "one line that goes back for two optimizers in turn, each with a cut of its own": """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+maker, judge = nn.Linear(4, 2), nn.Linear(2, 1)
+optimizers = [torch.optim.Adam(one.parameters(), 0.01) for one in (maker, judge)]
+
+def loss_of(turn):
+    made = maker(torch.randn(8, 4))
+    if turn == 0:
+        return (judge(made.detach()) - 1).pow(2).mean()  #! gradient-cut maker.weight
+    return judge(made.detach()).pow(2).mean()
+
+for _ in range(4):
+    for turn, optimizer in enumerate(optimizers):
+        optimizer.zero_grad()
+        loss_of(turn).backward()
+        optimizer.step()
+""",
     "a learned sign that only chooses the branch of a loss": """\
 import torch
 

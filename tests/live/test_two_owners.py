@@ -56,13 +56,13 @@ follow(slow, learner, sync=load)
     "a body put back after a deep copy": """\
 learner = Net(nn.Linear(4, 6))
 slow = copy.deepcopy(learner)
-slow.body = learner.body  #! alias-write slow
+slow.body = learner.body  #! alias-write slow (note)
 follow(slow, learner, sync=load)
 """,
     "a method that ties one to the other": """\
 class Tying(Net):
     def tie(self, other):
-        self.body = other.body  #! alias-write slow
+        self.body = other.body  #! alias-write slow (note)
 
 learner = Tying(nn.Linear(4, 6))
 slow = copy.deepcopy(learner)

@@ -50,6 +50,11 @@ def _owners(history: History, found: TwoOwners) -> _Owners | None:
     return _Owners(target, online, part, other)
 
 
+def _was_put_there(history: History, found: TwoOwners) -> bool:
+    """Whether the program put the part into a module that had another one: it may be meant."""
+    return any(one.new in found.shared for one in history.trace.reassigned)
+
+
 def _around(names: list[str], shared: list[str]) -> tuple[str, str]:
     """Return the module that has two tensors, and the path in it to the second one's part."""
     places = [(common_place(pair), pair[1]) for pair in product(names, shared)]
@@ -72,7 +77,7 @@ def _claim(history: History, found: TwoOwners, owners: _Owners) -> Claim:
         cause=("two owners", copy.site),
         site=lines[0].site if lines else copy.site,
         operation=step.operation,
-        severity=None if found.again else "note",
+        severity=None if found.again and not _was_put_there(history, found) else "note",
         subject=owners.target,
         also=(owners.online,),
         message=say(
