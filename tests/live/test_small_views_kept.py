@@ -249,3 +249,77 @@ def test_the_way_of_what_is_kept(name, tmp_path):
     wanted = {n for n, line in enumerate(text.splitlines(), 1) if "#+" in line}
     (found,) = [one for one in recording.findings if one.slug == "storage-pinned"]
     assert wanted <= {one.site.line for one in (*found.evidence, found)}
+
+
+SMALL = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+{body}
+print(net(torch.randn(2, 16)).sum().item())
+"""
+
+LITTLE = {
+    "rows of a dict": (
+        """\
+kept = {}
+for n in range(4):
+    with torch.no_grad():
+        kept[n] = net(torch.randn(128, 16))[0]
+""",
+        {("storage-pinned", "note")},
+    ),
+    "copies of rows": (
+        """\
+kept = {}
+for n in range(4):
+    with torch.no_grad():
+        kept[n] = net(torch.randn(128, 16))[0].clone()
+""",
+        set(),
+    ),
+    "a row in a variable": (
+        """\
+with torch.no_grad():
+    row = net(torch.randn(128, 16))[0]
+""",
+        set(),
+    ),
+    "columns, in an object": (
+        """\
+class Kept: pass
+kept = Kept()
+with torch.no_grad():
+    kept.column = net(torch.randn(128, 16))[:, 0]
+""",
+        {("storage-pinned", "note")},
+    ),
+    "scores of an evaluation with their graphs": (
+        """\
+scores = []
+for n in range(12):
+    scores.append(net(torch.randn(64, 16)).mean(1))
+scores = torch.cat(scores)
+""",
+        {("graph-retained", "note")},
+    ),
+    "scores of an evaluation without": (
+        """\
+scores = []
+for n in range(12):
+    scores.append(net(torch.randn(64, 16)).mean(1).detach())
+scores = torch.cat(scores)
+""",
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LITTLE)
+def test_of_little_memory_there_is_a_note(name, tmp_path):
+    body, expected = LITTLE[name]
+    findings = record_program(SMALL.format(body=body), tmp_path).findings
+    kept = {one for one in findings if one.slug in ("storage-pinned", "graph-retained")}
+    assert {(one.slug, one.severity) for one in kept} == expected

@@ -24,6 +24,10 @@ LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""
 
 LEAST_BYTES = 1 << 20
+"""Bytes from which it is more than a note, and from which it is told where no graph has it."""
+
+LEAST_IN_GRAPHS = 64 << 10
+"""Bytes of graphs that are worth a note: each batch more brings as much again."""
 
 
 class Idle(NamedTuple):
@@ -54,7 +58,7 @@ class IdleMemory:
             for block in self._blocks():
                 event = history.events[block.made]
                 self._lines[event.operation, event.site, event.inner].append(block)
-            found = list(self._found())
+            found = [one for one in self._found() if one.graph or one.nbytes >= LEAST_BYTES]
             self.all = sorted(found, key=lambda one: -one.nbytes)
 
     def _blocks(self) -> Iterator[_Left]:
@@ -204,7 +208,8 @@ def _run_after_run(all_: list[_Left], idle: list[_Left]) -> bool:
 
 
 def _weighs(blocks: list[_Left]) -> bool:
-    return len(blocks) >= LEAST_RUNS and sum(one.nbytes for one in blocks) >= LEAST_BYTES
+    total = sum(one.nbytes for one in blocks)
+    return len(blocks) >= LEAST_RUNS and total >= LEAST_IN_GRAPHS
 
 
 def outlive(history: History, site: Site) -> set[str]:

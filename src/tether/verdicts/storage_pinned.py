@@ -20,7 +20,7 @@ from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
 from tether.facts import CACHE, UNKNOWN, ArrayKept, Operand, Site, SiteId
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
-from tether.source.names import root_of
+from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -39,11 +39,11 @@ while no call uses more of it.
 Ten rows of a table hold the table; a file of a few hundred bytes becomes a file of megabytes.
 
 ## Known problems
-Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported; of what
-is kept unused, at least eight runs and 1 MiB of a program that finished. Which
-other holders a storage has outside Python is not known. Of arrays only those are told of that hold
-all references to the memory, at the end or while as many again were made; less than 1 MiB in all is
-a note.
+Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported; from 4
+KiB on as a note, where a container or an object keeps the view. Of what is kept unused, at least
+eight runs and 1 MiB of a program that finished. Which other holders a storage has outside Python is
+not known. Of arrays only those are told of that hold all references to the memory, at the end or
+while as many again were made; less than 1 MiB in all is a note.
 
 ## Example
 ```python
@@ -58,6 +58,9 @@ torch.save(table[:10].clone(), "rows.pt")
 ## Fix safety
 A clone has the same values and other memory: never applied by itself.
 """
+
+SMALL = 4 << 10
+"""Bytes of a storage that is told of, as a note, where a container or an object keeps the view."""
 
 LEAST_ENTRIES = 3
 """Objects that a cache keeps alone: fewer are what the last calls have left."""
@@ -374,10 +377,10 @@ def _keeping(history: History, name: str, tensors: list[int], made: Site) -> Ite
                 yield Step("kept", one.site, say("a function holds `{x}`", x=made.target))
 
 
-def _large(history: History, operand: Operand, shown: int) -> int:
+def _large(history: History, operand: Operand, shown: int, least: int = LARGE) -> int:
     """Return the bytes of the storage when it is large beside what is shown of it, else 0."""
     fact = history.trace.storages.get(operand.storage)
-    if fact is None or fact.nbytes < LARGE or shown * FACTOR > fact.nbytes:
+    if fact is None or fact.nbytes < least or shown * FACTOR > fact.nbytes:
         return 0
     return fact.nbytes
 
@@ -411,12 +414,28 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
         cut = view_of(history, named[0].tensor) if named else UNKNOWN
         if cut == UNKNOWN or not told.isdisjoint(one.tensor for one in operands):
             continue
-        nbytes = _large(history, operands[0], sum(map(bytes_shown, _holders(history, operands))))
+        least = SMALL if _is_put_away(history, named) else LARGE
+        shown = sum(map(bytes_shown, _holders(history, operands)))
+        nbytes = _large(history, operands[0], shown, least)
         if nbytes and _is_left_alone(history, named[0]) and not _is_of_a_loop(history, named):
             groups[history.events[cut].site].append((named, nbytes))
     for found in groups.values():
-        said = say("nothing else is left of {them}", them="it" if len(found) == 1 else "them")
-        yield _claim(history, found, view_of(history, found[0][0][0].tensor), said)
+        yield _pinned(history, found)
+
+
+def _pinned(history: History, found: Sequence[tuple[list[Operand], int]]) -> Claim:
+    """Say what keeps some storages of which little is shown: of small ones a note."""
+    said = say("nothing else is left of {them}", them="it" if len(found) == 1 else "them")
+    claim = _claim(history, found, view_of(history, found[0][0][0].tensor), said)
+    small = all(nbytes < LARGE for _, nbytes in found)
+    return replace(claim, severity="note") if small else claim
+
+
+def _is_put_away(history: History, named: Sequence[Operand]) -> bool:
+    """Whether some tensors are kept in a container or an object: no variable of the moment."""
+    return all(
+        len(steps_in(name)) > 1 for one in named for name in history.names_of(one.tensor)[:1]
+    )
 
 
 def _is_left_alone(history: History, named: Operand) -> bool:

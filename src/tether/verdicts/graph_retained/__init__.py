@@ -50,8 +50,9 @@ After a backward pass a graph's saved values are freed and its nodes stay: the b
 still alive. What is held by a closure, a hook, a cache, a grad_fn, a generator that waits or a
 kept exception's traceback may bear no name: it is told by the line that made it, and by the one
 line that hands it on. Graphs that no backward pass uses are told from eight runs and 1 MiB on, of a
-program that finished; losses that are summed up, from as many on. What is in rings is told from
-1 MiB on at one run of the collector; where it is switched off, as what is kept.
+program that finished, and from 64 KiB on as a note; losses that are summed up, from 1 MiB on. What
+is in rings is told from 1 MiB on at one run of the collector; where it is switched off, as what is
+kept.
 
 ## Example
 ```python

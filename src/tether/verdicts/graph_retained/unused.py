@@ -9,7 +9,7 @@ from tether.analysis.fillings import growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.idle import LEAST_RUNS, Idle, IdleMemory, outlive
+from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS, Idle, IdleMemory, outlive
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
@@ -50,6 +50,7 @@ def _claim(history: History, found: list[Idle]) -> Claim:
         cause=("unused", largest.site),
         site=event.site,
         operation=event.operation,
+        severity=None if nbytes >= LEAST_BYTES else "note",
         subject=name,
         message=say(
             "{who} {size} of graphs that run after run of {code} made ({line}), and no backward"
