@@ -187,6 +187,7 @@ class Kind(NamedTuple):
     rounds: bool = False  # it was asked to round, so only zeros come back
     known: bool = True  # False: the program's own hooks on saved tensors were not to be run
     results: tuple[int, ...] = ()  # of a call with several: the node of each, -1 for none
+    on_ctx: tuple[int, ...] = ()  # of `held`: themselves an attribute, not only on its memory
 
 
 class Walk(NamedTuple):

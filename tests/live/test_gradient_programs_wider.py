@@ -326,6 +326,29 @@ for _ in range(3):
 }
 
 QUIET = {
+    "a weight whose values train as another Parameter on its memory": """\
+import torch
+from torch import nn
+
+class Normed(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        module.register_parameter("weight_bar", nn.Parameter(module.weight.data))
+
+    def forward(self, x):
+        bar = self.module.weight_bar
+        del self.module.weight
+        self.module.weight = bar / bar.norm()
+        return self.module(x)
+
+net = Normed(nn.Linear(4, 1))
+opt = torch.optim.Adam(net.parameters(), lr=0.1)
+for _ in range(5):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+""",
     "a target that another loss trains": """\
 import torch
 from torch import nn

@@ -391,6 +391,63 @@ def test_a_file_that_was_cut_off_while_an_array_shows_it(tmp_path):
 
 
 QUIET = {
+    "a Function that keeps the tensor whose memory its result shows": """\
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            ctx.x = x.detach().requires_grad_(True)
+            ctx.y = ctx.x * 2
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            return torch.autograd.grad(ctx.y, ctx.x, gradient)[0]
+
+w = torch.randn(200, 200, requires_grad=True)
+for _ in range(8):
+    Doubled.apply(w * 3).sum().backward()
+""",
+    "passes that a Function makes for itself in each layer": """\
+class Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, linear, *parameters):
+        with torch.enable_grad():
+            ctx.x = x.detach().requires_grad_(True)
+            ctx.y = linear(linear(ctx.x).tanh())
+            along = torch.randn_like(x)
+            for _ in range(3):
+                (along,) = torch.autograd.grad(ctx.y, ctx.x, along, retain_graph=True)
+            slope = along.sum(1)
+        ctx.linear = linear
+        return ctx.y.detach(), slope.detach()
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        asked = [ctx.x, *ctx.linear.parameters()]
+        with torch.enable_grad():
+            x, *parameters = torch.autograd.grad(ctx.y, asked, gradient)
+        return x, None, *parameters
+
+layers = nn.ModuleList([nn.Linear(16, 16) for _ in range(4)])
+opt = torch.optim.Adam(layers.parameters(), lr=0.001)
+
+def step(h):
+    total = 0
+    for layer in layers:
+        made, slope = Layer.apply(h, layer, *layer.parameters())
+        h, total = h + made, total + slope
+    loss = (h.pow(2).sum(1) - total).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return h, loss
+
+for _ in range(6):
+    h, loss = step(torch.randn(64, 16))
+    print(loss.item())
+""",
     "a copy that is written in each turn, and of which the last ones are not read": """\
 import torch
 

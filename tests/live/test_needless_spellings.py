@@ -111,6 +111,20 @@ SPELLINGS = {
             print(y.sum())
             w.add_(0.1)
         """,
+    "a gradient that a backward of the program's own returns": """
+        class Straight(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.round()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                through = gradient.clone()  #? unknown inside a backward pass
+                return through
+        w = torch.randn(9, requires_grad=True)
+        for _ in range(3):
+            Straight.apply(w * 2).pow(2).sum().backward()
+        """,
     "permuted there and back with a copy between": """
         y = x.t().contiguous().t()  #? no
         print((y + 1).amax())

@@ -331,6 +331,9 @@ class _Judge:
         the copy.
         """
         memory = self.flow.memory(copied.copy)
+        event = self.history.events[copied.position]
+        if self.history.inside(event, *_CLOSED) >= 0:
+            return None  # the engine reads what a backward or a hook returns
         if self.library or self._blind or memory in self.lives.exported:
             return None
         if self._of_others(copied) or self._was_read(copied):

@@ -80,6 +80,13 @@ class Graph:
         places = kind.saved + (kind.held if unchecked else ())
         yield from (operands[place] for place in places if place < len(operands))
 
+    def on_ctx(self, position: int) -> Iterator[Operand]:
+        """Yield the operands of a custom Function that are themselves attributes of its ctx."""
+        kind, event = self.kind(position), self._events[position]
+        operands = (*event.reads, *event.results)
+        places = () if kind is None else kind.on_ctx
+        yield from (operands[place] for place in places if place < len(operands))
+
     def parents(self, position: int) -> Iterator[int]:
         """Yield the calls that a call's graph leads back to, at once."""
         kind, event = self.kind(position), self._events[position]

@@ -55,8 +55,8 @@ def results_on_ctx(history: History) -> dict[SiteId, list[tuple[int, Operand]]]:
     for at, event in history.events.where("apply".__eq__):
         checked = {one.tensor for one in graph.saved(at)}
         made = {one.tensor for one in event.results} - {one.tensor for one in event.reads} - checked
-        for operand in graph.saved(at, unchecked=True) if made and not event.raised else ():
-            if operand.tensor in made:
+        for operand in graph.on_ctx(at) if made and not event.raised else ():
+            if operand.tensor in made:  # another tensor on its memory would hold no graph
                 found.setdefault(event.site, []).append((at, operand))
     return found
 

@@ -12,7 +12,8 @@ from functools import cached_property
 from tether.analysis.gradient_paths import Paths, follow
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest, losses_of
-from tether.facts import UNKNOWN, Span
+from tether.facts import UNKNOWN, Operand, Span
+from tether.regions import overlaps
 
 
 class Missing:
@@ -25,8 +26,8 @@ class Missing:
         self.frozen: list[int] = []
         unasked = history.get(Unasked).passes
         for tensor in history.without_gradient:
-            if tensor in unasked:
-                continue  # the graph reaches it: `parameter-unmoved` tells it
+            if tensor in unasked or self._trains_by_another(tensor):
+                continue  # the graph reaches it: `parameter-unmoved` tells it; or its values train
             operand = history.operand_of(tensor)
             if operand is not None and not operand.requires_grad:
                 self.frozen.append(tensor)
@@ -37,6 +38,25 @@ class Missing:
         self.zero = [tensor for tensor, some in seen if "zero" in some and "some" not in some]
         # Of none, zero and stopped: the paths to the losses of some passes.
         self.paths = [follow(history, self._followed, at) for at in self._chosen]
+
+    def _trains_by_another(self, tensor: int) -> bool:
+        """Whether another parameter, which has gradients, lies on a tensor's elements.
+
+        As where a module was given `nn.Parameter(weight.data)` in the place of its weight.
+        """
+        own = self._history.operand_of(tensor)
+        others = self._with_gradient.get(own.storage, ()) if own is not None else ()
+        return any(own and one.tensor != tensor and overlaps(own, one) for one in others)
+
+    @cached_property
+    def _with_gradient(self) -> dict[int, list[Operand]]:
+        """Parameters that an optimizer holds and that had gradients, by their storages."""
+        history, found = self._history, defaultdict[int, list[Operand]](list)
+        for tensor in history.held & history.had_gradient:
+            operand = history.operand_of(tensor)
+            if operand is not None:
+                found[operand.storage].append(operand)
+        return found
 
     @cached_property
     def stopped(self) -> list[int]:

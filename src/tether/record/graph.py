@@ -69,11 +69,13 @@ class GraphLog:
             return Kind(names, last - first, edges=edges, known=False, results=ends)
         operands = [*reads, *results]
         saved = {at for node in nodes for one in saved_by(node) for at in _same(one, operands)}
-        held = {at for node in nodes for one in _on_ctx(node) for at in _same(one, operands)}
+        kept = [one for node in nodes for one in _on_ctx(node)]
+        held = {at for one in kept for at in _same(one, operands)}
+        own = {at for at, operand in enumerate(operands) if any(one is operand for one in kept)}
         rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
         return Kind(
             names, last - first, tuple(sorted(saved)), tuple(sorted(held)), edges, rounds,
-            results=ends,
+            results=ends, on_ctx=tuple(sorted(own)),
         )  # fmt: skip
 
     # -- one backward pass -----------------------------------------------------------------------

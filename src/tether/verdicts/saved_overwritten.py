@@ -147,8 +147,10 @@ def _failed(history: History, backward: int, found: Overwritten) -> Claim:
                    before=what, state=state)  # fmt: skip
         entry = Step("carried", history.get(WaysThere).seen_by(later, backward), say("{x} goes into"
                      " this pass here", x=state))  # fmt: skip
-        repair = Repair(say("Cut the graph between the steps, before {line}: `{x!s} ="
-                            " {x!s}.detach()`.", x=state, line=At(entry.site)))  # fmt: skip
+        repair = Repair(say("If {x} goes on from step to step, cut its graph before {line}: `{x!s}"
+                            " = {x!s}.detach()`. If it was made for this step, run this backward"
+                            " before {step}.", x=state, line=At(entry.site),
+                            step=At(write.site)))  # fmt: skip
         made = history.made_at(carried.tensor)
         if made >= 0:
             begins = Step("carried", history.events[made].site, say("the graph of {x} begins here",

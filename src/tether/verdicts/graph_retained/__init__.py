@@ -138,7 +138,9 @@ def _by_line(history: History, passes: Iterable[int]) -> dict[int, list[int]]:
     lines: dict[int, list[int]] = defaultdict(list)
     for at in passes:
         event = history.events[at]
-        if event.operation == "backward" or not event.create_graph:
+        ends = event.operation == "backward" or not event.create_graph
+        # One that a custom Function runs for itself is a part of the call that it is made for.
+        if ends and history.inside(event, "function", "backward", "hook") < 0:
             lines[event.site].append(at)
     return lines
 
