@@ -71,11 +71,10 @@ class GraphLog:
         saved = {at for node in nodes for one in saved_by(node) for at in _same(one, operands)}
         kept = [one for node in nodes for one in _on_ctx(node)]
         held = {at for one in kept for at in _same(one, operands)}
-        own = {at for at, operand in enumerate(operands) if any(one is operand for one in kept)}
         rounds = any(getattr(node, "_saved_rounding_mode", None) is not None for node in nodes)
         return Kind(
             names, last - first, tuple(sorted(saved)), tuple(sorted(held)), edges, rounds,
-            results=ends, on_ctx=tuple(sorted(own)),
+            results=ends, on_ctx=_among(kept, operands),
         )  # fmt: skip
 
     # -- one backward pass -----------------------------------------------------------------------
@@ -315,6 +314,11 @@ def _memory(tensor: torch.Tensor) -> int | None:
         return int(tensor.untyped_storage()._cdata)
     except Exception:  # noqa: BLE001 -- a wrapper has none
         return None
+
+
+def _among(kept: Sequence[torch.Tensor], operands: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Return which operands are themselves among some tensors."""
+    return tuple(at for at, operand in enumerate(operands) if any(one is operand for one in kept))
 
 
 def _on_ctx(node: Any) -> list[torch.Tensor]:
