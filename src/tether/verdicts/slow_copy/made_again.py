@@ -196,7 +196,7 @@ def _claim(history: History, fact: ArrayAgain, at: int, name: str, made: Where |
         ),
         story=(*first, Step("used", event.site, say(used, call=event.operation))),
         repair=Repair(say("{fix}", fix=FIX)),
-        subject=name,
+        subject=name if name.isidentifier() else history.site_of(event).target or name,
         count=fact.runs,
         bytes=fact.runs * fact.nbytes,
     )  # fmt: skip
