@@ -71,9 +71,7 @@ class _Ties:
         self._others = history.get(OtherProcesses)
         self._open: dict[int, _Tie] = {}
         self._closed: list[_Tie] = []
-        self._owners: dict[
-            int, int
-        ] = {}  # what was given to a tensor as its gradient -> the tensor
+        self._owners: dict[int, int] = {}  # what a tensor was given as its gradient -> the tensor
         self._passes: dict[int, list[int]] = defaultdict(list)  # tensor -> what gave it a gradient
         self._given: dict[int, set[int]] = defaultdict(set)  # tensor -> what was assigned to it
         self._pass_through()

@@ -314,7 +314,14 @@ class Listener(TorchFunctionMode):
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
                                 self._same.picked(what.name, arguments, result, index)
-                        if (what.lays or (what.rounds and self._copies)) and written is None:
+                        if (
+                            written is None
+                            and not seen[3]
+                            and (
+                                (what.lays and count and seen[1] != reads[0][1])
+                                or (what.rounds and self._copies)
+                            )
+                        ):
                             with _without_subclasses():
                                 found = Call(args, kwargs, result, tensors, site, kind, nodes)
                                 self._follow_layout(what, func, found, reads, index)
