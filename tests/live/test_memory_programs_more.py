@@ -136,6 +136,42 @@ for rate in (0.1, 0.2):
 }
 
 QUIET = {
+    "a list that is shuffled": """\
+import random
+import torch
+
+random.seed(0)
+particles = [torch.full((3,), float(i)) for i in range(4)]
+for _ in range(6):
+    random.shuffle(particles)
+    for one in particles:
+        one.add_(0.1)
+    print(particles[0].sum().item(), sum(one.sum().item() for one in particles))
+""",
+    "a list that is turned": """\
+import torch
+
+queue = [torch.full((3,), float(i)) for i in range(3)]
+for _ in range(6):
+    first = queue[0]
+    first.mul_(1.1)
+    print((first + queue[1]).sum().item())
+    queue = queue[1:] + [first]
+""",
+    "parameters that change groups": """\
+import torch
+
+layers = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)]
+groups = [list(one.parameters()) for one in layers]
+for stage in range(2):
+    if stage:
+        groups = [[], groups[0] + groups[1]]
+    opt = torch.optim.SGD([{"params": one} for one in groups], lr=0.1)
+    for _ in range(3):
+        opt.zero_grad()
+        layers[1](layers[0](torch.ones(4, 2))).sum().backward()
+        opt.step()
+""",
     "arrays of rows that are written before they are taken": """
 rows, kept = torch.zeros(5, 8), []
 for n in range(5):

@@ -147,7 +147,8 @@ class _Steps:
         self._history, self._graph = history, history.get(Graph)
         self.at: dict[OptimizerId, list[int]] = {}  # the steps of each optimizer
         for one in history.steps:
-            self.at.setdefault(one.optimizer, []).append(history.position(one.at))
+            if history.trace.optimizers[one.optimizer].tensors:
+                self.at.setdefault(one.optimizer, []).append(history.position(one.at))
         self._in_order = sorted((at, number) for number, steps in self.at.items() for at in steps)
         self._reached: dict[int, frozenset[int]] = {}
         self._passes = _passes(history)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.alike import AlikeUnits, alike_units
+from tether.analysis.emptied import Emptied, emptied
 from tether.analysis.history import History
 from tether.analysis.misplaced import Misplaced
 from tether.analysis.rates import RateSpent, rates_spent
@@ -24,8 +25,10 @@ ran, its learning rate was zero, its steps were too small for its dtype, or some
 what the steps did. A gradient that was there and exactly zero is told by
 [gradient-zero](gradient-zero.md). Or it moved, and for a quarter of all steps or more it does not
 any longer: its learning rate has fallen so far that no step changes a bit, as that of a scheduler
-does which was made for epochs and counts batches. Or its values move and their differences do not:
-all units of a layer were given the same weights, get the same gradients, and so stay the same.
+does which was made for epochs and counts batches. Or the optimizer that held it was made again and
+got nothing for it, as an iterator (`model.parameters()`) gives nothing a second time. Or its values
+move and their differences do not: all units of a layer were given the same weights, get the same
+gradients, and so stay the same.
 
 ## Why it matters
 Nothing raises, the loss is printed, and a part of the model stays as it was made.
@@ -106,6 +109,8 @@ def check(history: History) -> Iterator[Claim]:
         )
     for spent in rates_spent(history):
         yield _spent(history, spent)
+    for lost in emptied(history):
+        yield _emptied(lost)
     for units in alike_units(history):
         yield _alike(history, units)
 
@@ -143,6 +148,29 @@ def _spent(history: History, found: RateSpent) -> Claim:
         ),
         repair=Repair(say("Let {setter} count what it was made for: a schedule in epochs is stepped"
                           " once an epoch, one in batches is given their number.", **parts)),
+        count=0,
+    )  # fmt: skip
+
+
+def _emptied(found: Emptied) -> Claim:
+    parts = {"kind": found.after.kind, "n": found.groups, "held": At(found.after.site)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("emptied", found.after.site),
+        site=found.after.site,
+        operation="step",
+        message=say(
+            "No step moves {subject} any longer once {held} makes the optimizer again: of the"
+            " groups of the new {kind}, {n} got nothing. The gradients of {passes} more backward"
+            " passes are used by no step.",
+            passes=found.passes, **parts,
+        ),
+        story=(
+            Step("held", found.after.site, say("the first {kind} made here holds {x}, a later"
+                 " one does not", x=Tensor(found.tensors[0]), **parts)),
+        ),
+        repair=Repair(say("Hand the optimizer a list, list(model.parameters()), or ask for the"
+                          " parameters anew: an iterator gives them once.")),
         count=0,
     )  # fmt: skip
 

@@ -35,23 +35,31 @@ def many_places(history: History) -> Iterator[Claim]:
 
 
 def _grown(history: History) -> Iterator[Claim]:
-    """Find a container that got the same object again after it had been written."""
+    """Find a container that got the same object again after it had been written.
+
+    Its places are those of one look: what moves from place to place, as in a list that is sorted
+    or turned, is in one of them at a time.
+    """
     holding = history.get(Holding)
-    slots = _slots(history)
+    looks = _slots_seen(history)
     for act in holding.all:
         held = [one for one in act.others if one.kind == "slot"]
         if not held or act.read < 0:
             continue
-        before = {one.name for one in held}
-        patterns = {(root_of(name), _DIGITS.sub("#", name)) for name in before}
-        later = {
-            name
-            for name, seen in slots[act.tensor].items()
-            if seen > act.write and name not in before
-            and (root_of(name), _DIGITS.sub("#", name)) in patterns
-        }  # fmt: skip
-        if later and not _asks_for_address(history, act.tensor, act.write):
-            yield _several(history, act, held[0], len(before | later))
+        patterns = {_pattern(one.name) for one in held}
+        later = [
+            {name for name in names if _pattern(name) in patterns}
+            for at, names in looks[act.tensor].items()
+            if at > act.write
+        ]
+        most = max(map(len, later), default=0)
+        if most > len(held) and not _asks_for_address(history, act.tensor, act.write):
+            yield _several(history, act, held[0], most)
+
+
+def _pattern(name: str) -> tuple[str, str]:
+    """Return what is the same of all places of a container."""
+    return root_of(name), _DIGITS.sub("#", name)
 
 
 def _grown_inside(history: History) -> Iterator[Claim]:
@@ -146,8 +154,8 @@ def _is_parameter(history: History, tensor: int) -> bool:
 def _each_time(history: History) -> Iterator[Claim]:
     """Find one object that a line wrote and returned again and again, kept each time."""
     returned = _written_and_returned(history)
-    for tensor, slots in _slots(history).items():
-        container, names = _fullest(slots)
+    for tensor, looks in _slots_seen(history).items():
+        container, names = max(map(_fullest, looks.values()), key=lambda one: len(one[1]))
         if len(names) < 2 or not container or _is_parameter(history, tensor):
             continue
         calls = returned.get(tensor, [])
@@ -187,17 +195,16 @@ def _written_and_returned(history: History) -> dict[int, list[int]]:
     return found
 
 
-def _slots(history: History) -> dict[int, dict[str, int]]:
-    """Return tensor -> the places of containers that it was seen in, and when first."""
-    found: dict[int, dict[str, int]] = defaultdict(dict)
+def _slots_seen(history: History) -> dict[int, dict[int, set[str]]]:
+    """Return tensor -> the places of containers that it was seen in, by when that was."""
+    found: dict[int, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for fact in history.trace.holders:
         if fact.kind == "slot":
-            at = history.position(fact.event)
-            found[fact.tensor].setdefault(fact.name, at)
+            found[fact.tensor][history.position(fact.event)].add(fact.name)
     for name in history.trace.names:
         if name.name.endswith("]") and not name.module:
             at = history.position(name.at)
-            found[name.tensor].setdefault(name.name, at if at >= 0 else len(history.events))
+            found[name.tensor][at if at >= 0 else len(history.events)].add(name.name)
     return found
 
 
