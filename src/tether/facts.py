@@ -407,6 +407,13 @@ class OptimizerFact(NamedTuple):
     tensors: tuple[TensorId, ...]
     groups: tuple[int, ...] = ()  # how many of them each parameter group has, in order
     rates: tuple[float, ...] = ()  # of each group, at that time; nothing: not known
+    added: tuple[SiteId, ...] = ()  # where each group came in; nothing: not known
+
+    def given_at(self, tensor: TensorId) -> SiteId:
+        """Return the line that gave it a tensor: the one that made it, or `add_param_group`."""
+        places = [group for group, size in enumerate(self.groups) for _ in range(size)]
+        groups = [group for group, one in zip(places, self.tensors, strict=False) if one == tensor]
+        return self.added[groups[-1]] if groups and groups[-1] < len(self.added) else self.site
 
 
 class Rate(NamedTuple):

@@ -94,6 +94,7 @@ class Need:
     rounds: bool = True  # if it was needed, then for the rounding of what is computed of it
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
     looked: int = 0  # executions of which the array was looked at, where others' were not
+    replaces: bool = False  # a copy was written, of a source that nothing used again
 
     def add(self, reason: WhyNeeded | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
@@ -182,6 +183,7 @@ class CopyNeeds:
             (read if answer is None else unread).append(one)
             if answer is None:
                 need.add(judge.reason(one))
+                need.replaces |= judge.is_written(one)
         need.unread = len(unread)
         self._conclude(judge, need, read, unread)
 
@@ -236,6 +238,7 @@ class _Judge:
         self._blind = read_unseen(history)
         self.library = False  # the copy in question is made by a library's line
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
+        self._stand_in: set[int] = set()  # memories that count for copies that were left out
         pairs = [(one.source, one.copy) for one in made]
         self.lives = MemoryLives(history, {self.flow.memory(one) for pair in pairs for one in pair})
         self.reads: dict[int, list[int]] = defaultdict(list)  # tensor -> events that read it
@@ -264,6 +267,7 @@ class _Judge:
         if copied.taken is not None:
             return
         self.lives.join(copied.source, copied.copy)
+        self._stand_in.add(self.lives.memory(copied.source))
         if not copied.part:
             self.left_out[copied.copy.storage] = copied
 
@@ -666,6 +670,8 @@ class _Judge:
             for size, stride in zip(source.shape, source.strides, strict=True)
         )
         until = math.inf if doubled else self.lives.until(source)
+        if not doubled and self.replaces_source(copied):
+            return None
         for write in self.lives.written(copy, copied.position, until):
             text = f"{self._line(write.at)} {write.verb} {self._name(copy)}"
             why = "of which several elements would be one" if doubled else ""
@@ -673,6 +679,26 @@ class _Judge:
                 "yes", f"{text} {why or f'while {self._source(copied)} lives'}", write.at
             )
         return None
+
+    def is_written(self, copied: Copied) -> bool:
+        """Whether a copy is written while its source lives."""
+        until = self.lives.until(copied.source)
+        return any(True for _ in self.lives.written(copied.copy, copied.position, until))
+
+    def replaces_source(self, copied: Copied) -> bool:
+        """Whether nothing used the source's memory again, and it did not outlive the copy's.
+
+        A write to the copy could then have been one to the source: nobody would have seen it.
+        """
+        source, lives = copied.source, self.lives
+        memory, gone = lives.memory(source), lives.until(source)
+        if self._blind or gone == math.inf or gone > lives.until(copied.copy):
+            return False
+        if source.requires_grad or memory in lives.exported | lives.addressed | self._stand_in:
+            return False
+        used = self.history.on_storage(source)
+        again = bool(used) and used[-1] > copied.position
+        return not again and not self._saves(source, UNKNOWN, copied.position)
 
     def _of_array(self, copied: Copied, taken: Taken) -> WhyNeeded | None:
         """Say why a tensor could not have shown the memory of the array that it was made of."""

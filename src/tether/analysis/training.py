@@ -250,6 +250,7 @@ class Training:
         optimizer, group = self._trace.optimizers[number], rates[-1].group
         alone = all(one.rate == 0 for one in self._trace.rates if one.optimizer == number)
         begun = optimizer.rates[group] if group < len(optimizer.rates) else 0.0
+        given = optimizer.given_at(tensor)
         stored = self._stored_rates(optimizer.site) if begun else []
         return Reason(
             "rate zero",
@@ -258,13 +259,13 @@ class Training:
             if begun
             else say("its learning rate was zero at every step"),
             (
-                Step("held", optimizer.site, say("{kind} takes {x} here, in parameter group {n}",
+                Step("held", given, say("{kind} takes {x} here, in parameter group {n}",
                      kind=optimizer.kind, x=Tensor(tensor), n=group)),
                 Step("step", self._stepped_at(number), say("the learning rate is 0 here")),
                 *self._written_rates(optimizer.site),
                 *stored,
             ),
-            stored[0].site if len(stored) == 1 else optimizer.site,
+            stored[0].site if len(stored) == 1 else given,
             certain=alone,
         )  # fmt: skip
 

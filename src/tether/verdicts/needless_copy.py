@@ -24,8 +24,9 @@ PAGE = """
 ## What it says
 What this line made was there already, element by element: every time the line ran, neither the copy
 nor what it was made of was written while the other lived, nothing was done to the copy that its
-source could not have been used for, and the gradient graph says the same without it. Or nothing in
-the whole run read the copy at all.
+source could not have been used for, and the gradient graph says the same without it. Or the copy
+was written, and nothing used its source again, whose memory did not outlive the copy's. Or nothing
+in the whole run read the copy at all.
 
 How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.numpy())`,
 `torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
@@ -119,6 +120,9 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     while_ = "the other lives" if first.taken is None else "both live"
     seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""
     end = "." if unread else f": {both} written while {while_}{seen}."
+    if need.replaces:
+        end = ": nothing uses what it is a copy of again, so what is written to the copy may be"
+        end += " written there."
     return Claim(
         tensors=tuple(dict.fromkeys(one.copy.tensor for one in need.executions)),
         cause=key,

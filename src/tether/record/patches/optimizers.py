@@ -52,6 +52,10 @@ class Optimizers:
             None
         )  # after each step, recorded or not
         self._known: weakref.WeakKeyDictionary[Optimizer, _Known] = weakref.WeakKeyDictionary()
+        # Where each parameter group came in. A constructor adds its own, one by one.
+        self._added: weakref.WeakKeyDictionary[Optimizer, list[SiteId]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._steps: dict[int, _Step] = {}  # span -> the step that runs
 
     # -- in place, and back ----------------------------------------------------------------------
@@ -62,7 +66,7 @@ class Optimizers:
         replace(Optimizer, "__init__", self._init)
         self._schedules.install()
         SharedRates(self._replacements, self._numbers).install()
-        replace(Optimizer, "add_param_group", self._replacements.telling(lambda *_: None))
+        replace(Optimizer, "add_param_group", self._replacements.telling(self._extended))
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
         replace(Optimizer, "state_dict", self._replacements.telling(self._saved))
@@ -105,6 +109,12 @@ class Optimizers:
 
         return __init__
 
+    def _extended(
+        self, _: Listener, place: tuple[int, int], args: tuple[Any, ...], *rest: Any
+    ) -> None:
+        """Note where a parameter group came in."""
+        self._added.setdefault(args[0], []).append(SiteId(place[0]))
+
     def _saved(
         self, listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *rest: Any
     ) -> None:
@@ -142,7 +152,9 @@ class Optimizers:
         now = Moment(self._tape.now())
         known.fact = len(facts)
         kind, place, rates = type(optimizer).__name__, SiteId(known.site), rates_of(optimizer)
-        facts.append(OptimizerFact(kind, place, now, tensors, groups, rates))
+        added = self._added.get(optimizer, [])
+        lines = tuple(added) if len(added) == len(groups) else ()
+        facts.append(OptimizerFact(kind, place, now, tensors, groups, rates, lines))
         return known
 
     def _zero_grad(self, original: Original) -> Original:

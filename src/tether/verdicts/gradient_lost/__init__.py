@@ -9,6 +9,7 @@ from tether.analysis.cut_runs import CutRuns, PartedRuns, cut_runs, parted_runs
 from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
+from tether.analysis.holding import Holding
 from tether.analysis.incoming import Ignored, incoming_ignored
 from tether.analysis.leaving import left_the_graph
 from tether.analysis.second_order import (
@@ -21,7 +22,9 @@ from tether.analysis.surroundings import Surroundings
 from tether.facts import Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
+from tether.source.filling import Fill
 from tether.source.handing import saved_at
+from tether.source.names import steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.gradient_lost.cut_terms import drawn, in_vain
 
@@ -186,6 +189,7 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         ),
         story=(
             Step("cut", site, say("{call} gives values without a graph", call=CallOf(cut))),
+            *_kept(history, cut, term, backward),
             *(Step("through", one, say("the value goes through this line"))
               for one in _lines_between(history, cut, term)),
             Step("used", history.events[at].site, say("{x} becomes a term of the loss", x=name)),
@@ -197,10 +201,33 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
     )  # fmt: skip
 
 
-def _lines_between(history: History, cut: int, term: Operand) -> list[SiteId]:
-    """Return the lines that lead from a call to a number, the last ones, without the ends."""
-    made, edges = history.made_at(term.tensor), history.flow.edges
-    waiting, behind = [made], {made}
+def _kept(history: History, cut: int, term: Operand, backward: int) -> Iterator[Step]:
+    """Yield the line that kept what a call gave, where an earlier pass came after the call."""
+    if not any(cut < one < backward for one in history.backwards):
+        return
+    for at in _between(history, cut, term):
+        for one in history.events[at].results:
+            names = [name for name in history.names_of(one.tensor) if not name.isidentifier()]
+            lines = _keeping(history, at, names[0]) if names else []
+            if len(lines) == 1:
+                said = say("{name} keeps these values, also for later losses", name=f"`{names[0]}`")
+                yield Step("kept", lines[0].site, said)
+                return
+
+
+def _keeping(history: History, at: int, name: str) -> list[Fill]:
+    """Return what fills a place, or what it lies in, in the function of a call."""
+    site = history.site_of(history.events[at])
+    place = next(step for step in reversed(steps_in(name)) if not step.startswith("["))
+    filled = history.get(Holding).fillings.of_function(site.file, site.function)
+    return [one for one in filled if steps_in(one.target)[-1:] == [place]]
+
+
+def _between(history: History, cut: int, term: Operand) -> list[int]:
+    """Return the calls that lead from a call to a number, in order, with the call itself."""
+    edges = history.flow.edges
+    waiting = [history.made_at(term.tensor)]
+    behind = set(waiting)
     while waiting:
         fresh = {one for one in edges.sources(waiting.pop()) if one > cut} - behind
         behind |= fresh
@@ -209,8 +236,13 @@ def _lines_between(history: History, cut: int, term: Operand) -> list[SiteId]:
     for at in sorted(behind):
         if not reached.isdisjoint(edges.sources(at)):
             reached.add(at)
-    ends = {history.events[at].site for at in (cut, made)}
-    sites = dict.fromkeys(history.events[at].site for at in sorted(reached))
+    return sorted(reached)
+
+
+def _lines_between(history: History, cut: int, term: Operand) -> list[SiteId]:
+    """Return the lines that lead from a call to a number, the last ones, without the ends."""
+    ends = {history.events[at].site for at in (cut, history.made_at(term.tensor))}
+    sites = dict.fromkeys(history.events[at].site for at in _between(history, cut, term))
     return [one for one in sites if one not in ends][-MOST_BETWEEN:]
 
 
