@@ -64,9 +64,44 @@ for _ in range(4):
     mixed = {name: 0.1 * mine[name] + 0.9 * theirs[name] for name in mine}
     target.load_state_dict(mixed)  #! values-lost target.weight
 """,
+    "two that an assignment makes one": """\
+class Agent:
+    def __init__(self):
+        self.net, self.target = net, target
+
+    def follow(self):
+        self.target.load_state_dict(self.net.state_dict())  #! values-lost net.weight
+        self.target = self.net
+
+
+agent = Agent()
+for _ in range(5):
+    learn()
+    agent.follow()
+""",
 }
 
 FOLLOWS = {
+    "several that follow one, itself among them": """\
+models = [copy.deepcopy(net) for _ in range(2)] + [net]
+for _ in range(5):
+    learn()
+    for one in models:
+        one.load_state_dict(net.state_dict())
+""",
+    "several that follow one, itself the first": """\
+models = [net] + [copy.deepcopy(net) for _ in range(2)]
+for _ in range(5):
+    learn()
+    for one in models:
+        one.load_state_dict(net.state_dict())
+""",
+    "one that takes its turn": """\
+models = [copy.deepcopy(net) for _ in range(2)] + [net]
+for turn in range(6):
+    learn()
+    models[turn % 3].load_state_dict(net.state_dict())
+""",
     "a state that is changed in place, or in part, before it is loaded": """\
 for _ in range(4):
     learn()

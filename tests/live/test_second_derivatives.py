@@ -248,3 +248,58 @@ def test_a_second_derivative_that_is_always_zero_is_told(middle, tmp_path):
 def test_one_that_is_not_or_is_no_part_of_a_loss_is_not(middle, term, tmp_path):
     found = record_program(TERM.format(middle=middle, term=term + LOSS), tmp_path).findings
     assert [one.slug for one in found if one.slug == "gradient-zero"] == []
+
+
+CONSTANT = """\
+import torch
+from torch import nn
+from torch.autograd import grad
+
+torch.manual_seed(0)
+net, scale = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)), nn.Parameter(torch.ones(1))
+opt = torch.optim.SGD([*net.parameters(), scale], 0.01)
+for _ in range(4):
+    x = torch.rand(6, 1, requires_grad=True)
+    u = net(x)
+    slope = grad(u.sum(), x, create_graph=True)[0]
+    {bend}
+    loss = {loss}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+TAKEN_FOR_CONSTANT = {
+    "times what trains": ("bend = grad(slope.sum(), x)[0]", "(u + scale * bend).pow(2).mean()"),
+    "of what is computed of the first": (
+        "bend = grad((slope * x).sum(), x, retain_graph=True)[0]", "(slope - bend).abs().mean()"
+    ),
+    "through a sum": (
+        "bend = grad(slope.sum(), x, retain_graph=True)[0] + 1", "(slope * bend).pow(2).mean()"
+    ),
+}  # fmt: skip
+MEANT = {
+    "with a graph": (
+        "bend = grad(slope.sum(), x, create_graph=True)[0]", "(u + scale * bend).pow(2).mean()"
+    ),
+    "taken off the graph": (
+        "bend = grad(slope.sum(), x, retain_graph=True)[0].detach()", "(u * bend).pow(2).mean()"
+    ),
+    "looked at": (
+        "print(grad(slope.sum(), x, retain_graph=True)[0].sum())", "(u * slope).pow(2).mean()"
+    ),
+    "a weight from first derivatives": (
+        "bend = grad(u.sum(), x, retain_graph=True)[0]", "(u * bend).pow(2).mean()"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("bend", "loss"), TAKEN_FOR_CONSTANT.values(), ids=TAKEN_FOR_CONSTANT)
+def test_a_last_derivative_without_a_graph_is_told(bend, loss, tmp_path):
+    found = record_program(CONSTANT.format(bend=bend, loss=loss), tmp_path).findings
+    assert ("gradient-lost", "note", 12) in {(o.slug, o.severity, o.site.line) for o in found}
+
+
+@pytest.mark.parametrize(("bend", "loss"), MEANT.values(), ids=MEANT)
+def test_one_that_has_a_graph_or_is_meant_is_not(bend, loss, tmp_path):
+    found = record_program(CONSTANT.format(bend=bend, loss=loss), tmp_path).findings
+    assert [one.slug for one in found if one.slug == "gradient-lost"] == []

@@ -37,6 +37,22 @@ def load(model):
 
 load(model)
 """,
+    "by a variable whose names are counted afterwards": """\
+def load(model):
+    own = model.state_dict()
+    loaded = 0
+    for name in own:
+        if name not in pretrained:
+            continue
+        own[name] = torch.as_tensor(pretrained[name])  #! values-lost model.state_dict()
+        loaded += 1
+    print(f"{loaded} of {len(own)}, {list(own.keys())}")
+    for name in own:
+        print(name in pretrained)
+
+
+load(model)
+""",
     "an average": """\
 def follow(average, decay=0.9):
     target = average.state_dict()
@@ -65,6 +81,12 @@ for name, value in pretrained.items():
     model.state_dict()[name].copy_(value)
     model.state_dict()[name] += 1
     model.state_dict()[name][...] = value
+""",
+    "looked into afterwards": """\
+own = model.state_dict()
+for name, value in pretrained.items():
+    own[name] = value
+print(sum(one.sum().item() for one in own.values()))
 """,
     "loaded once it is changed": """\
 own = model.state_dict()

@@ -71,7 +71,7 @@ def view_of(history: History, tensor: int) -> int:
     for link in history.get(Sharing).chain(tensor):
         event = history.events[link.at]
         before = next(one for one in event.reads if one.tensor == link.source)
-        if bytes_spanned(before) > bytes_spanned(event.results[0]):
+        if bytes_shown(before) > bytes_shown(event.results[0]):
             return link.at
     return UNKNOWN
 

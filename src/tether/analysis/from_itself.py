@@ -1,7 +1,7 @@
 """Lines that give tensors their own values: nothing, or nothing of another's, comes in.
 
 A network that is to follow another is copied from itself, or blended with itself by two names: the
-two that a loop gives are one. Told is a line whose every call does so. What was taken may have been
+two that a loop gives are one. Told is a line whose every call does so, or each one from some on. What was taken may have been
 changed before it is written back: then the tensor was written in between, and it is no such line.
 """
 
@@ -24,6 +24,9 @@ from tether.source.syntax import expression
 MOST_BACK = 8
 """Calls between a value and the tensor that it was computed from."""
 
+LEAST_TIMES = 2
+"""Times that each tensor is given its own values, where the line gave it another's before."""
+
 LOADS = "Module._load_from_state_dict"
 
 
@@ -36,26 +39,32 @@ class FromItself(NamedTuple):
     tensors: tuple[int, ...]
     times: int  # that each of them was written
     stepped: int  # a step between its first and its last call; UNKNOWN: none
+    before: int = UNKNOWN  # the last call of the line before these, which copied from another
 
 
 def from_itself(history: History) -> Iterator[FromItself]:
-    """Yield the lines."""
-    lines: dict[SiteId, list[int]] = defaultdict(list)
-    others = set[SiteId]()
+    """Yield the lines.
+
+    One that copied from others at first counts where all of its later calls do not, through steps
+    in between: what it copies to and from have become one.
+    """
+    lines: dict[SiteId, list[int]] = defaultdict(list)  # the last calls that all do so
+    began: dict[SiteId, int] = {}  # the last call that did not
     for at, event in history.events.where(lambda name: name == "copy_" or operation(name).blends):
-        if event.site not in others:
+        if history.site_of(event).user and _from_itself(history, at, event):
             lines[event.site].append(at)
-            if not history.site_of(event).user or not _from_itself(history, at, event):
-                others.add(event.site)
+        else:
+            began[event.site] = at
+            lines.pop(event.site, None)
     steps = [history.position(one.at) for one in history.steps]
     for site, calls in lines.items():
-        if site not in others:
-            last, source = calls[-1], history.events[calls[-1]].reads[1]
-            times = Counter(_owner(history, history.events[at].reads[0]) for at in calls)
-            between = (at for at in steps if calls[0] < at < last)
+        last, source = calls[-1], history.events[calls[-1]].reads[1]
+        times = Counter(_owner(history, history.events[at].reads[0]) for at in calls)
+        stepped = next((at for at in steps if calls[0] < at < last), UNKNOWN)
+        if site not in began or (stepped != UNKNOWN and min(times.values()) >= LEAST_TIMES):
             yield FromItself(
                 last, history.made_at(source.tensor), not onto_itself(history, last),
-                tuple(times), max(times.values()), next(between, UNKNOWN),
+                tuple(times), max(times.values()), stepped, began.get(site, UNKNOWN),
             )  # fmt: skip
 
 

@@ -244,6 +244,49 @@ def _loss_through(history: History, update: int) -> int:
     return UNKNOWN
 
 
+# -- the last derivative ---------------------------------------------------------------------------
+# A derivative of a derivative that has no graph, and that a loss takes in beside what has one. The
+# graph of the first was asked for; that of the last was not, so the loss takes it for a constant.
+
+
+class LastDerivative(NamedTuple):
+    """Calls, by position."""
+
+    gradient: int  # autograd.grad of what another call of it gave, without create_graph
+    used: int  # where what it gives meets what has a graph
+    loss: int
+
+
+def last_derivatives(history: History) -> Iterator[LastDerivative]:
+    """Yield for each line the first such derivative that a loss goes past."""
+    told = set[SiteId]()
+    for at in _of_derivatives(history):
+        event = history.events[at]
+        if event.site in told or event.raised or any(one.requires_grad for one in event.results):
+            continue
+        used = _meets_a_graph(history, at)
+        loss = _loss_through(history, used) if used >= 0 else UNKNOWN
+        if loss >= 0 and not history.get(Graph).leaves_led_to(loss).isdisjoint(history.held):
+            told.add(event.site)
+            yield LastDerivative(at, used, loss)
+
+
+def _meets_a_graph(history: History, at: int) -> int:
+    """Return the first call that joins what a call gave, or what was made of it, with a graph.
+
+    What a line takes off the graph itself is meant to be a constant.
+    """
+    of = {one.tensor for one in history.events[at].results}
+    for position in range(at + 1, history.next_pass(at)):
+        event = history.events[position]
+        read = any(one.tensor in of for one in event.reads) and history.flow.carries[position]
+        if read and any(one.requires_grad for one in event.results):
+            return position
+        if read and not operation(event.operation).cuts:
+            of.update(one.tensor for one in event.results)
+    return UNKNOWN
+
+
 # -- no second derivative --------------------------------------------------------------------------
 # A derivative of a derivative that is exactly zero, each time it was looked at, and part of a loss.
 # What is made of straight pieces, as a network of ReLUs is, has none; the term teaches nothing.

@@ -87,18 +87,17 @@ def _uses(source: Source, target: ast.Name) -> Iterator[ast.Name]:
 def _reads(source: Source, node: ast.Name, last: int) -> bool:
     """Whether a place only looks something up in a dict, before it is last written.
 
-    A comprehension or another call's argument may keep what it is given.
+    A comprehension or another call's argument may keep what it is given. Names alone, and how many
+    there are, may be asked for at any time.
     """
-    if node.lineno > last:
-        return False
     above = source.parent(node)
     match above:
-        case ast.Subscript(value=value):
-            return value is node
-        case ast.Attribute(attr=name):
-            return name in _READERS
-        case ast.Compare() | ast.For():
+        case ast.Compare() | ast.For() | ast.Call(func=ast.Name(id="len")):
             return True
+        case ast.Subscript(value=value):
+            return value is node and node.lineno <= last
+        case ast.Attribute(attr=name):
+            return name == "keys" or (name in _READERS and node.lineno <= last)
     return False
 
 

@@ -110,7 +110,7 @@ class Optimizers:
         return __init__
 
     def _extended(
-        self, _: Listener, place: tuple[int, int], args: tuple[Any, ...], *rest: Any
+        self, _: Listener, place: tuple[int, int], args: tuple[Any, ...], *_rest: Any
     ) -> None:
         """Note where a parameter group came in."""
         self._added.setdefault(args[0], []).append(SiteId(place[0]))

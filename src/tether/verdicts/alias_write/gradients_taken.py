@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
 from tether.analysis.with_itself import operands_of
+from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.alias_write.telling import written
 
@@ -62,14 +63,34 @@ def _used_as_two(history: History, tensor: int, times: list[int]) -> _Taken | No
 
 
 def _taken_apart(history: History, tensor: int, times: list[int]) -> Iterator[_Apart]:
-    """Yield when a gradient was taken, written, and taken again before anything had read it."""
+    """Yield when a gradient was taken, written, and taken again before anything had read it.
+
+    What the line that took it computes with at once did not wait.
+    """
     operand = history.operand_of(tensor)
+    if operand is None:
+        return
     reads = [at for at, _ in history.get(Holding).reads_of(tensor)]
-    writes = [] if operand is None else list(history.writes_to(operand, times[0]))
+    writes = list(history.writes_to(operand, times[0]))
+    waiting: list[int] = []
     for first, again in pairwise(times):
+        if not _computes_with(history, operand, first, again):
+            waiting.append(first)
         between = [at for at in writes if first < at < again]
-        if between and not any(first < at < again for at in reads):
-            yield _Apart(first, between[-1], again)
+        if between and waiting and not any(waiting[-1] < at < again for at in reads):
+            yield _Apart(waiting[-1], between[-1], again)
+        waiting = [] if between else waiting
+
+
+def _computes_with(history: History, operand: Operand, taken: int, until: int) -> bool:
+    """Whether the line that took a gradient gives it to a call before it is taken again."""
+    events, line = history.events, history.events[taken].site
+    calls = (events[at] for at in history.on_storage(operand) if taken < at < until)
+    return any(
+        history.site(event.site).line == history.site(line).line
+        and any(one.tensor == operand.tensor for one in event.reads)
+        for event in calls
+    )
 
 
 def _by_two_names(history: History, at: int, tensor: int) -> bool:

@@ -38,6 +38,7 @@ class Change(NamedTuple):
     tensor: int
     storage: int
     changed: int  # the first call after which the bytes may be others
+    passing: bool = False  # whoever was given the array wrote it, and it was gone with that call
 
 
 def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
@@ -57,18 +58,36 @@ def _changes(history: History) -> Iterator[Change]:
     filled: set[int] = set()
     for fact in unheard(history):
         export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
-        if fact.site == UNKNOWN or not fact.held or not 0 <= export < len(history.events):
+        if not fact.held or not 0 <= export < len(history.events):
             continue  # an array that nobody has any more is the tensor's own
         read = _first_read(history, fact)
         event = history.events[export]
         operand = (event.results or event.reads)[0]
+        passing = fact.site == UNKNOWN
+        if passing and not _used_before(history, operand, export):
+            continue  # to be filled, or changed, is what it was handed out for
         if fact.storage not in filled and _held_nothing(history, Export(export, operand, read)):
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
         if read != UNKNOWN:
             changed = history.position(fact.after) + 1
             tensor = _that_lasts(history, operand.tensor, changed)
-            yield Change(_tied_at(history, tensor, export), read, tensor, fact.storage, changed)
+            tied = _tied_at(history, tensor, export)
+            yield Change(tied, read, tensor, fact.storage, changed, passing)
+
+
+def _used_before(history: History, operand: Operand, export: int) -> bool:
+    """Whether a call computed with the elements of a tensor before they were handed out."""
+    used = [at for at in history.on_storage(operand) if at < export]
+    written = max((at for at in used if history.events[at].writes), default=UNKNOWN)
+    reads = (history.events[at] for at in used if at > written)
+    return any(
+        not operation(event.operation).leaves
+        and event.results
+        and all(one.storage != operand.storage for one in event.results)
+        and any(one.storage == operand.storage for one in event.reads)
+        for event in reads
+    )
 
 
 def _tied_at(history: History, tensor: int, export: int) -> int:
@@ -126,7 +145,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         cause=("array wrote", shared.site),
         site=shared.site,
         operation=shared.operation,
-        severity="note" if {one.tensor for one in members} <= live else None,
+        severity="note" if {one.tensor for one in members if not one.passing} <= live else None,
         subject=subject,
         message=say(
             "`{name}` shares its memory with a {owner} since {line}. A write to the {owner}"

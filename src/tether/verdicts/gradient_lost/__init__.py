@@ -14,8 +14,10 @@ from tether.analysis.incoming import Ignored, incoming_ignored
 from tether.analysis.leaving import left_the_graph
 from tether.analysis.second_order import (
     FirstOrder,
+    LastDerivative,
     TakenForConstant,
     first_order,
+    last_derivatives,
     taken_for_constant,
 )
 from tether.analysis.surroundings import Surroundings
@@ -43,7 +45,8 @@ through the backward of an `autograd.Function` that uses what forward had comput
 and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
 computed twice from the same values and with a graph both times, what comes back over one way undoes
 what comes back over the other. Or the backward of an `autograd.Function` returns what was made
-without the gradient that it is given. Or a term gives gradients only to parameters whose gradients
+without the gradient that it is given. Or a derivative of a derivative that goes into the loss was asked for without a
+graph. Or a term gives gradients only to parameters whose gradients
 are cleared before a step uses them, and a call cut the term off from what the next step trains: a
 generator's loss that takes what a discriminator says of a detached value. Or values are drawn from
 a distribution without a graph (`posterior.sample()`), and no term of the loss that uses them leads
@@ -97,6 +100,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _parted(history, parted)
     for update in first_order(history):
         yield _constant(history, update)
+    for last in last_derivatives(history):
+        yield _last(history, last)
     for kept in taken_for_constant(history):
         yield _second(history, kept)
     for ignored in incoming_ignored(history):
@@ -437,6 +442,34 @@ def _constant(history: History, found: FirstOrder) -> Claim:
         ),
         repair=Repair(say("Where the change itself is to be differentiated: autograd.grad(...,"
                           " create_graph=True).")),
+        count=history.times(found.gradient),
+    )  # fmt: skip
+
+
+def _last(history: History, found: LastDerivative) -> Claim:
+    asked, used, loss = (
+        history.events[at].site for at in (found.gradient, found.used, found.loss)
+    )
+    tensor = history.events[found.gradient].results[0].tensor
+    return Claim(
+        tensors=(tensor,),
+        cause=("last", asked),
+        site=asked,
+        calls=(found.gradient,),
+        operation="autograd.grad",
+        severity="note",
+        message=say(
+            "{line} asks for a derivative of a derivative without create_graph=True, so {subject}"
+            " has no graph: the loss of {loss}, which it goes into, takes it for a constant.",
+            line=At(asked), loss=At(loss),
+        ),
+        story=(
+            Step("cut", asked, say("the derivative has no graph")),
+            Step("used", used, say("{call} joins it with what has one", call=CallOf(found.used))),
+            Step("loss", loss, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("Where it is to be learned from: autograd.grad(..., create_graph=True);"
+                          " where not, say so with detach().")),
         count=history.times(found.gradient),
     )  # fmt: skip
 
