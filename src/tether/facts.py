@@ -673,6 +673,11 @@ class FunctionPass(NamedTuple):
     filled: bool  # each tensor that it returned had the same number throughout
 
 
+LEAST_OF_A_LIST = 4 << 10
+"""Bytes of a tensor from which to make it of a list takes far longer than to sum it up: smaller
+ones are not compared with what had become a list."""
+
+
 class Same(NamedTuple):
     """A call gave, in memory of its own, elements that a tensor showed already, in their order.
 

@@ -36,7 +36,7 @@ from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.relied_layout import ReliedLayout
-from tether.facts import UNKNOWN, Event, Operand, SiteId, Span, Taken
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
 from tether.source.calls import copied_text, lists_parts
@@ -94,6 +94,7 @@ class Need:
     rounds: bool = True  # if it was needed, then for the rounding of what is computed of it
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
     looked: int = 0  # executions of which the array was looked at, where others' were not
+    passed_over: int = 0  # other runs, whose results were too small to be looked at
     replaces: bool = False  # a copy was written, of a source that nothing used again
 
     def add(self, reason: WhyNeeded | None) -> None:
@@ -157,7 +158,11 @@ class CopyNeeds:
             made += copies
         for position in there.unseen:
             known = self.found.get(_key(history, history.events[position]))
-            if known is not None:
+            if known is None:
+                continue
+            if _was_passed_over(history.events[position]):
+                known.passed_over += 1
+            else:
                 text = "not all of its runs were seen to give what was there already"
                 known.add(WhyNeeded("unknown", text, position))
         judge = _Judge(history, made)
@@ -203,6 +208,12 @@ class CopyNeeds:
                 need.rests_on |= judge.rests_on(one)
             for one in read:
                 judge.leave_out(one)
+
+
+def _was_passed_over(event: Event) -> bool:
+    """Whether a call made of a list what is too small to be compared with what became one."""
+    small = all(nbytes(one) < LEAST_OF_A_LIST for one in event.results)
+    return small and not event.reads and operation(event.operation).enters
 
 
 def _key(history: History, event: Event) -> Key:

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, Entered, EventId
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Entered, EventId
 from tether.record.array_memory import address_of
 from tether.record.budget import Budget
 from tether.record.contents import fingerprint
 
-LEAST = 4 << 10
-"""Bytes of a tensor from which to make it of a list takes far longer than to sum it up."""
 _KNOWN = 64  # data that may come again
 _LISTS = (list, tuple)  # and no class of the program's own, whose code would run
 
@@ -38,7 +36,7 @@ class EnteredLog:
 
     def look(self, event: int, data: Any, result: torch.Tensor, lists: int) -> None:
         """Note lists of arrays, of numbers, `lists` that tensors became, and data given before."""
-        if result.numel() * result.element_size() < LEAST:
+        if result.numel() * result.element_size() < LEAST_OF_A_LIST:
             return
         arrays, since = _arrays_in(data), self._before(event, data, result)
         numbers = not arrays and _of_numbers(data)

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from tether.facts import EventId, Same, StorageId, TensorId
+from tether.facts import LEAST_OF_A_LIST, EventId, Same, StorageId, TensorId
 from tether.record.array_memory import address_of, is_array
 from tether.record.budget import Budget
 from tether.record.contents import Array, fingerprint, sum_of, words_of
 from tether.record.drawn import DrawnLog
-from tether.record.entered import LEAST, EnteredLog
+from tether.record.entered import EnteredLog
 from tether.record.equals import EqualLog, Ints, View, by_value
 from tether.record.identity import Snapshot
 from tether.record.laid_out import LaidOutLog
@@ -115,7 +115,7 @@ class SameLog:
     def left(self, tensor: torch.Tensor, event: int, data: Any = None) -> None:
         """Remember a tensor that became an array or a list."""
         marks, seen = _marks(data), None
-        if marks and tensor.nbytes >= LEAST and self._wanted(tensor):
+        if marks and tensor.nbytes >= LEAST_OF_A_LIST and self._wanted(tensor):
             with self._budget:
                 seen = self._seen(tensor)
         gone = _Gone(weakref.ref(tensor), event, marks, seen)

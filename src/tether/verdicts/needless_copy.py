@@ -12,7 +12,7 @@ from tether.analysis.gives_back import computes
 from tether.analysis.history import History, shortened
 from tether.analysis.relied_layout import Trials
 from tether.analysis.wording import place
-from tether.facts import UNKNOWN, Site
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
@@ -116,6 +116,8 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     unread = need.unread == len(need.executions)
     why = "reads" if unread else "needed"
     times = "" if need.count == 1 else f" (all {need.count:,} copies)"
+    if need.passed_over:
+        times = f" (all {need.count:,} copies of {LEAST_OF_A_LIST:,} bytes and more)"
     both = "neither is" if first.taken is None else "neither it nor the array is"
     while_ = "the other lives" if first.taken is None else "both live"
     seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""

@@ -447,9 +447,7 @@ def _constant(history: History, found: FirstOrder) -> Claim:
 
 
 def _last(history: History, found: LastDerivative) -> Claim:
-    asked, used, loss = (
-        history.events[at].site for at in (found.gradient, found.used, found.loss)
-    )
+    asked, used, loss = (history.events[at].site for at in (found.gradient, found.used, found.loss))
     tensor = history.events[found.gradient].results[0].tensor
     return Claim(
         tensors=(tensor,),
