@@ -302,3 +302,21 @@ def test_rates_that_are_spent_or_not_set(body, tmp_path):
 def test_of_schedules_that_are_meant_nothing_is_said(body, tmp_path):
     found = check_program(START + body, tmp_path).findings
     assert [one.slug for one in found if one.slug in ("values-lost", "parameter-unmoved")] == []
+
+
+def test_a_rate_of_zero_is_told_of_the_line_that_added_the_group(tmp_path):
+    program = """\
+body = torch.nn.Linear(3, 3)
+opt = SGD(net.parameters(), lr=0.1)
+train(opt)
+opt.param_groups[0]["lr"] = 0.0
+opt.add_param_group({"params": body.parameters(), "lr": opt.param_groups[0]["lr"]})
+opt.param_groups[0]["lr"] = 0.1
+for _ in range(3):
+    opt.zero_grad()
+    net(body(torch.rand(8, 3))).pow(2).mean().backward()
+    opt.step()
+"""
+    found = check_program(START + program.replace("SGD(net", "SGD(net"), tmp_path).findings
+    unmoved = next(one for one in found if one.slug == "parameter-unmoved")
+    assert unmoved.site.expression.startswith("opt.add_param_group")

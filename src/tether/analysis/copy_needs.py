@@ -160,7 +160,8 @@ class CopyNeeds:
             known = self.found.get(_key(history, history.events[position]))
             if known is None:
                 continue
-            if _was_passed_over(history.events[position]):
+            of_lists = all(one.taken is None for one in known.executions)
+            if of_lists and _was_passed_over(history.events[position]):
                 known.passed_over += 1
             else:
                 text = "not all of its runs were seen to give what was there already"

@@ -1,8 +1,9 @@
 """Lines that give tensors their own values: nothing, or nothing of another's, comes in.
 
 A network that is to follow another is copied from itself, or blended with itself by two names: the
-two that a loop gives are one. Told is a line whose every call does so, or each one from some on. What was taken may have been
-changed before it is written back: then the tensor was written in between, and it is no such line.
+two that a loop gives are one. Told is a line whose every call does so, or each one from some on.
+What was taken may have been changed before it is written back: then the tensor was written in
+between, and it is no such line.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
 
 def _changes(history: History) -> Iterator[Change]:
     filled: set[int] = set()
+    passing = Counter(one.storage for one in unheard(history) if one.site == UNKNOWN)
     for fact in unheard(history):
         export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
         if not fact.held or not 0 <= export < len(history.events):
@@ -63,8 +64,8 @@ def _changes(history: History) -> Iterator[Change]:
         read = _first_read(history, fact)
         event = history.events[export]
         operand = (event.results or event.reads)[0]
-        passing = fact.site == UNKNOWN
-        if passing and not _used_before(history, operand, export):
+        times = passing[fact.storage] if fact.site == UNKNOWN else 0
+        if times > 1 or (times and not _used_before(history, operand, export)):
             continue  # to be filled, or changed, is what it was handed out for
         if fact.storage not in filled and _held_nothing(history, Export(export, operand, read)):
             filled.add(fact.storage)
@@ -73,7 +74,7 @@ def _changes(history: History) -> Iterator[Change]:
             changed = history.position(fact.after) + 1
             tensor = _that_lasts(history, operand.tensor, changed)
             tied = _tied_at(history, tensor, export)
-            yield Change(tied, read, tensor, fact.storage, changed, passing)
+            yield Change(tied, read, tensor, fact.storage, changed, passing=bool(times))
 
 
 def _used_before(history: History, operand: Operand, export: int) -> bool:

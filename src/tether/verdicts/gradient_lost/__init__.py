@@ -45,10 +45,10 @@ through the backward of an `autograd.Function` that uses what forward had comput
 and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
 computed twice from the same values and with a graph both times, what comes back over one way undoes
 what comes back over the other. Or the backward of an `autograd.Function` returns what was made
-without the gradient that it is given. Or a derivative of a derivative that goes into the loss was asked for without a
-graph. Or a term gives gradients only to parameters whose gradients
-are cleared before a step uses them, and a call cut the term off from what the next step trains: a
-generator's loss that takes what a discriminator says of a detached value. Or values are drawn from
+without the gradient that it is given. Or a derivative of a derivative that goes into the loss was
+asked for without a graph. Or a term gives gradients only to parameters whose gradients are cleared
+before a step uses them, and a call cut the term off from what the next step trains: a generator's
+loss that takes what a discriminator says of a detached value. Or values are drawn from
 a distribution without a graph (`posterior.sample()`), and no term of the loss that uses them leads
 back to what the distribution was computed from, though other terms do.
 
