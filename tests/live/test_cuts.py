@@ -35,6 +35,17 @@ LISTED = {
         z = q.sample()  #! enc.weight enc.bias
         train(head(z).sum() + q.mean.sum())
         """,
+    "statistics that an evaluation uses": """
+        norm = nn.BatchNorm1d(3)
+        with torch.no_grad():  #! enc.weight enc.bias
+            norm(enc(x))
+        norm.eval()
+        train(head(norm(enc(x))).sum())
+        """,
+    "values of another parameter": """
+        head.weight.data = enc.weight.mean(1, keepdim=True).T.data.contiguous()  #! enc.weight
+        train(head(enc(x)).sum())
+        """,
     "a view that is taken without gradients, and used with them": """
         h = enc(x)
         with torch.no_grad():  #! enc.weight enc.bias
@@ -110,6 +121,18 @@ NOT_LISTED = {
         h = enc(x)
         scale = torch.ones(1, 3).expand_as(h) * h.new_ones(8, 3) * torch.zeros_like(h).add(1)
         train(head(h * scale.view_as(h)).sum())
+        """,
+    "parameters that are moved to another type and back": """
+        both = nn.Sequential(enc, head).to(torch.bfloat16).float()
+        for _ in range(3):
+            train(both(x).sum())
+        """,
+    "what batch norm keeps of a call without gradients, and does not use in training": """
+        norm = nn.Sequential(enc, nn.BatchNorm1d(3), head)
+        for _ in range(3):
+            train(norm(x).sum())
+            with torch.no_grad():
+                print(norm(x).sum().item())
         """,
     "the next step's values": """
         for _ in range(3):

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from programs import check_program, expected_in, found_in, record_program
+from tether.analysis.ties import Ties
 from tether.record import holders
 from tether.report.json import schema
 
@@ -1571,3 +1572,35 @@ for k in range(2_000):
     events = {one.event for one in recording.trace.holders}
     assert 1 <= len(events) <= 12
     assert max(Counter(one.event for one in recording.trace.holders).values()) <= 1_100
+
+
+def test_a_module_by_two_names_is_one_place(tmp_path):
+    text = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+
+    def forward(self, x):
+        return self.body(x)
+
+class Outer(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(x).tanh()
+
+net = Net()
+outer = Outer(net)
+opt = torch.optim.SGD(outer.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    outer(torch.rand(8, 3)).sum().backward()
+    opt.step()
+"""
+    assert record_program(text, tmp_path).history.get(Ties).found == []

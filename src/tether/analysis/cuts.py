@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.cut_words import described
-from tether.analysis.dataflow import values_read
+from tether.analysis.dataflow import Edge, values_read
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import gives_graph, has_graph, is_view_without
@@ -27,6 +27,9 @@ MOST_CALLS = 200_000
 """Calls behind one loss that are looked at."""
 
 MOST_NAMES = 50
+
+MOST_OF_ITS_OWN = 64
+"""Calls behind the value of a parameter that are asked whether they read another one."""
 
 
 class ActedCut(NamedTuple):
@@ -140,6 +143,16 @@ class Cuts:
             )
         )
 
+    def _gives_back(self, edge: Edge) -> bool:
+        """Whether a parameter had got its own values, in other memory, as a moved module's do."""
+        taken = edge.operand
+        if taken is None or not taken.leaf or not taken.requires_grad or edge.source < 0:
+            return False
+        events, flow = self._history.events, self._history.flow
+        behind = (events[at] for at in (edge.source, *flow.behind(edge.source, MOST_OF_ITS_OWN)))
+        read = {int(one.tensor) for event in behind for one in event.reads}
+        return read & self._trained <= {taken.tensor}
+
     def _chooses(self, way: _Way, given: Operand) -> bool:
         """Whether a call gave a view alone, and that went into what chooses among others."""
         return way.chooses and is_view_without(self._history.events[way.at], given)
@@ -153,6 +166,8 @@ class Cuts:
         chooses = (way.chooses or whole) and not way.numbers
         numbers = (way.numbers and whole) or operation(event.operation).copies in ("cast", "move")
         for edge in self._history.flow.edges[way.at]:
+            if self._gives_back(edge):
+                continue
             outside = edge.operand is None or not has_graph(self._history, edge.operand)
             entered = way.at if tracked and outside else way.entered
             yield _Way(edge.source, entered, numbers, chooses and not numbers)

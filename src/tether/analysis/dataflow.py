@@ -225,7 +225,7 @@ def values_read(event: Event) -> Sequence[int]:
         places = [at for at in places if at not in row.template]
     if event.operation == "data.__set__":
         return places[1:]
-    if event.flags & OUT or (row.overwrites and event.writes):
+    if event.flags & OUT or ((row.overwrites or row.aside) and event.writes):
         written = {operand.tensor for operand in event.writes}
         return [at for at in places if event.reads[at].tensor not in written]
     return places

@@ -242,6 +242,10 @@ class History:
         """Return what the program calls a tensor, the best name first."""
         return list(dict.fromkeys(name.name for name in self._names.get(tensor, ())))
 
+    def facts_of_names(self, tensor: int) -> list[Name]:
+        """Return the names of a tensor with what is known of its owners, the best one first."""
+        return self._names.get(tensor, [])
+
     def facts_of_name(self, tensor: int) -> Name | None:
         """Return the best name of a tensor with what is known of its owner."""
         found = self._names.get(tensor)

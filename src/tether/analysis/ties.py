@@ -29,6 +29,7 @@ from tether.analysis.surroundings import WaysThere
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for
 from tether.operations.table import operation
+from tether.source.names import steps_in
 
 Kind = Literal[
     "tensor", "array", "object", "overlap", "result", "operand", "twice", "gradient", "elements",
@@ -159,7 +160,10 @@ class Ties:
             score = self._held_score(holding, act)
             if score < 0:
                 continue
-            others = in_one_container(act.others) or list(act.others)
+            apart = [one for one in act.others if not self._is_one_place(act, one)]
+            if not apart:
+                continue
+            others = in_one_container(apart) or apart
             since = self._filled_at(holding, act, others)
             write = history.events[act.write]
             names = tuple(dict.fromkeys(one.name for one in others))
@@ -182,6 +186,18 @@ class Ties:
                     score,
                 ),
             )
+
+    def _is_one_place(self, act: HeldAct, other: Holder) -> bool:
+        """Whether a place is that which was written, in the one module that has the tensor.
+
+        Two variables, or a method's own object, lead to it by two names.
+        """
+        modules = {one.holder for one in self._history.facts_of_names(act.tensor)}
+        if act.by is None or len(modules) != 1 or UNKNOWN in modules:
+            return False
+        names = (act.by.name, other.name, self._history.names_of(act.tensor)[0])
+        ends = {steps_in(name)[-1] for name in names}
+        return len(ends) == 1 and {act.by.kind, other.kind} <= {"attribute", "variable"}
 
     def _filled_at(self, holding: Holding, act: HeldAct, others: list[Holder]) -> list[Site]:
         """Return the lines that put an object into some places."""

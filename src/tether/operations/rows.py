@@ -264,7 +264,7 @@ ROWS: dict[str, Row] = _joined(
     _each("to cpu cuda copy_ type type_as as_tensor tensor asarray", moves=True),
     # What is noted of a call.
     _each("to cuda type copy_", notes="non-blocking"),
-    _each("batch_norm instance_norm", notes="statistics"),
+    _each("batch_norm instance_norm", notes="statistics", aside=True),
     _each("set_grad_enabled", notes="mode"),
     _each("requires_grad_ requires_grad.__set__", notes="wanted"),
     _each("stack", notes="dimension"),

@@ -105,6 +105,7 @@ class Operation:
     # what it writes
     writes: Literal["", "values", "shape"] = ""  # of its first argument
     overwrites: bool = False  # nothing is left of the old values
+    aside: bool = False  # what it writes goes into no result of the same call
     part: bool = False  # some elements; which, its other arguments tell
     bounds: bool = False  # keeps each element within limits
     unscales: bool = False  # takes the scale of the loss out of gradients
