@@ -1,6 +1,8 @@
 """Around every test: failures inside the recorder are raised, and nothing is left installed.
 
-``--long`` has the laws that take minutes run at their full length: see `lengths`.
+``python -m pytest`` takes one in `PART` of the programs of a table, so that it is over in four
+minutes; ``--rest`` takes the others, ``--long`` all, and the laws that take minutes at their full
+length: see `lengths`. Tests that are asked for by file or by name are all run.
 """
 
 import faulthandler
@@ -27,12 +29,24 @@ LENGTHY = (
 """Files whose tests take longest."""
 
 
+PART = 5
+"""Of a table of programs, one in so many is run where nothing is asked for."""
+
+TABLE = 3
+"""Cases from which a test counts as a table."""
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--long",
         action="store_true",
         help="run random programs, sweeps of operators and fuzzing at their full length;"
         " `--long -m long` runs those alone",
+    )
+    parser.addoption(
+        "--rest",
+        action="store_true",
+        help="run the programs that `python -m pytest` leaves out, and nothing else",
     )
 
 
@@ -41,11 +55,38 @@ def pytest_configure(config):
     if config.getoption("--long"):
         os.environ["TETHER_LONG"] = "1"
     config.stash[UNCAPTURED] = os.dup(2)  # nothing is captured yet
+    if not hasattr(config, "workerinput"):  # the workers are given paths, and find this set
+        os.environ["TETHER_TESTS"] = _which(config)
 
 
-def pytest_collection_modifyitems(items):
+def _which(config):
+    """Return which programs are run: a part, the rest, or all."""
+    if config.getoption("--rest"):
+        return "rest"
+    asked = config.args_source != config.ArgsSource.TESTPATHS or config.option.keyword
+    return "all" if asked or config.getoption("--long") else "part"
+
+
+def pytest_collection_modifyitems(config, items):
     """Have what takes long begin first: one worker alone with it would be the others' waiting."""
     items.sort(key=lambda item: not item.path.name.startswith(LENGTHY))
+    which = os.environ["TETHER_TESTS"]
+    if which != "all":
+        left_out = set(_left_out(items))
+        wanted = [item for item in items if (item in left_out) == (which == "rest")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
+        items[:] = wanted
+
+
+def _left_out(items):
+    """Yield what is left out of the tables: all but one in `PART`, spread over each."""
+    tables = {}
+    for item in items:
+        if hasattr(item, "callspec") and item.path.parent.name != "unit":  # those are quick
+            tables.setdefault((item.path, item.originalname), []).append(item)
+    for cases in tables.values():
+        if len(cases) >= TABLE:
+            yield from (case for place, case in enumerate(cases) if place % PART)
 
 
 def pytest_collection_finish():

@@ -762,12 +762,18 @@ class _Judge:
         alone = self._alone(copied.position, source)
         for at in self.reads[copy.tensor]:
             row = operation(self.history.events[at].operation)
-            own = row.replaces or ("" if alone else row.own)
+            own = self._replaced(at, copy) or ("" if alone else row.own)
             if at > copied.position and own:
                 return WhyNeeded("yes", f"at {self._line(at)} it {own}", at)
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(copied)
+
+    def _replaced(self, at: int, copy: Operand) -> str:
+        """Say what becomes of the memory behind a copy; nothing of one that is handed on."""
+        event = self.history.events[at]
+        row, target = operation(event.operation), event.reads[0].tensor
+        return "" if row.rebinds and target != copy.tensor else row.replaces
 
     def _is_module(self, copied: Copied) -> bool:
         """Whether a copied model could have been the other: none of its tensors was asked for."""

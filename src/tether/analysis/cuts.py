@@ -143,6 +143,10 @@ class Cuts:
             )
         )
 
+    def _edges(self, at: int) -> Iterator[Edge]:
+        """Yield what went into a call, but for what a parameter had got of itself."""
+        return (one for one in self._history.flow.edges[at] if not self._gives_back(one))
+
     def _gives_back(self, edge: Edge) -> bool:
         """Whether a parameter had got its own values, in other memory, as a moved module's do."""
         taken = edge.operand
@@ -165,9 +169,7 @@ class Cuts:
         tracked, whole = gives_graph(event), _gives_no_float(event)
         chooses = (way.chooses or whole) and not way.numbers
         numbers = (way.numbers and whole) or operation(event.operation).copies in ("cast", "move")
-        for edge in self._history.flow.edges[way.at]:
-            if self._gives_back(edge):
-                continue
+        for edge in self._edges(way.at):
             outside = edge.operand is None or not has_graph(self._history, edge.operand)
             entered = way.at if tracked and outside else way.entered
             yield _Way(edge.source, entered, numbers, chooses and not numbers)

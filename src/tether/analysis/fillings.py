@@ -94,14 +94,26 @@ def put_at(history: History, tensor: int) -> Site | None:
     known = history.get(_Lines)
     source = source_of(site.file, history.trace.sources.get(site.file, ""))
     names = {site.target, *taken_by_loop(source, site, known.is_of_numbers)}
-    found = [line for line in known.all if line.file == site.file and _takes(line, site, names)]
+    found = [
+        line
+        for line in known.all
+        if line.file == site.file and _takes(line, site, names, known.classes)
+    ]
     line = found[0] if len(found) == 1 else None
     return None if line is None else site_of_node(line.file, line.node, line.source.lines)
 
 
-def _takes(line: Filling, site: Site, names: Collection[str]) -> bool:
-    """Whether a line after a site, in the same function, puts one of some variables somewhere."""
-    parts = (part for value in line.values for part in _parts(value))
+def _takes(line: Filling, site: Site, names: Collection[str], classes: Collection[str]) -> bool:
+    """Whether a line after a site, in the same function, puts one of some variables somewhere.
+
+    An object of the program's own classes keeps what it is made of.
+    """
+    parts = [part for value in line.values for part in _parts(value)]
+    for part in parts:
+        if isinstance(part, ast.Call) and called(part.func) in classes:
+            parts += (*part.args, *(one.value for one in part.keywords))
+        elif isinstance(part, ast.Subscript):
+            parts.append(part.value)
     given = any(isinstance(part, ast.Name) and part.id in names for part in parts)
     return given and _holds(line.scope, site) and line.node.lineno >= site.line
 
@@ -170,11 +182,13 @@ class _Lines:
     def __init__(self, history: History) -> None:
         self.all: list[Filling] = []
         self._bases: dict[str, set[str]] = defaultdict(set)
+        self.classes: set[str] = set()  # that the program's text makes
         self._lines: dict[str, list[Filling]] = defaultdict(list)
         for file, text in sorted(history.trace.sources.items()):
             source = source_of(file, text)
             for node in source.nodes:
                 if isinstance(node, ast.ClassDef):
+                    self.classes.add(node.name)
                     self._bases[node.name] |= {called(one) for one in node.bases}
             if source.tree is not None:
                 for line in _lines_in(source, file, source.tree, "", (0, 0)):

@@ -80,6 +80,22 @@ class Surroundings:
         lines = [site for at in way if (site := self._history.events[at].site) != own]
         for one in dict.fromkeys([*lines[:1], *lines[-1:]]):
             yield Step("used", one, _THIS_WAY)
+        if way and self._history.site_of(self._history.events[way[-1]]).line == (
+            self._history.site(own).line
+        ):
+            yield from self._taken_up(way[-1], backward)
+
+    def _taken_up(self, joined: int, backward: int) -> Iterator[Step]:
+        """Yield the lines of the loss's graph that use what one line cut off and added to another.
+
+        A value that goes straight through has what it was cut from at its back in each of them.
+        """
+        graph = self._history.get(Graph).behind(backward)
+        results = self._history.events[joined].results
+        readers = (at for one in results for at in self._history.readers(one, joined))
+        lines = {self._history.events[at].site: None for at in readers if at in graph}
+        for site in list(lines)[:MOST]:
+            yield Step("used", site, say("and what it was added to is used here"))
 
     def _onward(self, cut: int, backward: int) -> list[int]:
         """Return a way of calls from one that cut to the first that the graph of a loss has."""

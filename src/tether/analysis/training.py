@@ -21,7 +21,7 @@ from typing import Literal
 from tether.analysis.graph import Graph
 from tether.analysis.handed import Handed
 from tether.analysis.history import History
-from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.surroundings import Surroundings, WaysThere, at_line
 from tether.analysis.undone import Undone
 from tether.analysis.ungraded import Unasked, not_handed
 from tether.analysis.zeroed import Zeroed
@@ -32,7 +32,7 @@ from tether.source.reading import calls_of, gathered, returns
 Why = Literal[
     "not asked", "not in apply", "handed", "not held", "never stepped", "left out", "rate zero",
     "too small", "undone", "put back", "not a number", "nothing back", "zero by values",
-    "cancelled",
+    "cancelled", "stopped",
 ]  # fmt: skip
 
 BY_VALUES: frozenset[Why] = frozenset({"zero by values", "cancelled"})
@@ -40,6 +40,9 @@ BY_VALUES: frozenset[Why] = frozenset({"zero by values", "cancelled"})
 
 LOADED = "load_state_dict"
 """Of `facts.Schedule`: no scheduler, but a state with learning rates of its own."""
+
+LEAST_LOOKS = 3
+"""Looks at the steps of an optimizer under which a parameter that had moved stays as it is."""
 
 MOST_STOPS = 3
 """Places at which a gradient became zero that are told of one parameter."""
@@ -113,7 +116,7 @@ class Training:
 
     def _reason(self, tensor: TensorId) -> Reason | None:
         if self.moved(tensor):
-            return self._put_back(tensor) or self._written_over(tensor)
+            return self._put_back(tensor) or self._written_over(tensor) or self._stopped(tensor)
         for ask in (
             self._not_asked, self._handed, self._not_held, self._never_stepped, self._not_a_number,
             self._rate_zero, self._put_back, self._undone, self._written_over, self._left_out,
@@ -359,6 +362,46 @@ class Training:
             certain=low,
         )  # fmt: skip
 
+    def _stopped(self, tensor: TensorId) -> Reason | None:
+        """Find what moved under one optimizer, and under the next one not at all."""
+        number, operand = self._holders.get(tensor, UNKNOWN), self._history.operand_of(tensor)
+        if operand is None or not self._stays_under(number, tensor):
+            return None
+        site, kind = self._trace.optimizers[number].site, self._trace.optimizers[number].kind
+        return Reason(
+            "stopped",
+            say("no step of the {kind} of {line} that was looked at changed a bit of it, though it"
+                " had a gradient each time. It is {dtype} by then", kind=kind, line=At(site),
+                dtype=operand.dtype),
+            (
+                Step("held", site, say("this optimizer is made")),
+                *self._typed(tensor),
+                Step("step", self._stepped_at(number), say("this step changes nothing of {x}",
+                     x=Tensor(tensor))),
+            ),
+            site,
+            certain=operand.dtype in ("bfloat16", "float16"),
+        )  # fmt: skip
+
+    def _stays_under(self, number: int, tensor: TensorId) -> bool:
+        """Whether an optimizer that steps with gradients leaves what another one had moved."""
+        steps = (one.status for one in self._history.steps if one.optimizer == number)
+        if number < 0 or any(one.get(tensor, "none") in ("none", "zero") for one in steps):
+            return False
+        looks = self._looks(tensor)
+        last = [one.status[tensor] for one in looks if one.optimizer == number]
+        before = {one.status[tensor] for one in looks if one.optimizer != number}
+        stays = len(last) >= LEAST_LOOKS and set(last) == {"same"} and "moved" in before
+        return stays and not self._rated_zero(tensor)
+
+    def _rated_zero(self, tensor: TensorId) -> bool:
+        """Whether some step of the last optimizer of a tensor had a learning rate of zero."""
+        number, groups = self._holders[tensor], self._groups[tensor]
+        return any(
+            not one.rate for one in self._trace.rates
+            if one.optimizer == number and (one.optimizer, one.group) in groups
+        )  # fmt: skip
+
     def _zero_by_values(self, tensor: TensorId) -> Reason | None:
         statuses = self._history.trained.get(tensor, set())
         if not statuses or statuses & {"some"} or statuses == {"unchecked"}:
@@ -486,6 +529,8 @@ class Training:
         """Yield where optimizers were made, and of what their parameters were gathered."""
         for one in self._trace.optimizers:
             yield Step("held", one.site, say("{kind} is made here, without it", kind=one.kind))
+            for caller in self._history.get(WaysThere).callers(one.site)[:1]:
+                yield Step("held", caller, say("called from here"))
             empty = [n for n, size in enumerate(one.groups) if not size]
             if empty:
                 many = say("parameter group {n} of it is empty", n=empty[0])

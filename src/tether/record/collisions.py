@@ -118,7 +118,7 @@ class CollisionLog:
 
 def _is_elsewhere(tensors: list[torch.Tensor]) -> bool:
     """Whether some tensors can be copied, and one may show elements of the first elsewhere."""
-    if any(one.nbytes > LIMIT or words_of(one) is None for one in tensors):
+    if any(words_of(one) is None or one.nbytes > LIMIT for one in tensors):
         return False
     first = tensors[0]
     return 0 not in first.stride() and any(

@@ -57,7 +57,7 @@ class RepeatLog:
         if self._budget.late():
             return
         with self._budget:
-            total = fingerprint(result) if result.nbytes <= MOST else None
+            total = _sum_of(result)
         if line is None:
             self._lines[key] = None if total is None else _Made(event, total)
         elif total != line.sum:
@@ -89,6 +89,13 @@ MOST_OF_ARRAY = 64 << 20
 _SAMPLE = 256
 """Words that are compared of each."""
 _ROW = 1024
+
+
+def _sum_of(result: torch.Tensor) -> int | None:
+    """Return a sum of a result's bytes; None of what is too large, or has no one memory."""
+    if result.layout is not torch.strided or result.nbytes > MOST:
+        return None
+    return fingerprint(result)
 
 
 class _SameArrays:

@@ -114,17 +114,6 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     if site.expression and copied_on(history, first.position, first.copy) != UNKNOWN:
         subject = shortened(site.expression)  # what it is assigned to is the copy of it
     unread = need.unread == len(need.executions)
-    why = "reads" if unread else "needed"
-    times = "" if need.count == 1 else f" (all {need.count:,} copies)"
-    if need.passed_over:
-        times = f" (all {need.count:,} copies of {LEAST_OF_A_LIST:,} bytes and more)"
-    both = "neither is" if first.taken is None else "neither it nor the array is"
-    while_ = "the other lives" if first.taken is None else "both live"
-    seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""
-    end = "." if unread else f": {both} written while {while_}{seen}."
-    if need.replaces:
-        end = ": nothing uses what it is a copy of again, so what is written to the copy may be"
-        end += " written there."
     return Claim(
         tensors=tuple(dict.fromkeys(one.copy.tensor for one in need.executions)),
         cause=key,
@@ -133,7 +122,8 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
         message=say(
             "{name} ({line}) is {what} that nothing {why}{times}{end}",
             name=_code(subject, "name"), line=At(key[0]), what=_what(history, need, first),
-            why=why, times=times, end=end,
+            why="reads" if unread else "needed", times=_times(need),
+            end="." if unread else f": {_why(need, first)}.",
         ),
         story=tuple(_story(history, first, need)),
         repair=_repair(history, need, first, unread=unread),
@@ -142,6 +132,25 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
         count=need.count,
         bytes=need.bytes,
     )  # fmt: skip
+
+
+def _times(need: Need) -> str:
+    """Say how many copies it is about; those that were too small to be looked at are none."""
+    least = f" of {LEAST_OF_A_LIST:,} bytes and more" if need.passed_over else ""
+    return f" (all {need.count:,} copies{least})" if need.count > 1 else ""
+
+
+def _why(need: Need, first: Copied) -> str:
+    """Say why copies that were read were not needed."""
+    if need.replaces:
+        return (
+            "nothing uses what it is a copy of again, so what is written to the copy may be written"
+            " there"
+        )
+    both = "neither is" if first.taken is None else "neither it nor the array is"
+    while_ = "the other lives" if first.taken is None else "both live"
+    seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""
+    return f"{both} written while {while_}{seen}"
 
 
 def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:

@@ -73,6 +73,8 @@ _REPAIRS: dict[str, str] = {
     "rate zero": "Give the optimizer a learning rate above zero, or leave {subject} out of it.",
     "too small": "Take larger steps (the learning rate); where {subject} is of a lower precision"
     " than float32, keep it in float32 and compute in the lower one (torch.autocast).",
+    "stopped": "Take larger steps (the learning rate); or keep {subject} in float32 and compute in"
+    " a lower precision (torch.autocast).",
     "undone": "Write into {subject} before the training and not during it, or the other way round"
     " if the two were mixed up.",
     "put back": "Take what is to be put back before anything else is written over {subject}.",
@@ -84,6 +86,7 @@ _REPAIRS: dict[str, str] = {
 
 _NEVER = "{subject} never changed: {why}."
 _MESSAGES: dict[str, str] = {
+    "stopped": "{subject} no longer changes: {why}.",
     "undone": "The steps of {subject} are undone: {why}.",
     "put back": "The steps of {subject} are undone: {why}.",
     "not a number": "{subject} does not train: {why}.",

@@ -18,8 +18,8 @@ from tether.analysis.shared_memory import Sharing, container
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
-from tether.facts import CACHE, UNKNOWN, ArrayKept, Operand, Site, SiteId
-from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say
+from tether.facts import CACHE, UNKNOWN, ArrayKept, Event, Operand, Site, SiteId
+from tether.finding import At, Bytes, Claim, Code, Repair, Segment, Sentence, Step, say
 from tether.source.names import root_of, steps_in
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -248,11 +248,7 @@ def _kept_of_each(history: History, kept: list[CutOff]) -> Claim:
             Step("made", made.site, say("the memory is made here, run after run")),
             Step("kept", cut.site, say("a small view of it is kept")),
         ),
-        repair=Repair(
-            say("Give it memory of its own at {line}: {code}.clone().", line=At(cut.site),
-                code=history.site_of(cut).expression or "the view"),
-            "clone",
-        ),
+        repair=_copied(history, cut, "the view"),
         count=len(kept),
         bytes=nbytes,
     )  # fmt: skip
@@ -474,6 +470,23 @@ def _alive(history: History) -> Iterator[Operand]:
             yield operand
 
 
+def _copied(history: History, cut: Event, name: str) -> Repair:
+    """Say how to keep a part alone: of a call that gives several, the part that is kept."""
+    line, code = At(cut.site), history.site_of(cut).expression or name
+    if len(cut.results) > 1:
+        return Repair(
+            say(
+                "Keep a copy of the part that is kept, of those which {code} ({line})"
+                " gives: .clone() of it.",
+                line=line,
+                code=Segment(code, "code"),
+            )
+        )
+    return Repair(
+        say("Give it memory of its own at {line}: {code}.clone().", line=line, code=code), "clone"
+    )
+
+
 def _holders(history: History, operands: list[Operand]) -> list[Operand]:
     """Leave out the bases of named views: those live on by their views alone."""
     named = [one.tensor for one in operands if history.names_of(one.tensor)]
@@ -503,7 +516,6 @@ def _claim(
         storages=len(found),
         bytes=nbytes,
     )
-    expression = history.site_of(maker).expression
     return Claim(
         tensors=tuple(one.tensor for one in operands),
         cause=(maker.site, *(one.site for one in further)),
@@ -512,11 +524,7 @@ def _claim(
         subject=subject,
         message=say("{shows} since {line}, and {why}.", shows=shows, line=At(maker.site), why=why),
         story=(Step("made", maker.site, shows), *further),
-        repair=Repair(
-            say("Give it memory of its own at {line}: {code}.clone().", line=At(maker.site),
-                code=expression or subject),
-            "clone",
-        ),
+        repair=_copied(history, maker, subject),
         count=len(found),
         bytes=nbytes,
     )  # fmt: skip

@@ -56,29 +56,44 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
 
 def _changes(history: History) -> Iterator[Change]:
     filled: set[int] = set()
-    passing = Counter(one.storage for one in unheard(history) if one.site == UNKNOWN)
-    for fact in unheard(history):
-        export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
-        if not fact.held or not 0 <= export < len(history.events):
-            continue  # an array that nobody has any more is the tensor's own
+    for fact, export in _written(history):
         read = _first_read(history, fact)
-        event = history.events[export]
-        operand = (event.results or event.reads)[0]
-        times = passing[fact.storage] if fact.site == UNKNOWN else 0
-        if times > 1 or (times and not _used_before(history, operand, export)):
-            continue  # to be filled, or changed, is what it was handed out for
+        operand = _handed_out(history, export)
         if fact.storage not in filled and _held_nothing(history, Export(export, operand, read)):
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
         if read != UNKNOWN:
             changed = history.position(fact.after) + 1
             tensor = _that_lasts(history, operand.tensor, changed)
-            tied = _tied_at(history, tensor, export)
-            yield Change(tied, read, tensor, fact.storage, changed, passing=bool(times))
+            tied, passing = _tied_at(history, tensor, export), fact.site == UNKNOWN
+            yield Change(tied, read, tensor, fact.storage, changed, passing)
 
 
-def _used_before(history: History, operand: Operand, export: int) -> bool:
+def _written(history: History) -> Iterator[tuple[Unseen, int]]:
+    """Yield the writes of those who had the array of a tensor, and the call that gave it.
+
+    An array that nobody has any more is the tensor's own. One that was gone with the call that it
+    was handed to may have been handed out to be filled, or changed.
+    """
+    passing = Counter(one.storage for one in unheard(history) if one.site == UNKNOWN)
+    for fact in unheard(history):
+        export = history.position(fact.event) if fact.event != UNKNOWN else UNKNOWN
+        if not fact.held or not 0 <= export < len(history.events):
+            continue
+        once = passing[fact.storage] == 1 and _used_before(history, export)
+        if fact.site != UNKNOWN or once:
+            yield fact, export
+
+
+def _handed_out(history: History, export: int) -> Operand:
+    """Return the tensor of which an array was made, or that was made of one."""
+    event = history.events[export]
+    return (event.results or event.reads)[0]
+
+
+def _used_before(history: History, export: int) -> bool:
     """Whether a call computed with the elements of a tensor before they were handed out."""
+    operand = _handed_out(history, export)
     used = [at for at in history.on_storage(operand) if at < export]
     written = max((at for at in used if history.events[at].writes), default=UNKNOWN)
     reads = (history.events[at] for at in used if at > written)

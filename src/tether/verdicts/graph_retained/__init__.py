@@ -534,13 +534,25 @@ def _by_moment(history: History, *, ringed: bool) -> Iterable[list[int]]:
 
     `ringed`: those that Python's collector found in rings, or else all others.
     """
-    rings = {one.tensor for one in history.trace.in_rings}
+    found = [(one.tensor, history.made_at(one.tensor)) for one in history.trace.in_rings]
+    named = {history.events[at].site for one, at in found if _had_a_name(history, one, at)}
+    rings = {one for one, at in found if at < 0 or history.events[at].site not in named}
     moments: dict[int, list[int]] = defaultdict(list)
     for tensor, life in history.trace.tensors.items():
         gone = life.died != UNKNOWN and life.kind == "Tensor" and (tensor in rings) is ringed
         if gone and history.made_at(tensor) >= 0:
             moments[life.died].append(tensor)
     return moments.values()
+
+
+def _had_a_name(history: History, tensor: int, made: int) -> bool:
+    """Whether a variable led to a tensor still when the line that made it had run again.
+
+    It lay in a ring by then or not: the variable kept it.
+    """
+    named = max((history.position(one.at) for one in history.facts_of_names(tensor)), default=made)
+    line = history.events[made].site if made >= 0 else UNKNOWN
+    return any(history.events[at].site == line for at in range(made + 1, max(named, 0)))
 
 
 def _is_saved(history: History, tensor: int) -> bool:

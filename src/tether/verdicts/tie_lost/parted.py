@@ -191,8 +191,11 @@ class _LeftWindow(NamedTuple):
 def left_behind(history: History) -> Iterator[Claim]:
     """Find windows that got other memory, while what they were windows of is written and read."""
     groups: dict[int, list[_LeftWindow]] = defaultdict(list)
-    for tensor, moves in _moves(history).items():
-        left = _window_before(history, tensor, moves)
+    moved = _moves(history)
+    given = (history.events[moves[-1]].reads[1] for moves in moved.values())
+    windowed = {history.flow.memory(one) for one in given}
+    for tensor, moves in moved.items():
+        left = _window_before(history, tensor, moves, windowed)
         if left is not None:
             groups[history.events[left.parted].site].append(left)
     for found in groups.values():
@@ -208,8 +211,13 @@ def _moves(history: History) -> dict[int, list[int]]:
     return moves
 
 
-def _window_before(history: History, tensor: int, moves: list[int]) -> _LeftWindow | None:
-    """Return how a tensor ceased to be a window that a line of the user's had made of it."""
+def _window_before(
+    history: History, tensor: int, moves: list[int], windowed: set[int]
+) -> _LeftWindow | None:
+    """Return how a tensor ceased to be a window that a line of the user's had made of it.
+
+    `windowed`: memories that tensors are windows of to the end.
+    """
     events, memory = history.events, history.flow.memory
     if len(moves) < 2 or events[moves[-2]].inner != events[moves[-2]].site:
         return None
@@ -222,18 +230,22 @@ def _window_before(history: History, tensor: int, moves: list[int]) -> _LeftWind
     if any(True for _ in history.writes_to(operand, parted)):
         return None  # it is trained by itself
     for whole in _heirs(history, chain[-1].source, tied):
-        write = _updated(history, whole, parted)
+        place = window if memory(whole) == memory(window) else whole  # of a copy, all of it
+        write = _updated(history, place, parted, anew=memory(whole) in windowed)
         if write != UNKNOWN:
             used = read_after(history, operand, write)
             return _LeftWindow(tensor, tied, parted, write, whole.tensor) if used else None
     return None
 
 
-def _updated(history: History, operand: Operand, since: int) -> int:
-    """Return the first write by which a line of the user's goes on from what a tensor has."""
+def _updated(history: History, operand: Operand, since: int, *, anew: bool) -> int:
+    """Return the first write by which a line of the user's goes on from what a tensor has.
+
+    `anew`: or fills it anew, since it is written for others that are windows of it.
+    """
     for write in history.writes_to(operand, since):
         done = history.events[write]
-        if done.inner == done.site and not operation(done.operation).overwrites:
+        if done.inner == done.site and (anew or not operation(done.operation).overwrites):
             return write
     return UNKNOWN
 
