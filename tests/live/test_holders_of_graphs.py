@@ -377,6 +377,40 @@ def test_graphs_in_rings_of_objects_that_go_with_the_collector(name, tmp_path):
     assert found == expected
 
 
+def test_what_a_result_keeps_of_an_exception_is_no_ring_while_it_is_kept(tmp_path):
+    text = """
+import dataclasses
+
+@dataclasses.dataclass
+class Result:
+    loss: float = 0.0
+    error: Exception = None
+
+def case(k):
+    y = torch.tanh(net(torch.randn(256, 16))).repeat(1, 32)
+    if k % 2:
+        raise AssertionError("too large")
+    step(y.sum())
+    return y.sum().item()
+
+def main():
+    results = []
+    for k in range(12):
+        try:
+            results.append(Result(loss=case(k)))
+        except AssertionError as error:
+            results.append(Result(error=error))
+    print(len(results))
+main()
+"""
+    found = [
+        one
+        for one in record_program(HEAD + text, tmp_path).findings
+        if one.slug == "graph-retained"
+    ]
+    assert [(one.severity, one.subject) for one in found] == [("warning", "results")]
+
+
 HOOKS = {
     "its own tensor": ("def scale(grad):\n        return grad * size(x)", True),
     "what the tensor holds": (

@@ -45,6 +45,15 @@ class Entry:
     for number, rows in enumerate(batches()):
         kept[number] = Entry(net(rows).select(1, 3))  #!
     print(sum(one.value.sum() for one in kept.values()))""",
+    "a piece that an object of the program's own is made of": """\
+class Clip:
+        def __init__(self, number, *, part):
+            self.number, self.part = number, part
+    kept = []
+    for number, rows in enumerate(batches()):
+        pieces = torch.split(rows, 1)  #!
+        kept.append(Clip(number, part=pieces[3]))
+    print(sum(one.part.sum() for one in kept))""",
     "the last state of a sequence, by narrow": """\
 kept = []
     for rows in batches():
@@ -329,3 +338,14 @@ def test_of_little_memory_there_is_a_note(name, tmp_path):
     findings = record_program(SMALL.format(body=body), tmp_path).findings
     kept = {one for one in findings if one.slug in ("storage-pinned", "graph-retained")}
     assert {(one.slug, one.severity) for one in kept} == expected
+
+
+def test_of_several_parts_the_one_that_is_kept_is_to_be_copied(tmp_path):
+    text = HEAD.replace(
+        "PROGRAM", PROGRAMS["a piece that an object of the program's own is made of"]
+    )
+    (found,) = record_program(text, tmp_path).findings
+    assert found.fix.edits == () if hasattr(found.fix, "edits") else True
+    assert "Keep a copy of the part that is kept" in str(found.fix)
+    kept = text.splitlines().index("        kept.append(Clip(number, part=pieces[3]))") + 1
+    assert kept in [one.site.line for one in found.evidence]

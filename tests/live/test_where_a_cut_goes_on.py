@@ -54,6 +54,14 @@ WAYS = {
 """,
         [13],
     ),
+    "straight through: two losses use what it was added to": (
+        """\
+    through = body(x) + (scores - body(x)).detach()
+    first = head(through).mean()
+    loss = first + (through - 1).pow(2).mean()
+""",
+        [12, 13],
+    ),
     "a side that does not come to the loss": (
         """\
     index = scores.argmax(1)
