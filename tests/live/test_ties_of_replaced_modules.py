@@ -57,6 +57,17 @@ model.embed = embed  #! tie-lost model.embed.weight
 model.head = head
 train(model)
 """,
+    "in a model that a function has": HEAD.replace("\nmodel = Tied()", "")
+    + """
+def main():
+    model = Tied()
+    model.embed = nn.Embedding.from_pretrained(  #! tie-lost model.embed.weight (note)
+        torch.randn(5, 3), freeze=False
+    )
+    train(model)
+
+main()
+""",
     "a copy of the module": HEAD
     + """
 train(model)

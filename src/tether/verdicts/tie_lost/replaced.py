@@ -60,7 +60,10 @@ def _replaced(history: History, fact: Reassigned) -> _ReplacedTie | None:
 def _tied(history: History, fact: Reassigned) -> tuple[str, str] | None:
     """Return the names of the place that is replaced, and of one that is tied to it and stays."""
     names = [one for one in history.trace.names if one.tensor == fact.old and one.module]
-    mine = {one.name for one in names if one.name.endswith(f".{fact.name}")}
+    # What is there now has the name that the old one had, if nobody looked while it was there.
+    now = [one.name for one in history.facts_of_names(fact.new) if one.module]
+    mine = [*(one.name for one in names), *now]
+    mine = [one for one in dict.fromkeys(mine) if one.endswith(f".{fact.name}")]
     gone = tuple(
         f".{one.name}"
         for one in history.trace.reassigned
@@ -70,13 +73,13 @@ def _tied(history: History, fact: Reassigned) -> tuple[str, str] | None:
     return _of_one_root(history, mine, others)
 
 
-def _of_one_root(history: History, mine: set[str], others: list[Name]) -> tuple[str, str] | None:
+def _of_one_root(history: History, mine: list[str], others: list[Name]) -> tuple[str, str] | None:
     """Return the best names of the two places that begin with one variable."""
     theirs = {one.name for one in others}
     ranked = history.names_of(others[0].tensor) if others else []
-    for one in ranked:
+    for one in [*(name for name in ranked if name in mine), *mine]:
         for other in ranked:
-            if one in mine and other in theirs and root_of(one) == root_of(other):
+            if other in theirs and root_of(one) == root_of(other):
                 return one, other
     return None
 
@@ -107,13 +110,17 @@ def _at_last_beside(history: History, fact: Reassigned, place: str) -> int:
 
 
 def _both_used(history: History, fact: Reassigned, *tensors: int) -> bool:
-    """Whether calls go on to use each of two tensors, on two memories, to the end."""
+    """Whether calls go on to use each of two tensors, on two memories, while the model lives.
+
+    They are there at the end, or go together, with the function that has the model.
+    """
     found = [history.operand_of(one) for one in tensors]
     if any(one is None for one in found) or len({one.storage for one in found if one}) < 2:
         return False
     since = max(history.position(fact.at), *(history.made_at(one) for one in tensors))
-    return all(one is not None and read_after(history, one, since) for one in found) and all(
-        history.trace.tensors[one].died == UNKNOWN for one in tensors
+    ends = {history.position(history.trace.tensors[one].died) for one in tensors}
+    return len(ends) == 1 and all(
+        one is not None and read_after(history, one, since) for one in found
     )
 
 
