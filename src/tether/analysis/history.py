@@ -262,7 +262,18 @@ class History:
         """Return what the line that made a tensor assigns it to, "" when to nothing."""
         position = self.made_at(tensor)
         target = self.site_of(self.events[position]).target if position >= 0 else ""
-        return "" if "," in target else target
+        return "" if "," in target or self._is_put_in(tensor, position, target) else target
+
+    def _is_put_in(self, tensor: int, made: int, target: str) -> bool:
+        """Whether its elements go into those of another tensor: ``x[1:] = y.clone()``."""
+        line = self.site_of(self.events[made]).line if target.endswith("]") else UNKNOWN
+        operand = self.operand_of(tensor) if line != UNKNOWN else None
+        reads = () if operand is None else self.readers(operand, made)
+        return any(
+            self.events[at].operation == "__setitem__"
+            and self.site_of(self.events[at]).line == line
+            for at in reads
+        )
 
     def held_by(self, tensor: int) -> str:
         """Return the first name by which a function reached a tensor as it was written, or ""."""

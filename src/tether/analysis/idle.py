@@ -23,6 +23,9 @@ from tether.facts import UNKNOWN, Event, Site, SiteId
 LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""
 
+LEAST_TIMES = 3
+"""Times that they came to the line: a comprehension's runs, with no other line between, are one."""
+
 LEAST_BYTES = 1 << 20
 """Bytes from which it is more than a note, and from which it is told where no graph has it."""
 
@@ -95,8 +98,18 @@ class IdleMemory:
             inside = history.inside(event, "backward", "step") >= 0
             if inside or not _weighs(idle) or not _run_after_run(some, idle):
                 continue
+            if self._times(idle) < LEAST_TIMES:
+                continue
             if passes.runs([one.made for one in some], {one.made for one in idle}) >= LEAST_RUNS:
                 yield self._told(event, idle, living)
+
+    def _times(self, idle: list[_Left]) -> int:
+        """Count how often the program came to the line again, from another one."""
+        history = self._history
+        line = history.site_of(history.events[idle[0].made])
+        made = [one.made for one in idle]
+        between = (range(a + 1, b) for a, b in itertools.pairwise(made))
+        return 1 + sum(any(not _is_of_line(history, at, line) for at in some) for some in between)
 
     def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
         kept = tuple(at for one in idle for at in living.get(one.memory, ()))
@@ -180,6 +193,11 @@ class _PassesOfLines:
             if at in some:
                 found.add(number)
         return len(found - {number})
+
+
+def _is_of_line(history: History, at: int, line: Site) -> bool:
+    site = history.site_of(history.events[at])
+    return (site.file, site.line) == (line.file, line.line)
 
 
 def _is_kept(history: History, tensor: int) -> bool:

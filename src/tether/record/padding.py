@@ -34,13 +34,20 @@ class PaddingLog:
         self._runs[key] += 1
         if self._runs[key] & (self._runs[key] - 1):
             return
-        found = _numbers(args[0])
+        found = _numbers(_in_rows(args[0]))
         if found is not None:
             row = row % args[1].shape[0]
             here = found == row
             times, within = int(here.sum()), int(_between(~here).sum())
             if times:
                 self.facts.append(Padded(EventId(event), row, times, found.size, within))
+
+
+def _in_rows(index: torch.Tensor) -> torch.Tensor:
+    """Return what indices in one row are a view of, where that has the same ones in several."""
+    base = index._base
+    several = base is not None and index.dim() < 2 <= base.dim()
+    return base if several and base.numel() == index.numel() else index  # type: ignore[union-attr,return-value]
 
 
 def _numbers(index: torch.Tensor) -> Array | None:

@@ -11,6 +11,7 @@ line" filter counts as it would have.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import linecache
 import os
@@ -27,11 +28,19 @@ _getline = linecache.getline  # as it is now: the program may replace it
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+_INSTALLED = ("site-packages", "dist-packages")
+
+
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site_packages.getsitepackages())
     folders.add(site_packages.getusersitepackages())
+    # Those that PYTHONPATH, or a .pth file of another environment, adds; PyTorch is never the
+    # user's own, from wherever it was imported.
+    folders.update(one for one in sys.path if os.path.basename(one) in _INSTALLED)
+    found = importlib.util.find_spec("torch")
+    folders.update(found.submodule_search_locations or () if found is not None else ())
     return tuple(sorted(os.path.realpath(folder) + os.sep for folder in folders))
 
 

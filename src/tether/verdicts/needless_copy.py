@@ -110,7 +110,7 @@ def _claim(history: History, key: Key, need: Need) -> Claim:
     first = next(
         (one for one in need.executions if history.names_of(one.copy.tensor)), need.executions[0]
     )
-    subject = site.target or history.name_of(first.copy.tensor).strip("`")
+    subject = history.target_of(first.copy.tensor) or history.name_of(first.copy.tensor).strip("`")
     if site.expression and copied_on(history, first.position, first.copy) != UNKNOWN:
         subject = shortened(site.expression)  # what it is assigned to is the copy of it
     unread = need.unread == len(need.executions)

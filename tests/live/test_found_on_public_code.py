@@ -1,0 +1,77 @@
+"""Statements that were false of public programs, in the smallest programs that show them."""
+
+import sys
+import sysconfig
+
+from programs import record_program
+from tether.record import sites
+
+PADDED = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+items = nn.Embedding(12, 6, padding_idx=0)
+net = nn.Linear(6, 1)
+opt = torch.optim.Adam([*items.parameters(), *net.parameters()])
+rows = torch.tensor([[0, 0, 3, 4], [0, 5, 6, 7], [0, 0, 0, 8]])
+for _ in range(4):
+    where = rows.view(-1)
+    loss = net(items(where)).squeeze(-1)[where != 0].pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_padding_at_the_ends_of_rows_that_are_laid_out_one_after_the_other(tmp_path):
+    assert record_program(PADDED, tmp_path).findings == []
+    amid = PADDED.replace("[0, 5, 6, 7]", "[5, 0, 6, 7]")
+    assert [one.slug for one in record_program(amid, tmp_path).findings] == ["gradient-zero"]
+
+
+def test_what_is_put_into_elements_of_a_tensor_has_not_its_name(tmp_path):
+    text = """\
+import torch
+
+into = torch.zeros(6, 3)
+for _ in range(12):
+    given = torch.randint(0, 2, (4, 3))
+    into[1:5, :3] = given.clone()
+    print((into.sum() + given.float().sum()).item())
+"""
+    (found,) = record_program(text, tmp_path).findings
+    assert (found.slug, found.subject) == ("needless-copy", "given.clone()")
+    kept = text.replace("into = torch.zeros(6, 3)", "into = {}").replace("[1:5, :3]", "[0]")
+    kept = kept.replace("into.sum()", "into[0].sum()")
+    assert [one.subject for one in record_program(kept, tmp_path).findings] == ["into[0]"]
+
+
+def test_what_one_comprehension_makes_is_made_once(tmp_path):
+    text = """\
+import torch
+
+torch.manual_seed(0)
+values = {str(n): torch.zeros(200, 200) for n in range(10)}
+for _ in range(4):
+    other = {name: one + 1 for name, one in values.items()}
+    mean = {name: (values[name] + other[name]) / 2 for name in values}
+    values = {name: one.clone() for name, one in mean.items()}
+    print(sum(one.sum().item() for one in values.values()))
+print(len(mean))
+"""
+    assert "storage-pinned" not in {one.slug for one in record_program(text, tmp_path).findings}
+
+
+def test_what_is_installed_beside_the_interpreter_is_a_librarys(monkeypatch):
+    folders = ["/opt/shared/lib/python3/site-packages", "/home/me/project"]
+    monkeypatch.setattr(sys, "path", [*sys.path, *folders])
+    monkeypatch.setattr(
+        sysconfig, "get_paths", lambda: dict.fromkeys(sysconfig.get_path_names(), "/x")
+    )
+    found = sites._library_folders()
+    import torch
+
+    assert "/opt/shared/lib/python3/site-packages/" in found
+    assert "/home/me/project/" not in found
+    assert any(torch.__file__.startswith(one) for one in found)
