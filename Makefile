@@ -1,6 +1,6 @@
 # The chores. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup test long check figures format bench docs site versions ci
+.PHONY: help setup test rest long check figures format bench docs site versions ci
 
 help:  ## list the chores
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -10,6 +10,9 @@ setup:  ## install for development into the active virtual environment
 
 test:  ## run the tests
 	python -m pytest
+
+rest:  ## run the programs that `make test` leaves out
+	python -m pytest --rest
 
 long:  ## run the long laws at their full length (random programs, every operator, fuzzing)
 	python -m pytest --long -m long
