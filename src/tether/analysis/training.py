@@ -27,7 +27,7 @@ from tether.analysis.ungraded import Unasked, not_handed
 from tether.analysis.zeroed import Zeroed
 from tether.facts import UNKNOWN, Movement, Stop, TensorId
 from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
-from tether.source.reading import calls_of, gathered, returns
+from tether.source.reading import calls_of, gathered, left_by, returns
 
 Why = Literal[
     "not asked", "not in apply", "handed", "not held", "never stepped", "left out", "rate zero",
@@ -316,6 +316,7 @@ class Training:
                      call=CallOf(last), line=At(events[last].site)),
             (
                 Step("step", events[last].site, say("the step ends after this")),
+                *self._left_by(events[last].site),
                 Step("step", events[steps[-1]].site, say("this step changes nothing of {x}",
                      x=Tensor(tensor))),
                 *self._made(tensor),
@@ -323,6 +324,13 @@ class Training:
             events[last].site,
             certain=events[last].none,
         )  # fmt: skip
+
+    def _left_by(self, site: int) -> Iterator[Step]:
+        """Yield where the text leaves the step or its loop, decided by what a line asked."""
+        place = self._history.site(site)
+        line = left_by(self._around.source(place.file), place.line)
+        if line:
+            yield Step("step", at_line(place, line), say("it is left here"))
 
     def _last_in(self, step: int) -> int | None:
         """Return the last call that was heard inside a step, a switch of gradients left aside."""

@@ -283,6 +283,16 @@ def deciders(source: Source, line: int) -> list[int]:
     return sorted(found)[:MOST_LINES]
 
 
+def left_by(source: Source, line: int) -> int:
+    """Return the line that leaves a loop or function where the condition of a line holds, or 0."""
+    for node in source.nodes:
+        if isinstance(node, ast.If) and node.test.lineno == line:
+            last = node.body[-1]
+            if isinstance(last, (ast.Break, ast.Return)) and last.lineno != line:
+                return last.lineno
+    return 0
+
+
 def _left_before(above: ast.AST, inner: ast.AST) -> Iterator[int]:
     """Yield the conditions in a block, before a statement of it, under which the block is left."""
     for statement in getattr(above, "body", ()) if not isinstance(above, ast.Module) else ():
