@@ -28,6 +28,9 @@ MOST_BACK = 8
 LEAST_TIMES = 2
 """Times that each tensor is given its own values, where the line gave it another's before."""
 
+MOST_OTHERS = 4096
+"""Calls of a line that copy from another tensor, after which no more of it are looked at."""
+
 LOADS = "Module._load_from_state_dict"
 
 
@@ -51,10 +54,14 @@ def from_itself(history: History) -> Iterator[FromItself]:
     """
     lines: dict[SiteId, list[int]] = defaultdict(list)  # the last calls that all do so
     began: dict[SiteId, int] = {}  # the last call that did not
+    others = Counter[SiteId]()
     for at, event in history.events.where(lambda name: name == "copy_" or operation(name).blends):
+        if others[event.site] > MOST_OTHERS:
+            continue
         if history.site_of(event).user and _from_itself(history, at, event):
             lines[event.site].append(at)
         else:
+            others[event.site] += 1
             began[event.site] = at
             lines.pop(event.site, None)
     steps = [history.position(one.at) for one in history.steps]
