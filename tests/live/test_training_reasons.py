@@ -743,3 +743,31 @@ def test_what_a_function_computes_with_and_is_not_handed(tmp_path, scaled):
 def test_what_a_function_is_handed_or_is_frozen(tmp_path, before, handed):
     program = ADJOINT.format(before=before, scaled="scale = rate", handed=handed)
     assert not [one for one in findings(tmp_path, program) if one[1] != "note"]
+
+
+def test_the_table_has_what_no_optimizer_got(tmp_path):
+    text = """\
+import torch
+from torch import nn
+
+body, scale = nn.Linear(3, 1), nn.Linear(1, 1)
+
+
+def build(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+opt = build(body)
+for _ in range(3):
+    opt.zero_grad()
+    scale(body(torch.rand(8, 3))).pow(2).mean().backward()
+    opt.step()
+"""
+    recording = record_program(text, tmp_path)
+    rows = {one.name: (one.status, one.changed) for one in recording.gradients}
+    assert rows["scale.weight"] == ("reached", False)
+    assert rows["body.weight"] == ("reached", True)
+    (found,) = [one for one in recording.findings if one.subject == "scale.weight"]
+    assert text.splitlines().index("opt = build(body)") + 1 in [
+        one.site.line for one in found.evidence
+    ]

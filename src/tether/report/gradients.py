@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.training import Training
-from tether.facts import Gradients, Trace
+from tether.facts import Gradients, TensorId, Trace
 from tether.finding import Finding
 
 Status = Literal["reached", "zero", "none"]
@@ -32,17 +32,18 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     """Return a row for each parameter that an optimizer holds, by name.
 
     Judged where the optimizer was about to step, since many programs clear gradients at the end;
-    where nothing stepped, after each backward pass, and for parameters no optimizer holds too.
+    where nothing stepped, after each backward pass, and for parameters no optimizer holds too. One
+    that no optimizer holds, and that a finding is about, has a row as well.
     """
     trace = history.trace
     trained = any(one.moment in ("step", "backward") for one in trace.gradients)
     if not trained and not trace.trains:
         return []  # nothing here trains: it may be done elsewhere, in another process
     names = shortest_names(history)
-    seen = _statuses(trace, names)
     training = history.get(Training)
     numbered = [(n, one) for n, one in enumerate(findings) if one.slug not in _OF_COST]
     why = {tensor: n for n, one in reversed(numbered) for tensor in one.tensors}
+    seen = _statuses(trace, names) | _of_none(history, why, names)
     rows = [
         Gradient(
             names.get(tensor, f"parameter {tensor}"),
@@ -70,6 +71,21 @@ def _statuses(trace: Trace, names: Mapping[int, str]) -> dict[int, set[str]]:
             if tensor in judged:
                 seen.setdefault(tensor, set()).add(status)
     return seen
+
+
+def _of_none(
+    history: History, told: Collection[int], names: Mapping[int, str]
+) -> dict[int, set[str]]:
+    """Return what backward gave to parameters of modules that no optimizer holds, of some told."""
+    tensors = history.trace.tensors
+    left = [
+        one
+        for one in told
+        if one not in history.held and one in names and tensors[one].kind == "Parameter"
+    ]
+    looks = [look.status for look in history.after_backward]
+    seen = {one: {str(look[one]) for look in looks if one in look} for one in map(TensorId, left)}
+    return {int(one): found for one, found in seen.items() if found - {"none"}}
 
 
 def _judged_at(trace: Trace) -> list[Gradients]:
