@@ -772,8 +772,9 @@ class _Judge:
     def _replaced(self, at: int, copy: Operand) -> str:
         """Say what becomes of the memory behind a copy; nothing of one that is handed on."""
         event = self.history.events[at]
-        row, target = operation(event.operation), event.reads[0].tensor
-        return "" if row.rebinds and target != copy.tensor else row.replaces
+        row = operation(event.operation)
+        handed = row.rebinds and event.reads[0].tensor != copy.tensor
+        return "" if handed else row.replaces
 
     def _is_module(self, copied: Copied) -> bool:
         """Whether a copied model could have been the other: none of its tensors was asked for."""

@@ -52,18 +52,7 @@ def from_itself(history: History) -> Iterator[FromItself]:
     One that copied from others at first counts where all of its later calls do not, through steps
     in between: what it copies to and from have become one.
     """
-    lines: dict[SiteId, list[int]] = defaultdict(list)  # the last calls that all do so
-    began: dict[SiteId, int] = {}  # the last call that did not
-    others = Counter[SiteId]()
-    for at, event in history.events.where(lambda name: name == "copy_" or operation(name).blends):
-        if others[event.site] > MOST_OTHERS:
-            continue
-        if history.site_of(event).user and _from_itself(history, at, event):
-            lines[event.site].append(at)
-        else:
-            others[event.site] += 1
-            began[event.site] = at
-            lines.pop(event.site, None)
+    lines, began = _runs_to_the_end(history)
     steps = [history.position(one.at) for one in history.steps]
     for site, calls in lines.items():
         last, source = calls[-1], history.events[calls[-1]].reads[1]
@@ -74,6 +63,23 @@ def from_itself(history: History) -> Iterator[FromItself]:
                 last, history.made_at(source.tensor), not onto_itself(history, last),
                 tuple(times), max(times.values()), stepped, began.get(site, UNKNOWN),
             )  # fmt: skip
+
+
+def _runs_to_the_end(history: History) -> tuple[dict[SiteId, list[int]], dict[SiteId, int]]:
+    """Return the last calls of each line that all take from what they write, and the one before."""
+    lines: dict[SiteId, list[int]] = defaultdict(list)
+    began: dict[SiteId, int] = {}
+    others = Counter[SiteId]()
+    for at, event in history.events.where(lambda name: name == "copy_" or operation(name).blends):
+        if others[event.site] > MOST_OTHERS:
+            continue
+        if history.site_of(event).user and _from_itself(history, at, event):
+            lines[event.site].append(at)
+        else:
+            others[event.site] += 1
+            began[event.site] = at
+            lines.pop(event.site, None)
+    return lines, began
 
 
 def _owner(history: History, target: Operand) -> int:

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
+from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
+from tether.source.loops import comprehension_at
 
 LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""
@@ -104,10 +106,12 @@ class IdleMemory:
                 yield self._told(event, idle, living)
 
     def _times(self, idle: list[_Left]) -> int:
-        """Count how often the program came to the line again, from another one."""
+        """Count the runs of a line; those of a comprehension only where others ran in between."""
         history = self._history
         line = history.site_of(history.events[idle[0].made])
         made = [one.made for one in idle]
+        if comprehension_at(history.get(Surroundings).source(line.file), line) is None:
+            return len(made)
         between = (range(a + 1, b) for a, b in itertools.pairwise(made))
         return 1 + sum(any(not _is_of_line(history, at, line) for at in some) for some in between)
 
