@@ -263,7 +263,7 @@ print([left.move(1.0).item() + right.move(-2.0).item() for _ in range(3)])
 """,
     "rows that change places": """
 board = torch.arange(6.).reshape(3, 2)
-board[0], board[2] = board[2], board[0]  #! alias-write board[2]
+board[0], board[2] = board[2], board[0]  #! alias-write `board[0]`
 print(board)
 """,
     "a product written onto its factor": """

@@ -266,8 +266,10 @@ class History:
 
     def _is_put_in(self, tensor: int, made: int, target: str) -> bool:
         """Whether its elements go into those of another tensor: ``x[1:] = y.clone()``."""
-        line = self.site_of(self.events[made]).line if target.endswith("]") else UNKNOWN
-        operand = self.operand_of(tensor) if line != UNKNOWN else None
+        site = self.site_of(self.events[made]) if target.endswith("]") else None
+        if site is None or site.expression == target:  # x[1:] += 1
+            return False
+        line, operand = site.line, self.operand_of(tensor)
         reads = () if operand is None else self.readers(operand, made)
         return any(
             self.events[at].operation == "__setitem__"
