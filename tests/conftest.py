@@ -73,9 +73,10 @@ def pytest_collection_modifyitems(config, items):
     which = os.environ["TETHER_TESTS"]
     if which != "all":
         left_out = set(_left_out(items))
-        wanted = [item for item in items if (item in left_out) == (which == "rest")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
-        items[:] = wanted
+        parts = {wanted: [item for item in items if (item in left_out) == wanted]
+                 for wanted in (True, False)}  # fmt: skip
+        config.hook.pytest_deselected(items=parts[which != "rest"])
+        items[:] = parts[which == "rest"]
 
 
 def _left_out(items):

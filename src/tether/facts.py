@@ -19,7 +19,7 @@ collects it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, NewType
 
@@ -63,6 +63,11 @@ class Site(NamedTuple):
     def position(self) -> tuple[str, int, int, int, int]:
         """File, line, column, end line, end column: the same for every call made there."""
         return self[:5]
+
+    @property
+    def row(self) -> tuple[str, int]:
+        """File and line: the same for all calls that begin on that line."""
+        return self[:2]
 
 
 class Operand(NamedTuple):
@@ -409,10 +414,14 @@ class OptimizerFact(NamedTuple):
     rates: tuple[float, ...] = ()  # of each group, at that time; nothing: not known
     added: tuple[SiteId, ...] = ()  # where each group came in; nothing: not known
 
+    def members(self) -> Iterator[tuple[TensorId, int]]:
+        """Yield its tensors, each with the number of its parameter group."""
+        places = (group for group, size in enumerate(self.groups) for _ in range(size))
+        return zip(self.tensors, places, strict=False)
+
     def given_at(self, tensor: TensorId) -> SiteId:
         """Return the line that gave it a tensor: the one that made it, or `add_param_group`."""
-        places = [group for group, size in enumerate(self.groups) for _ in range(size)]
-        groups = [group for group, one in zip(places, self.tensors, strict=False) if one == tensor]
+        groups = [group for one, group in self.members() if one == tensor]
         return self.added[groups[-1]] if groups and groups[-1] < len(self.added) else self.site
 
 

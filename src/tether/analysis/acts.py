@@ -175,7 +175,7 @@ class Acts:
         if self.died(tensor) > at + 3:
             return False
         one, other = self._history.site_of(events[made]), self._history.site_of(events[at])
-        return (one.file, one.line) == (other.file, other.line) or self.died(tensor) <= at + 1
+        return one.row == other.row or self.died(tensor) <= at + 1
 
     def _since(self, place: Showing, writer: int) -> tuple[int, ...]:
         """Return the calls by which a place and a tensor came to share, the latest first."""

@@ -240,7 +240,7 @@ class History:
 
     def names_of(self, tensor: int) -> list[str]:
         """Return what the program calls a tensor, the best name first."""
-        return list(dict.fromkeys(name.name for name in self._names.get(tensor, ())))
+        return list(dict.fromkeys(name.name for name in self.facts_of_names(tensor)))
 
     def facts_of_names(self, tensor: int) -> list[Name]:
         """Return the names of a tensor with what is known of its owners, the best one first."""
@@ -248,8 +248,7 @@ class History:
 
     def facts_of_name(self, tensor: int) -> Name | None:
         """Return the best name of a tensor with what is known of its owner."""
-        found = self._names.get(tensor)
-        return found[0] if found else None
+        return next(iter(self.facts_of_names(tensor)), None)
 
     def name_of(self, tensor: int) -> str:
         """Return the best name of a tensor; a plain one is called by what its site assigns to."""
@@ -269,11 +268,11 @@ class History:
         site = self.site_of(self.events[made]) if target.endswith("]") else None
         if site is None or site.expression == target:  # x[1:] += 1
             return False
-        line, operand = site.line, self.operand_of(tensor)
+        operand = self.operand_of(tensor)
         reads = () if operand is None else self.readers(operand, made)
         return any(
             self.events[at].operation == "__setitem__"
-            and self.site_of(self.events[at]).line == line
+            and self.site_of(self.events[at]).row == site.row
             for at in reads
         )
 

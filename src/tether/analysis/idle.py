@@ -113,7 +113,8 @@ class IdleMemory:
         if comprehension_at(history.get(Surroundings).source(line.file), line) is None:
             return len(made)
         between = (range(a + 1, b) for a, b in itertools.pairwise(made))
-        return 1 + sum(any(not _is_of_line(history, at, line) for at in some) for some in between)
+        rows = ((history.site_of(history.events[at]).row for at in some) for some in between)
+        return 1 + sum(any(one != line.row for one in some) for some in rows)
 
     def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
         kept = tuple(at for one in idle for at in living.get(one.memory, ()))
@@ -197,11 +198,6 @@ class _PassesOfLines:
             if at in some:
                 found.add(number)
         return len(found - {number})
-
-
-def _is_of_line(history: History, at: int, line: Site) -> bool:
-    site = history.site_of(history.events[at])
-    return (site.file, site.line) == (line.file, line.line)
 
 
 def _is_kept(history: History, tensor: int) -> bool:

@@ -313,7 +313,7 @@ def _moves(source: Operand, target: Operand) -> bool:
 
 
 def _one_line(a: Site, b: Site) -> bool:
-    return (a.file, a.line) == (b.file, b.line) and a.line > 0
+    return a.row == b.row and a.line > 0
 
 
 def _within(history: History, inner: int, outer: int) -> bool:

@@ -81,15 +81,15 @@ class Surroundings:
         lines = [site for at in way if (site := self._history.events[at].site) != own]
         for one in dict.fromkeys([*lines[:1], *lines[-1:]]):
             yield Step("used", one, _THIS_WAY)
-        if way and self._is_sum_on(way[-1], self._history.site(own).line):
+        if way and self._is_sum_on(way[-1], self._history.site(own)):
             yield from self._taken_up(way[-1], backward)
 
-    def _is_sum_on(self, at: int, line: int) -> bool:
+    def _is_sum_on(self, at: int, line: Site) -> bool:
         """Whether a call of a line adds values of one place: its derivative needs none of them."""
         event = self._history.events[at]
         needs = [*self._history.get(Graph).saved(at, unchecked=True)]
         pointwise = operation(event.operation).pointwise and len(event.reads) > 1
-        return pointwise and not needs and self._history.site_of(event).line == line
+        return pointwise and not needs and self._history.site_of(event).row == line.row
 
     def _taken_up(self, joined: int, backward: int) -> Iterator[Step]:
         """Yield the lines of the loss's graph that use what one line cut off and added to another.

@@ -68,8 +68,7 @@ class Training:
         self._holders: dict[int, int] = {}  # tensor -> the last optimizer that holds it
         self._groups: dict[int, set[tuple[int, int]]] = defaultdict(set)  # tensor -> its groups
         for number, optimizer in enumerate(self._trace.optimizers):
-            places = [group for group, size in enumerate(optimizer.groups) for _ in range(size)]
-            for tensor, group in zip(optimizer.tensors, places, strict=False):
+            for tensor, group in optimizer.members():
                 self._holders[tensor] = number
                 self._groups[tensor].add((number, group))
         self._steps = [one for one in self._trace.movements if one.moment == "step"]

@@ -201,7 +201,7 @@ def _by_its_own_line(history: History, found: Sharing, record: int, write: Touch
         for link in found.chain(write.operand.tensor)
         if link.source == record
     )
-    return any((one.file, one.line) == (line.file, line.line) for one in taken)
+    return any(one.row == line.row for one in taken)
 
 
 def _handed(history: History, tensor: int, write: Touch) -> int:

@@ -142,7 +142,7 @@ def _swapped(history: History) -> Iterator[Claim]:
         made = history.made_at(act.place.tensor)
         one, other = history.site_of(write), history.site_of(read)
         both = write.operation == read.operation == "__setitem__"
-        if not both or made < 0 or (one.file, one.line) != (other.file, other.line):
+        if not both or made < 0 or one.row != other.row:
             continue
         if history.site_of(history.events[made]).line != one.line or one.target == other.target:
             continue

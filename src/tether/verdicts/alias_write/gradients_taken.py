@@ -84,10 +84,10 @@ def _taken_apart(history: History, tensor: int, times: list[int]) -> Iterator[_A
 
 def _computes_with(history: History, operand: Operand, taken: int, until: int) -> bool:
     """Whether the line that took a gradient gives it to a call before it is taken again."""
-    events, line = history.events, history.events[taken].site
+    events, line = history.events, history.site_of(history.events[taken]).row
     calls = (events[at] for at in history.on_storage(operand) if taken < at < until)
     return any(
-        history.site(event.site).line == history.site(line).line
+        history.site_of(event).row == line
         and any(one.tensor == operand.tensor for one in event.reads)
         for event in calls
     )
