@@ -179,7 +179,7 @@ def _reads_trained(history: History, at: int) -> bool:
 
 def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> Claim:
     site, loss = history.events[cut].site, history.events[backward].site
-    name = Tensor(term.tensor)
+    name, way = Tensor(term.tensor), _between(history, cut, term)
     return Claim(
         tensors=(term.tensor,),
         cause=("term", site, history.events[at].site),
@@ -194,9 +194,9 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
         ),
         story=(
             Step("cut", site, say("{call} gives values without a graph", call=CallOf(cut))),
-            *_kept(history, cut, term, backward),
+            *_kept(history, way, backward),
             *(Step("through", one, say("the value goes through this line"))
-              for one in _lines_between(history, cut, term)),
+              for one in _lines_between(history, way)),
             Step("used", history.events[at].site, say("{x} becomes a term of the loss", x=name)),
             Step("loss", loss, say("backward starts from that loss")),
         ),
@@ -206,11 +206,14 @@ def _term(history: History, term: Operand, at: int, cut: int, backward: int) -> 
     )  # fmt: skip
 
 
-def _kept(history: History, cut: int, term: Operand, backward: int) -> Iterator[Step]:
-    """Yield the line that kept what a call gave, where an earlier pass came after the call."""
-    if not any(cut < one < backward for one in history.backwards):
+def _kept(history: History, way: list[int], backward: int) -> Iterator[Step]:
+    """Yield the line that kept what a call gave, where an earlier pass came after the call.
+
+    `way`: the calls from that one on to the term.
+    """
+    if not any(way[0] < one < backward for one in history.backwards):
         return
-    for at in _between(history, cut, term):
+    for at in way:
         for one in history.events[at].results:
             names = [name for name in history.names_of(one.tensor) if not name.isidentifier()]
             lines = _keeping(history, at, names[0]) if names else []
@@ -244,10 +247,10 @@ def _between(history: History, cut: int, term: Operand) -> list[int]:
     return sorted(reached)
 
 
-def _lines_between(history: History, cut: int, term: Operand) -> list[SiteId]:
-    """Return the lines that lead from a call to a number, the last ones, without the ends."""
-    ends = {history.events[at].site for at in (cut, history.made_at(term.tensor))}
-    sites = dict.fromkeys(history.events[at].site for at in _between(history, cut, term))
+def _lines_between(history: History, way: list[int]) -> list[SiteId]:
+    """Return the lines of a way of calls, the last ones, without those of its ends."""
+    ends = {history.events[at].site for at in (way[0], way[-1])}
+    sites = dict.fromkeys(history.events[at].site for at in way)
     return [one for one in sites if one not in ends][-MOST_BETWEEN:]
 
 
