@@ -117,6 +117,12 @@ class CodePlaces:
 MOST_CALLERS = 6
 """Lines of the user's that are noted above a new one."""
 
+Stack = tuple[tuple[types.CodeType | None, int], ...]
+"""The frames above one, the nearest first: of those of the user's the instruction, else -1."""
+
+NOWHERE: Stack = ((None, -1),)
+"""What a stack ends with that goes down to where its thread began."""
+
 
 class Places:
     """All code objects and places of one recording."""
@@ -151,30 +157,32 @@ class Places:
                 if position[2] is not None:
                     known.numbers[position] = number
                 if known.user and frame is not None:
-                    self.callers[number] = self.above(frame)
+                    self.callers[number] = self.above(frame)[0]
             called = known.user and known.code.co_name != "<module>"
             place = known.places[offset] = Place(number, known.code, offset, called=called)
         return place
 
-    def above(self, frame: types.FrameType) -> tuple[int, ...]:
+    def above(self, frame: types.FrameType) -> tuple[tuple[int, ...], Stack]:
         """Return the user's places above a frame, the nearest first, up to the program's own file.
 
-        What lies below that started the program: tether's command is such a file as well. It is
-        asked at each call in a function of the user's, so it goes straight on.
+        What lies below that started the program: tether's command is such a file as well. The
+        frames that were gone through come with them, a library's whatever its line.
         """
         found: list[int] = []
+        stack: list[tuple[types.CodeType | None, int]] = []
         codes = self.codes
         above = None if _is_program(frame) else frame.f_back
         while above is not None:
             code = above.f_code
             known = codes.get(id(code)) or self.of_code(code)
+            offset = above.f_lasti if known.user else -1
+            stack.append((code, offset))
             if known.user:
-                offset = above.f_lasti
                 found.append((known.places.get(offset) or self.add(known, offset)).number)
                 if len(found) == MOST_CALLERS or _is_program(above):
                     break
             above = above.f_back
-        return tuple(found)
+        return tuple(found), (*stack, *(NOWHERE if above is None else ()))
 
     def add_definition(self, code: types.CodeType) -> int:
         """Learn the first line of a function, where its decorators stand."""
