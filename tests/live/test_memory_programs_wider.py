@@ -174,14 +174,14 @@ class Net(nn.Module):
         self.inner = nn.Linear(2048, 2048)
 
     def forward(self, x):
-        return self.inner(x).tanh()  #! storage-pinned pool (note)
+        return self.inner(x).tanh()
 
 net, pool = Net(), []
 opt = torch.optim.SGD(net.parameters(), lr=0.01)
 for _ in range(24):
     same, made = net(torch.randn(8, 2048)), net(torch.randn(8, 2048))
     back = net(made)
-    pool.extend(one[None] for one in made.data)
+    pool.extend(one[None] for one in made.data)  #! storage-pinned pool (note)
     opt.zero_grad()
     (same.sum() + made.pow(2).mean() + back.sum()).backward()
     opt.step()

@@ -4,6 +4,10 @@ A block is idle at a moment when it is alive and no call touches it from then on
 memory when, as it runs for the last time, that of its earlier runs is still there and idle: what a
 program reads later, or what a backward pass goes back through, is not.
 
+What a program reads after a pause, as a replay memory that it draws from, it may read after as long
+a pause again: what counts is what lies unused for longer than the line's memory ever did before it
+was read.
+
 The layers of a network, which one line may call all, are parts of one pass: what they leave is
 there until it ends. So what counts is in how many passes before the last one something was left.
 """
@@ -52,6 +56,13 @@ class _Left(NamedTuple):
     freed: int  # position; past the last event: alive
 
 
+class _Uses(NamedTuple):
+    """When memory was used, by its number."""
+
+    last: dict[int, int]  # the position of the last call
+    pauses: dict[int, int]  # the longest time between two, in calls
+
+
 class IdleMemory:
     """All of it, the line with the most first. Empty for a program that did not finish."""
 
@@ -92,10 +103,11 @@ class IdleMemory:
         if not lines:
             return
         blocks, passes = list(itertools.chain.from_iterable(lines)), _PassesOfLines(history)
-        used, living = self._last_uses(blocks), self._living(blocks)
+        uses, living = self._uses(blocks), self._living(blocks)
         for some in lines:
             last = some[-1].made
-            idle = [one for one in _left(some) if used.get(one.memory, UNKNOWN) < last]
+            pause = _longest_pause([uses.pauses[one.memory] for one in some])
+            idle = [one for one in _left(some) if last - uses.last[one.memory] > pause]
             event = history.events[last]
             inside = history.inside(event, "backward", "step") >= 0
             if inside or not _weighs(idle) or not _run_after_run(some, idle):
@@ -146,28 +158,33 @@ class IdleMemory:
                     found[number].append(at)
         return found
 
-    def _last_uses(self, blocks: list[_Left]) -> dict[int, int]:
-        """Return for each memory the position of the last call that touched it, or may have."""
+    def _uses(self, blocks: list[_Left]) -> _Uses:
+        """Find for each memory the calls that touched it, or may have."""
         history, memory = self._history, self._history.flow.memory
-        used: dict[int, int] = {}
         wanted = {one.memory for one in blocks}
+        used = dict.fromkeys(wanted, UNKNOWN)
+        pauses = dict.fromkeys(wanted, 0)
         for at, event in enumerate(history.events):
             for one in (*event.reads, *event.results, *event.writes):
-                used[memory(one)] = at
+                number = memory(one)
+                if number in wanted:
+                    before = used[number]
+                    pauses[number] = max(pauses[number], at - before if before >= 0 else 0)
+                    used[number] = at
         for at in history.backwards:
             for call in graph_of(history, at):
                 event = history.events[call]
                 for one in (*event.reads, *event.results):
                     number = memory(one)
                     if number in wanted:
-                        used[number] = max(used.get(number, UNKNOWN), at)
+                        used[number] = max(used[number], at)
         for fact in history.trace.arrays:  # what is read of an array is not heard
             at = history.position(fact.event)
             end = len(history.events) if fact.released < 0 else history.position(fact.released)
             if 0 <= at < len(history.events):
-                for one in history.events[at].reads:
-                    used[memory(one)] = max(end, used.get(memory(one), UNKNOWN))
-        return used
+                for number in wanted & {memory(one) for one in history.events[at].reads}:
+                    used[number] = max(end, used[number])
+        return _Uses(used, pauses)
 
 
 class _PassesOfLines:
@@ -209,6 +226,11 @@ def _is_kept(history: History, tensor: int) -> bool:
 def _left(blocks: list[_Left]) -> list[_Left]:
     """Return the blocks that are there as the last one of their line is made."""
     return [one for one in blocks[:-1] if one.freed > blocks[-1].made]
+
+
+def _longest_pause(pauses: list[int]) -> int:
+    """Return after how many calls what a line made may be read again: some of it was."""
+    return sorted(pauses)[-LEAST_TIMES] if len(pauses) >= LEAST_TIMES else 0
 
 
 def _run_after_run(all_: list[_Left], idle: list[_Left]) -> bool:
