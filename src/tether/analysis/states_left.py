@@ -11,6 +11,7 @@ states handed out of an optimizer that never steps, while another steps its para
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -179,9 +180,16 @@ def _is_tried(history: History, fact: StateLeft) -> bool:
 
 
 def _goes_on(history: History, at: int) -> bool:
-    """Whether calls recorded for gradients read the same tensors before and after a position."""
-    events = history.events
-    before = {one for event in events[:at] for one in _read(history, event)}
+    """Whether calls recorded for gradients read after a position what a training before it read.
+
+    What lies before its first backward pass, or after its last, may as well prepare the next data.
+    """
+    events, passes = history.events, history.backwards
+    passes = passes[: bisect_left(passes, at)]
+    if not passes:
+        return False
+    training = events[passes[0] if len(passes) > 1 else 0 : passes[-1]]
+    before = {one for event in training for one in _read(history, event)}
     return any(one in before for event in events[at:] for one in _read(history, event))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tether.analysis.derived_in_vain import DerivedInVain, derived_in_vain
 from tether.analysis.from_itself import FromItself, from_itself
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
@@ -55,6 +56,8 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   tensor, and the parameter that the loop gave keeps its values.
 - A view is put on other memory by `.data = ...`, and nothing reads it after that: what it was a
   view of keeps its values.
+- A weight that is computed of a parameter for each pass (pruned, normalised) is written, and
+  nothing reads it before it is computed anew: the parameter keeps its values.
 - Entries are written into the dict that `state_dict()` has just made, which nothing but these lines
   gets to see.
 - A module was called with tensors for its parameters (`functional_call`), and has none of the names
@@ -132,6 +135,7 @@ def check(history: History) -> Iterator[Claim]:
 def _never_used(history: History) -> Iterator[Claim]:
     """Give one claim for each place that what was handed over, loaded or kept never reached."""
     yield from (_given(history, one) for one in given_in_vain(history))
+    yield from (_derived(history, one) for one in derived_in_vain(history))
     yield from (_rate(history, one) for one in rates_lost(history))
     yield from (_scheduled(history, one) for one in schedules_in_vain(history))
     yield from (_handed(history, one) for one in handed_in_vain(history))
@@ -307,6 +311,35 @@ def _rebound(site: Site, found: BoundAgain) -> Claim:
                           " torch.no_grad(). To compute with other tensors in its place, call the"
                           " module by torch.func.functional_call.")),
         count=0,
+    )  # fmt: skip
+
+
+def _derived(history: History, found: DerivedInVain) -> Claim:
+    event, made = history.events[found.at], history.events[found.made]
+    parts = {"p": Tensor(found.parameter), "line": At(event.site), "again": CallOf(found.again)}
+    return Claim(
+        tensors=(found.parameter,),
+        subject=history.name_of(found.parameter).strip("`"),
+        cause=("derived", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "What {line} writes is nowhere{runs}: it goes into what {call} computes of {p} for each"
+            " pass, and {again} computes it anew before anything reads it.",
+            runs=f", in any of {found.runs:,} runs" if found.runs > 1 else "",
+            call=CallOf(found.made), **parts,
+        ),
+        story=(
+            Step("made", made.site, say("{call} computes what is written, of {p}",
+                 call=CallOf(found.made), **parts)),
+            Step("written", event.site, say("{call} writes it", call=CallOf(found.at))),
+            Step("made", history.events[found.again].site,
+                 say("{again} computes it anew", **parts)),
+        ),
+        repair=Repair(say("Write into the parameter that it is computed of, {p}, under"
+                          " torch.no_grad(). A parametrization that can be turned back takes an"
+                          " assignment to the module's attribute.", **parts)),
+        count=found.runs,
     )  # fmt: skip
 
 
