@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.asked_in_vain import AskedInVain, asked_in_vain
 from tether.analysis.begun_anew import BegunAnew, begun_anew
 from tether.analysis.graded_copies import GradedCopy, graded_copies
 from tether.analysis.history import History, shortened
@@ -41,7 +42,9 @@ been gone through. Or it clips gradients that still hold the scale of a gradient
 divides them, and with them the limit, before the step. Or the line makes a new optimizer for each
 step, of a kind that goes by the gradients of earlier steps. Or the line computes a part of some
 losses, and a gradient scaler left out the step of each of them. Or passes go back through a copy of
-what is trained, a target network: its parameters get gradients that nothing uses (a note).
+what is trained, a target network: its parameters get gradients that nothing uses (a note). Or a
+line that changes parameters by their gradients itself asks for this one's, and it is never there
+yet.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -94,6 +97,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _forgotten(history, anew)
     for copied in graded_copies(history):
         yield _copied(history, copied)
+    for asked in asked_in_vain(history):
+        yield _never_found(history, asked)
 
 
 def _in_part(history: History, told: set[int]) -> Iterator[Claim]:
@@ -273,6 +278,37 @@ def _left_over(history: History, lost: LeftOverPasses) -> Claim:
         repair=Repair(say("Step once more at the end of an epoch with what is left over, or clear"
                           " gradients right after each step and nowhere else.")),
         count=0,
+    )  # fmt: skip
+
+
+def _never_found(history: History, asked: AskedInVain) -> Claim:
+    backward = history.events[asked.backward].site
+    cleared = history.events[asked.cleared].site if asked.cleared != UNKNOWN else None
+    clears = () if cleared is None else (
+        Step("cleared", cleared, say("it is cleared here before the line asks again")),
+    )  # fmt: skip
+    return Claim(
+        tensors=asked.tensors,
+        cause=("asked", asked.site),
+        site=asked.site,
+        operation="grad",
+        message=say(
+            "{here} asks for the gradient of {subject} and never finds one, though each of {n}"
+            " backward passes gives it one afterwards: nothing uses it. It finds those of {others}"
+            " other parameters.",
+            here=At(asked.site), n=asked.passes, others=asked.others,
+        ),
+        story=(
+            Step("used", asked.site, say("the gradient is asked for here, and is None")),
+            Step("made", backward, say("this backward pass gives it")),
+            *clears,
+        ),
+        repair=Repair(
+            say("Ask once more when the pass has ended. A hook that `Tensor.register_hook` adds"
+                " runs before the gradient is stored; one that"
+                " `register_post_accumulate_grad_hook` adds runs after it.")
+        ),
+        count=asked.passes,
     )  # fmt: skip
 
 
