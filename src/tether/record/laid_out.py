@@ -55,20 +55,20 @@ class LaidOutLog:
         """Remember a copy of a tensor, if it lies in another way."""
         alike = source.shape == result.shape and source.dtype == result.dtype
         if alike and _fit(result):
-            self.remember(result, source, _geometry(source))
+            self.remember(result, source, geometry_of(source))
 
     def remember(self, result: torch.Tensor, source: torch.Tensor, view: View) -> None:
         """Remember that a result has the elements that a view of a source's memory shows."""
-        geometry = _geometry(result)
+        geometry = geometry_of(result)
         if result.requires_grad or _steps(view) == _steps(geometry):
             return
         who = self._tape.who
         made, memory = who.snapshot(result)[1], who.storage_of(source)
         if made < 0 or memory is None or made == memory.serial:
             return
-        version = _version(result)
+        version = version_of(result)
         laid, behind = _Laid(memory, view, geometry, version), self.copies.get(memory.serial)
-        first = None if behind is None else _carried(view, behind.geometry, behind.view)
+        first = None if behind is None else carried(view, behind.geometry, behind.view)
         if behind is not None and first is not None:
             laid = _Laid(behind.source, first, geometry, version)  # a copy of a copy
         self.copies[made] = laid
@@ -81,9 +81,9 @@ class LaidOutLog:
         As in a copy of what was expanded, that nobody has written.
         """
         laid = self.copies.get(self._tape.who.snapshot(tensor)[1])
-        if laid is None or laid.version != _version(tensor) or laid.version < 0:
+        if laid is None or laid.version != version_of(tensor) or laid.version < 0:
             return _stride(tensor)
-        view = _carried(_geometry(tensor), laid.geometry, laid.view)
+        view = carried(geometry_of(tensor), laid.geometry, laid.view)
         if view is None:
             return _stride(tensor)
         pairs = zip(_stride(tensor), view[2], strict=True)
@@ -112,7 +112,7 @@ def _gives(
     try:
         with torch.no_grad():
             again = func(*args, **kwargs)
-        if type(again) is not type(result) or _geometry(again)[1:] != _geometry(result)[1:]:
+        if type(again) is not type(result) or geometry_of(again)[1:] != geometry_of(result)[1:]:
             return False
         one, other = words_of(again), words_of(result)
         return one is not None and other is not None and bool(np.array_equal(one, other))
@@ -143,13 +143,13 @@ def _in_place_of(value: Any, tensor: torch.Tensor, other: torch.Tensor) -> Any:
 def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
     """Return what a tensor on a copy would be on its source; None where no strides say it."""
     memory = laid.source()
-    view = _carried(_geometry(tensor), laid.geometry, laid.view)
+    view = carried(geometry_of(tensor), laid.geometry, laid.view)
     if memory is None or view is None:
         return None
     return torch.empty(0, dtype=tensor.dtype).set_(memory, *view)
 
 
-def _carried(view: View, copy: View, onto: View) -> View | None:
+def carried(view: View, copy: View, onto: View) -> View | None:
     """Return the view of one memory that a view of a copy of it is.
 
     Each dimension of the view has to step along one of the copy, as after a permutation, a slice
@@ -176,11 +176,13 @@ def _moved(left: int, steps: list[tuple[int, int, int]]) -> int | None:
     return moved if left == 0 else None
 
 
-def _geometry(tensor: torch.Tensor) -> View:
+def geometry_of(tensor: torch.Tensor) -> View:
+    """Return offset, shape and strides of a tensor."""
     return int(_offset(tensor)), tuple(tensor.shape), _stride(tensor)
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written, -1 where that is not counted."""
     return -1 if _is_inference(tensor) else int(tensor._version)
 
 

@@ -439,6 +439,8 @@ class Listener(TorchFunctionMode):
             return  # how gradients round is another question; `out=` would be written again
         if what.lays:
             self._laid_out.made(result, call.tensors[0])
+            if result.dtype != call.tensors[0].dtype:
+                self._same.converted(result, call.tensors[0], index)
         elif not what.foreign:
             given = call.tensors, reads
             self._laid_out.read(func, (call.args, call.kwargs), given, result, index)
