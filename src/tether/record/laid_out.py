@@ -1,16 +1,17 @@
 """Whether a call gives the same bits when it is given a copy's source, which lies in another way.
 
 A sum or a product of matrices may round in another order under other strides; whether it does is
-asked of PyTorch. The call is made once more with the source, and its result compared and thrown
-away: of operations that do nothing but add up (`Operation.rounds`), without a graph, on the CPU,
-up to `LIMIT` bytes, for at most 2 % of the run's time, and only where nobody would hear it. A call
-that was not made again has no fact.
+asked of PyTorch. The call is made once more with the source, or where that is gone with the same
+elements laid out as it was, and its result compared and thrown away: of operations that do nothing
+but add up (`Operation.rounds`), without a graph, on the CPU, up to `LIMIT` bytes, for at most 2 %
+of the run's time, and only where nobody would hear it. A call that was not made again has no fact.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ _stride, _offset, _is_inference = _base.stride, _base.storage_offset, _base.is_i
 _is_cpu, _nbytes = vars(_base)["is_cpu"].__get__, vars(_base)["nbytes"].__get__
 
 LIMIT = 16 << 20
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
+_Other = tuple[int, torch.Tensor, torch.Tensor]  # a place among what a call reads, and what for it
+_ALIGNED = 64  # elements: where a memory begins, a kernel may begin in another way
 _LAST = 64  # copies that are known at a time
 
 
@@ -94,35 +98,62 @@ class LaidOutLog:
         given: tuple[Sequence[torch.Tensor], Sequence[Snapshot]], result: torch.Tensor, event: int,
     ) -> None:  # fmt: skip
         """Make a call again for each argument that is such a copy, and compare the results."""
-        for at, (tensor, seen) in enumerate(zip(*given, strict=False)):
-            laid = self.copies.get(seen[1])
-            if laid is None or not (_fit(result) and alone()) or self._budget.late():
-                continue
-            with self._budget:
-                other = _source_of(tensor, laid)
-                if other is not None:
-                    same = _gives(func, *_with(call, tensor, other), result)
-                    self.facts.append(Tried(EventId(event), at, same))
+        laid = [
+            (at, tensor, copy)
+            for at, (tensor, seen) in enumerate(zip(*given, strict=False))
+            if (copy := self.copies.get(seen[1])) is not None
+        ]
+        if not laid or not (_fit(result) and alone()) or self._budget.late():
+            return
+        with self._budget:
+            others = [(at, one, _source_of(one, copy)) for at, one, copy in laid]
+            known = [(at, one, other) for at, one, other in others if other is not None]
+            for at, strides in _compared(func, call, known, result).items():
+                same, lies = strides is not None, strides != result.stride()
+                self.facts.append(Tried(EventId(event), at, same, (strides or ()) if lies else ()))
 
 
-def _gives(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor
-) -> bool:
-    """Whether a call gives the bits of a result, lying in the same way."""
+def _compared(
+    func: Callable[..., Any], call: _Call, others: Sequence[_Other], result: torch.Tensor
+) -> dict[int, Ints | None]:
+    """Return by which strides the same result lies if one argument, or any, is another.
+
+    None where it is not the same, or lies in a way of its own where all are others.
+    """
+    alone = {at: _gives(func, _with(call, one, other), result) for at, one, other in others}
+    if len(others) < 2 or None in alone.values():
+        return alone
+    for _, one, other in others:
+        call = _with(call, one, other)
+    together = _gives(func, call, result)
+    return alone if together in alone.values() else dict.fromkeys(alone)
+
+
+def _gives(func: Callable[..., Any], call: _Call, result: torch.Tensor) -> Ints | None:
+    """Return the strides of what a call gives, where it has the bits of a result; else None."""
     try:
         with torch.no_grad():
-            again = func(*args, **kwargs)
-        if type(again) is not type(result) or geometry_of(again)[1:] != geometry_of(result)[1:]:
-            return False
+            again = func(*call[0], **call[1])
+        if type(again) is not type(result) or again.shape != result.shape:
+            return None
         one, other = words_of(again), words_of(result)
-        return one is not None and other is not None and bool(np.array_equal(one, other))
+        same = one is not None and other is not None and bool(np.array_equal(one, other))
+        return _stride(again) if same else None
     except Exception:  # noqa: BLE001 -- a call may refuse other strides: then the copy is needed
-        return False
+        return None
 
 
-def _with(
-    call: tuple[tuple[Any, ...], dict[str, Any]], tensor: torch.Tensor, other: torch.Tensor
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+@contextmanager
+def drawing_unheard() -> Iterator[None]:
+    """Let what is called draw random numbers that the program draws again."""
+    before = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
+
+
+def _with(call: _Call, tensor: torch.Tensor, other: torch.Tensor) -> _Call:
     """Return the arguments of a call with one tensor in the place of another."""
     args, kwargs = call
     return (
@@ -141,12 +172,28 @@ def _in_place_of(value: Any, tensor: torch.Tensor, other: torch.Tensor) -> Any:
 
 
 def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
-    """Return what a tensor on a copy would be on its source; None where no strides say it."""
+    """Return what a tensor on a copy would be on its source; None where no strides say it.
+
+    Of a source that is gone its layout is kept: the copy's elements are laid out so again.
+    """
     memory = laid.source()
     view = carried(geometry_of(tensor), laid.geometry, laid.view)
-    if memory is None or view is None:
+    if view is None:
         return None
+    if memory is None:
+        return _laid_as(tensor, view)
     return torch.empty(0, dtype=tensor.dtype).set_(memory, *view)
+
+
+def _laid_as(tensor: torch.Tensor, view: View) -> torch.Tensor | None:
+    """Return a tensor's elements as they lie in a view; None where several would be one, or far."""
+    offset, shape, strides = view[0] % _ALIGNED, view[1], view[2]
+    reach = offset + 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    spread = 0 in strides or reach < tensor.numel() or reach * tensor.element_size() > LIMIT
+    if spread:
+        return None
+    laid = torch.empty(reach, dtype=tensor.dtype).as_strided(shape, strides, offset)
+    return laid.copy_(tensor)
 
 
 def carried(view: View, copy: View, onto: View) -> View | None:
