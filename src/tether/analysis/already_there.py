@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.analysis.gives_back import leads_back
+from tether.analysis.gives_back import computes, leads_back
 from tether.analysis.history import History
 from tether.analysis.layouts import remapped, same_strides
 from tether.facts import OUT, Event, Operand, Same, Taken
@@ -97,7 +97,7 @@ class AlreadyThere:
         if event.writes or source.shape != result.shape or source.storage == result.storage:
             return
         before = self._widened.get(source.storage)
-        if before is not None and before[1].version == source.version:
+        if before is not None and self._is_as_made(before[0], position):
             at, wide = before
             narrow = self._history.events[at].reads[0]
             shown = remapped(source, wide, narrow)
@@ -107,6 +107,23 @@ class AlreadyThere:
                 return
         if _holds(source.dtype, result.dtype):
             self._widened[result.storage] = (position, result)
+
+    def _is_as_made(self, at: int, position: int) -> bool:
+        """Whether nothing wrote what a call made, or was shown its memory, before another read it.
+
+        What writes through an array moves no version.
+        """
+        events, (made, *_) = self._history.events, self._history.events[at].results
+        read = [one for one in events[position].reads if one.storage == made.storage]
+        if not read or read[0].version != made.version:
+            return False
+        memory = self._history.flow.memory(made)
+        between = (events[one] for one in self._history.on_storage(made) if at < one < position)
+        return not any(
+            operation(event.operation).lends
+            or any(self._history.flow.memory(one) == memory for one in event.writes)
+            for event in between
+        )
 
     def _seen(self, position: int, event: Event) -> Iterator[Copied]:
         """Give what was compared while the program ran."""
@@ -131,6 +148,8 @@ class AlreadyThere:
         since = history.position(fact.since)
         if since < 0:
             return None
+        if by_way(history, since, position) and not self._is_as_made(since, position):
+            return None
         for one in history.events[since].reads:
             if one.tensor == fact.source:
                 return since, one
@@ -141,6 +160,27 @@ class AlreadyThere:
                     leads = leads_back(history, position, at, behind)
                     return (at, one) if leads else None
         return None
+
+
+def by_way(history: History, since: int, position: int) -> bool:
+    """Whether a call converts, or copies, what another one made of what it was given."""
+    made = history.events[since].results
+    if since >= position or len(made) != 1 or not operation(history.events[since].operation).copies:
+        return False
+    return any(one.storage == made[0].storage for one in history.events[position].reads)
+
+
+def by_values(history: History, copied: Copied) -> bool:
+    """Whether elements were converted there and back, by a format that has not all of them."""
+    if not by_way(history, copied.since, copied.position):
+        return False
+    way = history.events[copied.since].results[0].dtype
+    return not _holds(copied.source.dtype, way)
+
+
+def may_differ(history: History, copied: Copied) -> bool:
+    """Whether the values decide if a call gives what was there: in other runs it may not."""
+    return computes(history.events[copied.position]) or by_values(history, copied)
 
 
 def _gives_itself(event: Event) -> bool:

@@ -27,7 +27,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tether.analysis.already_there import AlreadyThere, Copied, copied_on, nbytes, within_one
+from tether.analysis.already_there import (
+    AlreadyThere,
+    Copied,
+    by_values,
+    copied_on,
+    may_differ,
+    nbytes,
+    within_one,
+)
 from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
@@ -608,7 +616,7 @@ class _Judge:
         """
         event = self.history.events[copied.position]
         site = self.history.site_of(event)
-        if computes(event):
+        if may_differ(self.history, copied):
             return WhyNeeded("unknown", "it ran once, and may give other values", copied.position)
         if not operation(event.operation).joins or lists_parts(site.expression):
             return None
@@ -892,7 +900,32 @@ class _Judge:
         least = min(FLOOR, fact.nbytes / 2)
         if self.lives.until(source) < self.lives.until(copy) and more > least:
             return WhyNeeded("yes", f"it lets {more:,} bytes beside it be freed")
+        return self._stored(copied)
+
+    def _stored(self, copied: Copied) -> WhyNeeded | None:
+        """Say whether elements were converted to be kept in fewer bytes, and are read again.
+
+        A name of an attribute or of an element keeps them, and so does a line that converts others
+        before they come back.
+        """
+        if not by_values(self.history, copied) or not self._is_narrowed(copied):
+            return None
+        way = self.history.events[copied.since].results[0]
+        line = self.history.events[copied.since].site
+        for one in (*self.history.names_of(way.tensor), self.history.target_of(way.tensor)):
+            if "." in one or "[" in one:
+                return WhyNeeded("yes", f"as `{one}` it is kept in fewer bytes", copied.since)
+        between = self.history.events[copied.since + 1 : copied.position]
+        if any(one.site == line and operation(one.operation).copies for one in between):
+            text = "several are kept in fewer bytes before one of them comes back"
+            return WhyNeeded("unknown", text, copied.since)
         return None
+
+    def _is_narrowed(self, copied: Copied) -> bool:
+        """Whether elements came back from fewer bytes than those they came from, gone by then."""
+        way = self.history.events[copied.since].results[0]
+        gone = self.lives.until(copied.source) <= copied.position
+        return gone and nbytes(way) < nbytes(copied.copy)
 
     def _kept(self, copied: Copied) -> WhyNeeded | None:
         """Ask what comes after, and what others do between a library's calls: neither was seen."""

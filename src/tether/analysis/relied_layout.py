@@ -25,12 +25,13 @@ from tether.analysis.layouts import (
     same_layout,
     same_strides,
 )
-from tether.facts import UNKNOWN, Event, Operand
+from tether.facts import UNKNOWN, Event, Operand, Tried
 from tether.operations.table import operation
 
 ENOUGH = 3
 """Calls of one kind that were made again and gave the same, by which others of it are judged."""
 
+Ints = tuple[int, ...]
 _Kind = tuple[str, int, tuple[object, ...]]
 """An operation, which of its reads was the copy, and how all that it reads lies."""
 
@@ -44,23 +45,26 @@ class Trials:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._same: dict[tuple[int, int], bool] = {}
-        self._of_kind: dict[_Kind, list[bool]] = defaultdict(list)
+        self._found: dict[tuple[int, int], Tried] = {}
+        self._of_kind: dict[_Kind, list[Tried]] = defaultdict(list)
         for one in history.trace.tried:
             at = history.position(one.event)
             if at >= 0:
-                self._same[at, one.read] = one.same
-                self._of_kind[self._kind(at, one.read)].append(one.same)
-        self._calls = {at for at, _ in self._same}
+                self._found[at, one.read] = one
+                self._of_kind[self._kind(at, one.read)].append(one)
+        self._calls = {at for at, _ in self._found}
 
-    def same(self, at: int, read: int) -> bool:
-        """Whether a call gives the same bits with the source of what it reads at a place."""
-        if (at, read) in self._same:
-            return self._same[at, read]
-        if not self._same:
-            return False
-        others = self._of_kind.get(self._kind(at, read), [])
-        return len(others) >= ENOUGH and all(others)
+    def same(self, at: int, read: int) -> Ints | None:
+        """Return by which strides the same bits would lie with the source of what a call reads.
+
+        () where they would lie as they do, None where they are not known to be the same.
+        """
+        if not self._found:
+            return None
+        known = self._found.get((at, read))
+        others = [known] if known else self._of_kind.get(self._kind(at, read), [])
+        alike = len({one[2:] for one in others}) == 1 and others[0].same
+        return others[0].strides if alike and (known or len(others) >= ENOUGH) else None
 
     def of(self, copied: Copied) -> bool:
         """Whether a call that was given a copy was made again."""
@@ -175,9 +179,16 @@ class ReliedLayout:
         return self._otherwise(at, event, moved)
 
     def _tried(self, at: int, pairs: Sequence[tuple[Operand, Operand]]) -> bool:
-        """Whether the call was made again with what it would be given, and gave the same."""
+        """Whether the call was made again with what it would be given, and gave the same.
+
+        Where that lies in another way, so does what is made of it.
+        """
         others = [number for number, (now, then) in enumerate(pairs) if not same_layout(now, then)]
-        return len(others) == 1 and self._history.get(Trials).same(at, others[0])
+        would = self._history.get(Trials).same(at, others[0]) if len(others) == 1 else None
+        results = self._history.events[at].results
+        if would and len(results) == 1:
+            self._follow(results[0], results[0]._replace(strides=would))
+        return would == () or (would is not None and len(results) == 1)
 
     def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that lays its argument back, or copies; the first that does is kept."""

@@ -152,13 +152,13 @@ ROWS: dict[str, Row] = _joined(
     _each("sum mean nansum nanmean", adds=True),
     _each("matmul bmm scaled_dot_product_attention", multiplies=True),
     # Nothing but sums: no argument that is written on the side (running statistics, rows beyond a
-    # norm), and nothing drawn (dropout between layers).
+    # norm). What draws (dropout) gives something else each time, and is not taken for the same.
     _each(
         "sum mean nansum nanmean prod var std norm vector_norm logsumexp cumsum cumprod softmax"
         " log_softmax matmul __matmul__ __rmatmul__ mm bmm mv dot inner addmm addbmm baddbmm addmv"
         " einsum tensordot linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d"
         " conv_transpose3d layer_norm group_norm avg_pool1d avg_pool2d avg_pool3d cdist"
-        " cosine_similarity",
+        " cosine_similarity scaled_dot_product_attention",
         rounds=True,
     ),
     _each(

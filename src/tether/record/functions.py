@@ -62,9 +62,9 @@ class Function:
     """One torch function as the recorder treats it."""
 
     __slots__ = (
-        "apart", "aside", "asks", "changes_identity", "enters", "exits", "fills", "foreign", "lays",
-        "memo", "name", "number", "onto", "originals", "pads", "picks", "places", "plain", "rounds",
-        "silent", "special", "spreads", "switches", "writes",
+        "apart", "aside", "asks", "changes_identity", "draws", "enters", "exits", "fills",
+        "foreign", "lays", "memo", "name", "number", "onto", "originals", "pads", "picks",
+        "places", "plain", "rounds", "silent", "special", "spreads", "switches", "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -81,6 +81,7 @@ class Function:
         self.enters = row.enters
         self.lays = _may_lay_out(row)
         self.rounds = row.rounds  # how, only trying a call can tell
+        self.draws = bool(row.random)
         self.picks = row.picks
         self.places = row.places
         self.spreads = row.spreads

@@ -1,16 +1,17 @@
 """Whether a call gives the same bits when it is given a copy's source, which lies in another way.
 
 A sum or a product of matrices may round in another order under other strides; whether it does is
-asked of PyTorch. The call is made once more with the source, and its result compared and thrown
-away: of operations that do nothing but add up (`Operation.rounds`), without a graph, on the CPU,
-up to `LIMIT` bytes, for at most 2 % of the run's time, and only where nobody would hear it. A call
-that was not made again has no fact.
+asked of PyTorch. The call is made once more with the source, or where that is gone with the same
+elements laid out as it was, and its result compared and thrown away: of operations that do nothing
+but add up (`Operation.rounds`), without a graph, on the CPU, up to `LIMIT` bytes, for at most 2 %
+of the run's time, and only where nobody would hear it. A call that was not made again has no fact.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ _stride, _offset, _is_inference = _base.stride, _base.storage_offset, _base.is_i
 _is_cpu, _nbytes = vars(_base)["is_cpu"].__get__, vars(_base)["nbytes"].__get__
 
 LIMIT = 16 << 20
+_Call = tuple[tuple[Any, ...], dict[str, Any]]
+_Other = tuple[int, torch.Tensor, torch.Tensor]  # a place among what a call reads, and what for it
+_ALIGNED = 64  # elements: where a memory begins, a kernel may begin in another way
 _LAST = 64  # copies that are known at a time
 
 
@@ -55,20 +59,20 @@ class LaidOutLog:
         """Remember a copy of a tensor, if it lies in another way."""
         alike = source.shape == result.shape and source.dtype == result.dtype
         if alike and _fit(result):
-            self.remember(result, source, _geometry(source))
+            self.remember(result, source, geometry_of(source))
 
     def remember(self, result: torch.Tensor, source: torch.Tensor, view: View) -> None:
         """Remember that a result has the elements that a view of a source's memory shows."""
-        geometry = _geometry(result)
+        geometry = geometry_of(result)
         if result.requires_grad or _steps(view) == _steps(geometry):
             return
         who = self._tape.who
         made, memory = who.snapshot(result)[1], who.storage_of(source)
         if made < 0 or memory is None or made == memory.serial:
             return
-        version = _version(result)
+        version = version_of(result)
         laid, behind = _Laid(memory, view, geometry, version), self.copies.get(memory.serial)
-        first = None if behind is None else _carried(view, behind.geometry, behind.view)
+        first = None if behind is None else carried(view, behind.geometry, behind.view)
         if behind is not None and first is not None:
             laid = _Laid(behind.source, first, geometry, version)  # a copy of a copy
         self.copies[made] = laid
@@ -81,9 +85,9 @@ class LaidOutLog:
         As in a copy of what was expanded, that nobody has written.
         """
         laid = self.copies.get(self._tape.who.snapshot(tensor)[1])
-        if laid is None or laid.version != _version(tensor) or laid.version < 0:
+        if laid is None or laid.version != version_of(tensor) or laid.version < 0:
             return _stride(tensor)
-        view = _carried(_geometry(tensor), laid.geometry, laid.view)
+        view = carried(geometry_of(tensor), laid.geometry, laid.view)
         if view is None:
             return _stride(tensor)
         pairs = zip(_stride(tensor), view[2], strict=True)
@@ -94,35 +98,62 @@ class LaidOutLog:
         given: tuple[Sequence[torch.Tensor], Sequence[Snapshot]], result: torch.Tensor, event: int,
     ) -> None:  # fmt: skip
         """Make a call again for each argument that is such a copy, and compare the results."""
-        for at, (tensor, seen) in enumerate(zip(*given, strict=False)):
-            laid = self.copies.get(seen[1])
-            if laid is None or not (_fit(result) and alone()) or self._budget.late():
-                continue
-            with self._budget:
-                other = _source_of(tensor, laid)
-                if other is not None:
-                    same = _gives(func, *_with(call, tensor, other), result)
-                    self.facts.append(Tried(EventId(event), at, same))
+        laid = [
+            (at, tensor, copy)
+            for at, (tensor, seen) in enumerate(zip(*given, strict=False))
+            if (copy := self.copies.get(seen[1])) is not None
+        ]
+        if not laid or not (_fit(result) and alone()) or self._budget.late():
+            return
+        with self._budget:
+            others = [(at, one, _source_of(one, copy)) for at, one, copy in laid]
+            known = [(at, one, other) for at, one, other in others if other is not None]
+            for at, strides in _compared(func, call, known, result).items():
+                same, lies = strides is not None, strides != result.stride()
+                self.facts.append(Tried(EventId(event), at, same, (strides or ()) if lies else ()))
 
 
-def _gives(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor
-) -> bool:
-    """Whether a call gives the bits of a result, lying in the same way."""
+def _compared(
+    func: Callable[..., Any], call: _Call, others: Sequence[_Other], result: torch.Tensor
+) -> dict[int, Ints | None]:
+    """Return by which strides the same result lies if one argument, or any, is another.
+
+    None where it is not the same, or lies in a way of its own where all are others.
+    """
+    alone = {at: _gives(func, _with(call, one, other), result) for at, one, other in others}
+    if len(others) < 2 or None in alone.values():
+        return alone
+    for _, one, other in others:
+        call = _with(call, one, other)
+    together = _gives(func, call, result)
+    return alone if together in alone.values() else dict.fromkeys(alone)
+
+
+def _gives(func: Callable[..., Any], call: _Call, result: torch.Tensor) -> Ints | None:
+    """Return the strides of what a call gives, where it has the bits of a result; else None."""
     try:
         with torch.no_grad():
-            again = func(*args, **kwargs)
-        if type(again) is not type(result) or _geometry(again)[1:] != _geometry(result)[1:]:
-            return False
+            again = func(*call[0], **call[1])
+        if type(again) is not type(result) or again.shape != result.shape:
+            return None
         one, other = words_of(again), words_of(result)
-        return one is not None and other is not None and bool(np.array_equal(one, other))
+        same = one is not None and other is not None and bool(np.array_equal(one, other))
+        return _stride(again) if same else None
     except Exception:  # noqa: BLE001 -- a call may refuse other strides: then the copy is needed
-        return False
+        return None
 
 
-def _with(
-    call: tuple[tuple[Any, ...], dict[str, Any]], tensor: torch.Tensor, other: torch.Tensor
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+@contextmanager
+def drawing_unheard() -> Iterator[None]:
+    """Let what is called draw random numbers that the program draws again."""
+    before = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
+
+
+def _with(call: _Call, tensor: torch.Tensor, other: torch.Tensor) -> _Call:
     """Return the arguments of a call with one tensor in the place of another."""
     args, kwargs = call
     return (
@@ -141,15 +172,31 @@ def _in_place_of(value: Any, tensor: torch.Tensor, other: torch.Tensor) -> Any:
 
 
 def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
-    """Return what a tensor on a copy would be on its source; None where no strides say it."""
+    """Return what a tensor on a copy would be on its source; None where no strides say it.
+
+    Of a source that is gone its layout is kept: the copy's elements are laid out so again.
+    """
     memory = laid.source()
-    view = _carried(_geometry(tensor), laid.geometry, laid.view)
-    if memory is None or view is None:
+    view = carried(geometry_of(tensor), laid.geometry, laid.view)
+    if view is None:
         return None
+    if memory is None:
+        return _laid_as(tensor, view)
     return torch.empty(0, dtype=tensor.dtype).set_(memory, *view)
 
 
-def _carried(view: View, copy: View, onto: View) -> View | None:
+def _laid_as(tensor: torch.Tensor, view: View) -> torch.Tensor | None:
+    """Return a tensor's elements as they lie in a view; None where several would be one, or far."""
+    offset, shape, strides = view[0] % _ALIGNED, view[1], view[2]
+    reach = offset + 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    spread = 0 in strides or reach < tensor.numel() or reach * tensor.element_size() > LIMIT
+    if spread:
+        return None
+    laid = torch.empty(reach, dtype=tensor.dtype).as_strided(shape, strides, offset)
+    return laid.copy_(tensor)
+
+
+def carried(view: View, copy: View, onto: View) -> View | None:
     """Return the view of one memory that a view of a copy of it is.
 
     Each dimension of the view has to step along one of the copy, as after a permutation, a slice
@@ -176,11 +223,13 @@ def _moved(left: int, steps: list[tuple[int, int, int]]) -> int | None:
     return moved if left == 0 else None
 
 
-def _geometry(tensor: torch.Tensor) -> View:
+def geometry_of(tensor: torch.Tensor) -> View:
+    """Return offset, shape and strides of a tensor."""
     return int(_offset(tensor)), tuple(tensor.shape), _stride(tensor)
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written, -1 where that is not counted."""
     return -1 if _is_inference(tensor) else int(tensor._version)
 
 

@@ -14,6 +14,8 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from threading import active_count
 from typing import Any, Protocol
 
 import torch
@@ -32,6 +34,7 @@ from tether.record.functions import Call, Function, flags_of, learn, original
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
+from tether.record.laid_out import drawing_unheard
 from tether.record.open_steps import leave_stale_steps
 from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
@@ -439,9 +442,20 @@ class Listener(TorchFunctionMode):
             return  # how gradients round is another question; `out=` would be written again
         if what.lays:
             self._laid_out.made(result, call.tensors[0])
+            if result.dtype != call.tensors[0].dtype:
+                self._same.converted(result, call.tensors[0], index)
         elif not what.foreign:
-            given = call.tensors, reads
-            self._laid_out.read(func, (call.args, call.kwargs), given, result, index)
+            self._read_again(what, func, call, reads, index)
+
+    def _read_again(
+        self, what: Function, func: Any, call: Call, reads: Sequence[Snapshot], index: int
+    ) -> None:
+        """Make a call again; one that may draw only where no other thread draws meanwhile."""
+        if what.draws and active_count() > 1:
+            return
+        given = call.tensors, reads
+        with drawing_unheard() if what.draws else nullcontext():
+            self._laid_out.read(func, (call.args, call.kwargs), given, call.result, index)
 
     def _follow_places(self, what: Function, index: int, call: Call) -> None:
         """Follow tensors of which several places are one element, and views of them."""

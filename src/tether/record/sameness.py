@@ -27,6 +27,7 @@ from tether.record.identity import Snapshot
 from tether.record.laid_out import LaidOutLog
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
+from tether.record.whole_numbers import WholeNumbersLog
 
 LIMIT = 16 << 20
 _LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
@@ -68,6 +69,7 @@ class SameLog:
         self.entered = EnteredLog()
         self.drawn = DrawnLog()
         self.laid_out = LaidOutLog(tape)
+        self._whole_numbers = WholeNumbersLog(tape)
         self._equals = EqualLog()
 
     # -- a choice --------------------------------------------------------------------------------
@@ -109,6 +111,18 @@ class SameLog:
                     self._found(event, result, found, event)
         if not result.requires_grad:
             self._equals.remember(result if found is None else found[0])
+
+    # -- a conversion ----------------------------------------------------------------------------
+
+    def converted(self, result: torch.Tensor, source: torch.Tensor, event: int) -> None:
+        """Look at a call that gave the elements it was given in another format."""
+        self._whole_numbers.converted(result, source, event)
+        if not (self._whole_numbers.leads_back(result, source) and self._wanted(result)):
+            return
+        with self._budget:
+            found = self._whole_numbers.came_back(result, source)
+        if found is not None:
+            self._note(event, result, (found.source, found.view), found.since)
 
     # -- out and in again ------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from tether.analysis.already_there import Copied, copied_on
+from tether.analysis.already_there import Copied, by_way, copied_on, may_differ
 from tether.analysis.copy_needs import Key, Need, needs
 from tether.analysis.gives_back import computes
 from tether.analysis.history import History, shortened
@@ -55,9 +55,10 @@ keep both, and that nothing writes its source at any time after it was filled.
 It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
 `.view()` or a matrix product); of copies by which a much larger memory goes; of gradients that
 would be added up in another order; of a checkpointed block or a compiled region; of memory whose
-address was asked for. Of a choice by an index it speaks only where every run of the line was looked
-at; of many arrays that became tensors it says how many it looked at; what NumPy copies for itself
-it does not hear. The report's table of copies gives the reason for each.
+address was asked for. Of a choice by an index, and of whole numbers that come back out of a
+floating-point format which does not have all of them, it speaks only where every run of the line
+was looked at; of many arrays that became tensors it says how many it looked at; what NumPy copies
+for itself it does not hear. The report's table of copies gives the reason for each.
 
 ## Example
 ```python
@@ -166,7 +167,7 @@ def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> I
             "the calls that read it round in other runs and on other machines as here, where"
             " each was made again with the source and gave the same bits"
         )
-    if computes(event):
+    if may_differ(history, copied):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
     if need.operation == "__deepcopy__" != event.operation and not unread:
         yield say("nothing but the tensors of what was copied is used or changed")
@@ -184,6 +185,12 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
     if plain and copied.since == copied.position and origin:
         return say("a copy of {it}", it=_code(origin))
     name = history.name_of(copied.source.tensor).strip("`")
+    if _renamed(history, copied):
+        first = history.events[copied.since]
+        return say(
+            "what {call} was given at {line}, element by element, a copy",
+            call=shown(first.operation), line=At(first.site),
+        )  # fmt: skip
     if not computes(event):
         known = say("a copy of {it}, element by element,", it=_code(name))
         return known if name else say("a copy")
@@ -191,6 +198,14 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
         given = shown(event.operation)
         return say("what {call} was given, element by element, a copy", call=given)
     return say("{it} over again, element by element, a copy", it=_code(name))
+
+
+def _renamed(history: History, copied: Copied) -> bool:
+    """Whether elements came back by a way of the same name as their source."""
+    if not by_way(history, copied.since, copied.position):
+        return False
+    way = history.events[copied.since].results[0].tensor
+    return history.name_of(copied.source.tensor) == history.name_of(way)
 
 
 def _code(text: str, kind: Literal["name", "code"] = "code") -> Segment:
@@ -214,6 +229,10 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
 def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what has the elements of a copy already."""
     row, it = operation(need.operation), _called(history, copied.source.tensor)
+    if _renamed(history, copied):
+        first = history.events[copied.since]
+        text = "Use what {call} is given at {line}: that has the same elements already."
+        return say(text, call=shown(first.operation), line=At(first.site))
     whole = math.prod(copied.copy.shape) == math.prod(_shape_of(history, copied))
     several = whole and row.joins and len({_origin(history, one) for one in need.executions}) > 1
     if it is None or several:
