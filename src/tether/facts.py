@@ -680,6 +680,9 @@ class FunctionPass(NamedTuple):
     memories: tuple[StorageId, ...]  # of what it was given, and then of what it returned
     varied: bool  # some of what it was given had different elements
     filled: bool  # each tensor that it returned had the same number throughout
+    numbers: tuple[
+        float, ...
+    ] = ()  # what it was given, each the same number throughout; or nothing
 
 
 LEAST_OF_A_LIST = 4 << 10
