@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Gradients, Movement, OptimizerId, Schedule, SiteId
+from tether.facts import (
+    UNKNOWN,
+    Gradients,
+    Movement,
+    OptimizerId,
+    RatePutBack,
+    Schedule,
+    SiteId,
+)
 
 LOADS = "load_state_dict"
 
@@ -45,6 +53,45 @@ def rates_lost(history: History) -> Iterator[RateLost]:
             if before != after:
                 yield RateLost(loaded, fact, group, before, after)
                 break
+
+
+class RateUndone(NamedTuple):
+    """A rate that the program gave a group whose schedule has none but zero."""
+
+    fact: RatePutBack
+    made: Schedule | None  # the scheduler, where it is known which one
+    used: int  # steps that had the rate
+    steps: int  # after it, that had the zero again
+
+
+def rates_undone(history: History) -> Iterator[RateUndone]:
+    """Yield the groups that a scheduler's next step put back to zero, once and for all.
+
+    A group whose rate is set again and again trains, and so does one that has another rate later.
+    """
+    found: dict[tuple[int, int], list[RatePutBack]] = defaultdict(list)
+    for fact in history.trace.rates_put_back if history.whole else ():
+        found[fact.optimizer, fact.group].append(fact)
+    for (number, group), (fact, *others) in found.items():
+        rates = [
+            one for one in history.trace.rates
+            if (one.optimizer, one.group) == (number, group)
+        ]  # fmt: skip
+        # A sequence of schedulers and the one that it steps say the same at one time.
+        again = any(one.at != fact.at for one in others)
+        if again or not rates or any(one.rate for one in rates if one.at >= fact.at):
+            continue
+        set_at = min((one.at for one in rates if one.rate), default=fact.at)
+        steps = [one.at for one in history.steps if one.optimizer == number]
+        after = sum(at >= fact.at for at in steps)
+        if after >= LEAST:
+            used = sum(set_at <= at < fact.at for at in steps)
+            yield RateUndone(fact, _maker(history, fact), used, after)
+
+
+def _maker(history: History, fact: RatePutBack) -> Schedule | None:
+    made = [one for one in history.trace.schedules if one.optimizer == fact.optimizer]
+    return next((one for one in made if one.kind == fact.kind and one.at <= fact.at), None)
 
 
 # -- rates spent -----------------------------------------------------------------------------------
