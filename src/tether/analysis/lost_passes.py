@@ -83,15 +83,15 @@ def left_over_passes(history: History) -> Iterator[LeftOverPasses]:
         windows = [found.left_over(tensors[0], some) for some in groups]
         used = {len(kept) for _, _, kept in windows}
         short = [(lost, clear) for lost, clear, _ in windows if lost]
-        within = len(used) > 1 and found.have_as_many(tensors[0], groups)
-        full = len(groups[0]) if within else max(used, default=0)
-        if len(short) < LEAST_STEPS or full < LEAST_PASSES or (len(used) > 1 and not within):
+        within = len(used) > 1
+        if len(short) < LEAST_STEPS or (within and not found.have_as_many(tensors[0], groups)):
             continue
-        if all(len(lost) < full for lost, _ in short):
+        full = len(groups[0]) if within else max(used)
+        lost = [len(some) for some, _ in short]
+        if full >= LEAST_PASSES and max(lost) < full:
             (first, *_), cleared = short[0]
             step = steps[bisect_right(steps, cleared)]
-            count = sum(len(lost) for lost, _ in short)
-            yield LeftOverPasses(first, cleared, step, tensors, count, len(short), full, within)
+            yield LeftOverPasses(first, cleared, step, tensors, sum(lost), len(lost), full, within)
 
 
 class OtherPasses(NamedTuple):

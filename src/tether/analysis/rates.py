@@ -13,6 +13,7 @@ from tether.facts import (
     Gradients,
     Movement,
     OptimizerId,
+    Rate,
     RatePutBack,
     Schedule,
     SiteId,
@@ -72,21 +73,30 @@ def rates_undone(history: History) -> Iterator[RateUndone]:
     found: dict[tuple[int, int], list[RatePutBack]] = defaultdict(list)
     for fact in history.trace.rates_put_back if history.whole else ():
         found[fact.optimizer, fact.group].append(fact)
-    for (number, group), (fact, *others) in found.items():
-        rates = [
-            one for one in history.trace.rates
-            if (one.optimizer, one.group) == (number, group)
-        ]  # fmt: skip
+    for fact, *others in found.values():
         # A sequence of schedulers and the one that it steps say the same at one time.
-        again = any(one.at != fact.at for one in others)
-        if again or not rates or any(one.rate for one in rates if one.at >= fact.at):
-            continue
-        set_at = min((one.at for one in rates if one.rate), default=fact.at)
-        steps = [one.at for one in history.steps if one.optimizer == number]
-        after = sum(at >= fact.at for at in steps)
-        if after >= LEAST:
-            used = sum(set_at <= at < fact.at for at in steps)
-            yield RateUndone(fact, _maker(history, fact), used, after)
+        if all(one.at == fact.at for one in others) and _stays_zero(history, fact):
+            undone = _undone(history, fact)
+            if undone.steps >= LEAST:
+                yield undone
+
+
+def _stays_zero(history: History, fact: RatePutBack) -> bool:
+    """Whether each step after a rate was put back has zero."""
+    rates = [one for one in _rates_of(history, fact) if one.at >= fact.at]
+    return bool(rates) and not any(one.rate for one in rates)
+
+
+def _undone(history: History, fact: RatePutBack) -> RateUndone:
+    given = min((one.at for one in _rates_of(history, fact) if one.rate), default=fact.at)
+    steps = [one.at for one in history.steps if one.optimizer == fact.optimizer]
+    used = sum(given <= at < fact.at for at in steps)
+    return RateUndone(fact, _maker(history, fact), used, sum(at >= fact.at for at in steps))
+
+
+def _rates_of(history: History, fact: RatePutBack) -> list[Rate]:
+    group = fact.optimizer, fact.group
+    return [one for one in history.trace.rates if (one.optimizer, one.group) == group]
 
 
 def _maker(history: History, fact: RatePutBack) -> Schedule | None:

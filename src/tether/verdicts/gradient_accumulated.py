@@ -36,11 +36,11 @@ optimizer steps for the first time, and the gradients that it uses have piled up
 stepped alone and cleared nothing but its own. Or the other way round, as a note: a batch is cut
 into parts, the loss of each is divided by their number, and a step takes the gradient of each part
 alone, where all were to add up. Or some steps, as the last of an epoch, have fewer passes than the
-others and than the loss of each is divided by.
-Or the program itself moved all parameters by their gradients, as to the worst place nearby, a
-second backward pass added the gradients of that place, and a step uses the sums: a note, too.
-Or one line reads a gradient after each of several passes, nothing clears it between them, and what
-was read goes into a later loss: a note, since the sum may be meant.
+others and than the loss of each is divided by. Or the program itself moved all parameters by their
+gradients, as to the worst place nearby, a second backward pass added the gradients of that place,
+and a step uses the sums: a note, too. Or one line reads a gradient after each of several passes,
+nothing clears it between them, and what was read goes into a later loss: a note, since the sum may
+be meant.
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls

@@ -36,13 +36,13 @@ line come before each step, and the line named clears all but the last; or it cl
 backward pass gave, and the step uses what another gave. Or each step takes several passes, and the
 line clears those that an epoch has left over, and the count for the next step may go on over that
 (a note). Or the line changed the gradient in place (a clipping, a scaling), and each time it was
-cleared and made anew before a step used it. Or the
-line clips gradients and never found any: there were none yet, or it was given an iterator that had
-been gone through. Or it clips gradients that still hold the scale of a gradient scaler, which
-divides them, and with them the limit, before the step. Or the line makes a new optimizer for each
-step, of a kind that goes by the gradients of earlier steps. Or the line computes a part of some
-losses, and a gradient scaler left out the step of each of them. Or passes go back through a copy of
-what is trained, a target network: its parameters get gradients that nothing uses (a note).
+cleared and made anew before a step used it. Or the line clips gradients and never found any: there
+were none yet, or it was given an iterator that had been gone through. Or it clips gradients that
+still hold the scale of a gradient scaler, which divides them, and with them the limit, before the
+step. Or the line makes a new optimizer for each step, of a kind that goes by the gradients of
+earlier steps. Or the line computes a part of some losses, and a gradient scaler left out the step
+of each of them. Or passes go back through a copy of what is trained, a target network: its
+parameters get gradients that nothing uses (a note).
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the

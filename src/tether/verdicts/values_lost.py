@@ -141,9 +141,7 @@ def check(history: History) -> Iterator[Claim]:
 def _never_used(history: History) -> Iterator[Claim]:
     """Give one claim for each place that what was handed over, loaded or kept never reached."""
     yield from (_given(history, one) for one in given_in_vain(history))
-    yield from (_rate(history, one) for one in rates_lost(history))
-    yield from (_undone(history, one) for one in rates_undone(history))
-    yield from (_scheduled(history, one) for one in schedules_in_vain(history))
+    yield from _rates(history)
     yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
@@ -152,6 +150,13 @@ def _never_used(history: History) -> Iterator[Claim]:
     yield from (_over(history, one) for one in loaded_over(history))
     yield from (_kept(history, one) for one in never_put_back(history))
     yield from (_own(history, one) for one in from_itself(history))
+
+
+def _rates(history: History) -> Iterator[Claim]:
+    """Give one claim for each learning rate that no step, or hardly one, used."""
+    yield from (_rate(history, one) for one in rates_lost(history))
+    yield from (_undone(history, one) for one in rates_undone(history))
+    yield from (_scheduled(history, one) for one in schedules_in_vain(history))
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
