@@ -520,6 +520,20 @@ class SharedRate(NamedTuple):
     rates: tuple[float, ...]  # that each was to have; the last one is what all have
 
 
+class RatePutBack(NamedTuple):
+    """A scheduler's step made zero again what it had made zero, and was another rate by then.
+
+    The first times of each group.
+    """
+
+    at: Moment
+    site: SiteId  # of the call of the scheduler
+    kind: str  # of the scheduler
+    optimizer: OptimizerId
+    group: int
+    rate: float  # before the step
+
+
 GradientStatus = Literal["none", "zero", "some", "unchecked"]
 """What a gradient was: None, exactly zero everywhere, something else, there but not looked into."""
 
@@ -680,6 +694,9 @@ class FunctionPass(NamedTuple):
     memories: tuple[StorageId, ...]  # of what it was given, and then of what it returned
     varied: bool  # some of what it was given had different elements
     filled: bool  # each tensor that it returned had the same number throughout
+    numbers: tuple[
+        float, ...
+    ] = ()  # what it was given, each the same number throughout; or nothing
 
 
 LEAST_OF_A_LIST = 4 << 10
@@ -1044,6 +1061,7 @@ class Trace:
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
+    rates_put_back: list[RatePutBack] = field(default_factory=list)
     states_of_others: list[StateOfAnother] = field(default_factory=list)
     states_left: list[StateLeft] = field(default_factory=list)
     states_given: list[StateGiven] = field(default_factory=list)

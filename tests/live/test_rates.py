@@ -320,3 +320,113 @@ for _ in range(3):
     found = check_program(START + program.replace("SGD(net", "SGD(net"), tmp_path).findings
     unmoved = next(one for one in found if one.slug == "parameter-unmoved")
     assert unmoved.site.expression.startswith("opt.add_param_group")
+
+
+GROUPS = """\
+body = torch.nn.Linear(3, 3)
+opt = Adam([{{"params": body.parameters(), "lr": 0.0}}, {{"params": net.parameters()}}], lr=0.01)
+group = opt.param_groups[0]
+{make}
+
+
+def train():
+    opt.zero_grad()
+    (net(body(torch.rand(8, 3))) - 1).pow(2).mean().backward()
+    opt.step()
+
+
+for epoch in range(6):
+    {epoch}
+    for batch in range(3):
+        {batch}
+        train()
+        {after}
+    {end}
+"""
+
+UNDONE = {
+    "for one batch": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "epoch": "group['lr'] = 0.001 if epoch == 2 else group['lr']",
+        "after": "schedule.step()  #! values-lost body.weight",
+    },
+    "for one epoch": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 0.9 ** n)",
+        "epoch": "if epoch == 3: group.update(lr=0.001)",
+        "end": "schedule.step()  #! values-lost body.weight",
+    },
+    "by a schedule with restarts": {
+        "make": "schedule = lr_scheduler.CosineAnnealingWarmRestarts(opt, 9)",
+        "batch": "if (epoch, batch) == (1, 1): opt.param_groups[0]['lr'] = 0.001",
+        "after": "schedule.step()  #! values-lost body.weight",
+    },
+    "by the second one of a sequence": {
+        "make": "two = [lr_scheduler.LambdaLR(opt, lambda n: 1 / (n + 1)) for _ in range(2)]\n"
+        "schedule = lr_scheduler.SequentialLR(opt, two, [4])",
+        "batch": "if (epoch, batch) == (2, 0): group['lr'] = 0.001",
+        "after": "schedule.step()  #! values-lost body.weight",
+    },
+}
+
+KEPT = {
+    "a schedule that goes on from the rate it finds": {
+        "make": "schedule = lr_scheduler.StepLR(opt, 9, 0.5)",
+        "epoch": "group['lr'] = 0.001 if epoch == 2 else group['lr']",
+        "after": "schedule.step()",
+    },
+    "the base of the schedule is set as well": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "epoch": "if epoch == 2: group['lr'] = schedule.base_lrs[0] = 0.001",
+        "after": "schedule.step()",
+    },
+    "set anew for each epoch": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "epoch": "group['lr'] = 0.001 if epoch > 1 else 0.0",
+        "end": "schedule.step()",
+    },
+    "set anew for some batches": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "batch": "group['lr'] = 0.001 if (epoch, batch) in ((1, 0), (1, 1)) else 0.0",
+        "after": "schedule.step()",
+    },
+    "set back by the program itself": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "epoch": "group['lr'] = 0.001 if epoch == 2 else 0.0",
+        "end": "group['lr'] = 0.0; schedule.step()",
+    },
+    "set for the end": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "batch": "if (epoch, batch) == (5, 1): group['lr'] = 0.001",
+        "after": "schedule.step()",
+    },
+    "a group that the schedule itself lets go": {
+        "make": "parts = [lambda n: float(n > 6), lambda n: 1.0]\ngroup['lr'] = 0.01\n"
+        "schedule = lr_scheduler.LambdaLR(opt, parts)",
+        "after": "schedule.step()",
+    },
+    "a schedule that comes to zero, and a step by hand after it": {
+        "make": "group['lr'] = 0.01\nschedule = lr_scheduler.LambdaLR(opt, lambda n: max(0, 1 - n / 14))",
+        "after": "schedule.step()",
+        "epoch": "if epoch == 5: group['lr'] = 0.001",
+    },
+    "nothing sets it": {
+        "make": "schedule = lr_scheduler.LambdaLR(opt, lambda n: 1 - n / 20)",
+        "after": "schedule.step()",
+    },
+}
+
+
+def _grouped(parts):
+    blank = dict.fromkeys(("epoch", "batch", "after", "end"), "pass")
+    return START + GROUPS.format(**(blank | parts))
+
+
+@pytest.mark.parametrize("parts", UNDONE.values(), ids=UNDONE)
+def test_a_rate_that_a_scheduler_puts_back_to_zero(parts, tmp_path):
+    check_program(_grouped(parts), tmp_path)
+
+
+@pytest.mark.parametrize("parts", KEPT.values(), ids=KEPT)
+def test_of_a_rate_that_lasts_or_is_set_again_nothing_is_said(parts, tmp_path):
+    found = check_program(_grouped(parts), tmp_path).findings
+    assert [one.slug for one in found if one.slug == "values-lost"] == []

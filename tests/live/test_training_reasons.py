@@ -688,6 +688,61 @@ def test_windows_that_lose_nothing_are_right(tmp_path, one):
     assert not left_over(tmp_path, **one)
 
 
+COUNTED = """\
+import torch
+
+torch.manual_seed(0)
+m, x = torch.nn.Linear(8, 1), torch.randn(16, 8)
+opt, seen, since = torch.optim.SGD(m.parameters(), lr=0.1), 0, 0
+for epoch in range({epochs}):
+    {begin}
+    for step in range({passes}):
+        m(x).pow(2).mean().backward()
+        {read}
+        seen, since = seen + 1, since + 1
+        if {due}:
+            opt.step()
+            opt.zero_grad()
+            since = 0
+    {end}
+"""
+
+
+def counted(tmp_path, begin="m.zero_grad()", due="seen % 4 == 0", **others):
+    parts = {"epochs": 4, "passes": 6, "read": "pass", "end": "pass"} | others
+    text = COUNTED.format(begin=begin, due=due, **parts)
+    return [one for one in findings(tmp_path, text) if "use a part of them alone" in one[2]]
+
+
+def test_windows_that_go_on_over_a_clearing_are_told(tmp_path):
+    ((slug, severity, message, lines),) = counted(tmp_path)
+    assert (slug, severity) == ("gradient-discarded", "note")
+    assert "has 4 passes of backward at line 9 before it, and 2 of the steps" in message
+    assert "line 7 clears what 4 passes gave" in message
+    assert {7, 9, 13} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"passes": 8},
+        {"begin": "pass"},
+        # The count begins anew, and so it is told of what is left over.
+        {"begin": "m.zero_grad(); since = 0", "due": "since == 4"},
+        {"end": "opt.step() if since else None; since = 0", "due": "since == 4"},
+        # Once may be meant.
+        {"epochs": 2},
+        {"due": "seen % 4 == 0 or step == 5"},
+        # Read before it is cleared, as to know how large it is.
+        {"read": "norm = sum(p.grad.norm() for p in m.parameters())"},
+        # One pass for each step, and an epoch that begins by clearing.
+        {"due": "True"},
+    ],
+)
+def test_windows_of_which_nothing_is_cleared_are_right(tmp_path, one):
+    assert not counted(tmp_path, **one)
+
+
 ADJOINT = """
 import torch
 

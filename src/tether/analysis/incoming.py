@@ -4,19 +4,25 @@ By the chain rule each gradient that backward returns is what it was given times
 no value of what was given comes into it, all that lies before the Function is moved in a direction
 that has nothing to do with the loss. Told of what is known to the last call: each returned tensor
 was made in this run, by calls that were heard. Of a Function that is given one number
-throughout, as the last call of a loss is, it cannot be told.
+throughout, as the last call of a loss is, it cannot be told: what it returns may be right for that
+number. It is not right for numbers of both signs, nor for two that it is given in one pass, for
+what has one shape.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 from tether.analysis.dataflow import values_read
 from tether.analysis.history import History
 from tether.facts import BACKWARDS, Event, FunctionPass, SiteId
 from tether.operations.table import operation
+
+APART = 0.01
+"""Of the greater of two numbers, by how much the other differs for more than rounding."""
 
 LEAST = 3
 """Runs of a backward that were looked at: one may be of a loss that is a sum."""
@@ -28,6 +34,7 @@ class Ignored(NamedTuple):
     fact: FunctionPass  # its last run of those looked at
     runs: int  # that were looked at
     made: SiteId  # the last line that made what is returned
+    numbers: tuple[float, ...]  # two that it was given throughout; nothing: it was given others
 
 
 def incoming_ignored(history: History) -> Iterator[Ignored]:
@@ -36,10 +43,33 @@ def incoming_ignored(history: History) -> Iterator[Ignored]:
     for fact in history.trace.function_passes:
         functions[fact.site, fact.name].append(fact)
     for facts in functions.values():
-        told = [one for one in facts if one.varied]
-        if len(told) >= LEAST and all(_ignores(history, one) for one in facts):
+        told, numbers = [one for one in facts if one.varied], tuple[float, ...]()
+        if len(told) < LEAST:
+            told, numbers = facts, _numbers_apart(history, facts)
+        if (numbers or told is not facts) and all(_ignores(history, one) for one in facts):
             makers = [one for one in _calls(history, told[-1]) if _makes(one, told[-1])]
-            yield Ignored(told[-1], len(facts), makers[-1].site)
+            yield Ignored(told[-1], len(facts), makers[-1].site, numbers)
+
+
+def _numbers_apart(history: History, facts: list[FunctionPass]) -> tuple[float, ...]:
+    """Return two numbers that runs were given, and for which no one result can be right."""
+    for one, other in combinations(facts if len(facts) >= LEAST else (), 2):
+        for a, b in zip(one.numbers, other.numbers, strict=False):
+            if a * b < 0 or (
+                abs(a - b) > APART * max(abs(a), abs(b)) and _alike(history, one, other)
+            ):
+                return a, b
+    return ()
+
+
+def _alike(history: History, one: FunctionPass, other: FunctionPass) -> bool:
+    """Whether two runs were of one pass, and returned tensors of the same shapes."""
+    passes, shapes = set[int](), set[tuple[tuple[int, ...], ...]]()
+    for run in (one, other):
+        passes.add(history.next_pass(history.position(run.until) - 1))
+        back = [history.operand_of(tensor) for tensor in run.returned]
+        shapes.add(tuple(of.shape for of in back if of is not None))
+    return len(passes) == len(shapes) == 1
 
 
 def _calls(history: History, fact: FunctionPass) -> list[Event]:
@@ -58,7 +88,7 @@ def _ignores(history: History, fact: FunctionPass) -> bool:
     made, lost = set[int](), set(given)  # of other values; of those, or of values that are unknown
     for event in _calls(history, fact):
         read = {int(event.reads[at].storage) for at in values_read(event)}
-        if _is_unheard(event) and read & given:
+        if _is_unheard(event) and read & lost:
             return False
         filled = {int(one.storage) for one in (*event.results, *event.writes)} - given
         others = all(one in made or _is_older(history, one, fact) for one in read)

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Site
+from tether.operations.table import operation
 
 _PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\]([^/\\\\]+)")
 
@@ -41,3 +42,8 @@ def package_of(history: History, event: Event) -> str:
     inner = history.site(event.inner)
     found = None if inner.user else _PACKAGE.search(inner.file)
     return found[1] if found else ""
+
+
+def scaled_by_library(history: History, event: Event) -> bool:
+    """Whether a library's own line wrote (a clipping), and left something of the old values."""
+    return bool(package_of(history, event)) and not operation(event.operation).overwrites

@@ -5,7 +5,8 @@ optimizer stepped between them and nobody read the gradient. Where the same line
 each step is used, the others were to count as well. Where no pass of a line is ever used, for none
 of the tensors that it reaches, and a pass of another line fills their gradients before each step,
 the steps follow another loss than that line's. Where each step takes the gradients of several
-passes, those that an epoch has left over, too few for a step, may be cleared at the next.
+passes, those that an epoch has left over, too few for a step, may be cleared at the next. The
+window may go on over that: then each step has its passes, and some use a part of them alone.
 
 A gradient scaler leaves out a step whose gradients are not finite. A part of a loss that is there
 in such passes alone, as a term of every sixteenth, is lost with them.
@@ -71,7 +72,8 @@ class LeftOverPasses(NamedTuple):
     tensors: tuple[int, ...]  # whose gradients
     lost: int
     times: int  # how often some were lost
-    full: int  # passes that each step takes
+    full: int  # passes that each step takes, or has
+    within: bool  # the window of a step goes on over the clearing
 
 
 def left_over_passes(history: History) -> Iterator[LeftOverPasses]:
@@ -81,13 +83,15 @@ def left_over_passes(history: History) -> Iterator[LeftOverPasses]:
         windows = [found.left_over(tensors[0], some) for some in groups]
         used = {len(kept) for _, _, kept in windows}
         short = [(lost, clear) for lost, clear, _ in windows if lost]
-        if len(short) < LEAST_STEPS or len(used) > 1 or max(used) < LEAST_PASSES:
+        within = len(used) > 1
+        if len(short) < LEAST_STEPS or (within and not found.have_as_many(tensors[0], groups)):
             continue
-        if all(len(lost) < max(used) for lost, _ in short):
+        full = len(groups[0]) if within else max(used)
+        lost = [len(some) for some, _ in short]
+        if full >= LEAST_PASSES and max(lost) < full:
             (first, *_), cleared = short[0]
             step = steps[bisect_right(steps, cleared)]
-            count = sum(len(lost) for lost, _ in short)
-            yield LeftOverPasses(first, cleared, step, tensors, count, len(short), max(used))
+            yield LeftOverPasses(first, cleared, step, tensors, sum(lost), len(lost), full, within)
 
 
 class OtherPasses(NamedTuple):
@@ -287,6 +291,12 @@ class _Passes:
         if not all(ends[at] for at in inside) or (lost and stepped):
             return [], UNKNOWN, list(passes)
         return lost, clear, [at for at in passes if at > clear]
+
+    def have_as_many(self, tensor: int, groups: Sequence[Sequence[int]]) -> bool:
+        """Whether each step has the same number of passes, and uses the last of them."""
+        ends = self._history.get(GradientEnds)
+        uses = all(ends.after(tensor, passes[-1]).uses for passes in groups)
+        return uses and len({len(passes) for passes in groups}) == 1
 
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Gradients, Movement, OptimizerId, Schedule, SiteId
+from tether.facts import (
+    UNKNOWN,
+    Gradients,
+    Movement,
+    OptimizerId,
+    Rate,
+    RatePutBack,
+    Schedule,
+    SiteId,
+)
 
 LOADS = "load_state_dict"
 
@@ -45,6 +54,54 @@ def rates_lost(history: History) -> Iterator[RateLost]:
             if before != after:
                 yield RateLost(loaded, fact, group, before, after)
                 break
+
+
+class RateUndone(NamedTuple):
+    """A rate that the program gave a group whose schedule has none but zero."""
+
+    fact: RatePutBack
+    made: Schedule | None  # the scheduler, where it is known which one
+    used: int  # steps that had the rate
+    steps: int  # after it, that had the zero again
+
+
+def rates_undone(history: History) -> Iterator[RateUndone]:
+    """Yield the groups that a scheduler's next step put back to zero, once and for all.
+
+    A group whose rate is set again and again trains, and so does one that has another rate later.
+    """
+    found: dict[tuple[int, int], list[RatePutBack]] = defaultdict(list)
+    for fact in history.trace.rates_put_back if history.whole else ():
+        found[fact.optimizer, fact.group].append(fact)
+    for fact, *others in found.values():
+        # A sequence of schedulers and the one that it steps say the same at one time.
+        if all(one.at == fact.at for one in others) and _stays_zero(history, fact):
+            undone = _undone(history, fact)
+            if undone.steps >= LEAST:
+                yield undone
+
+
+def _stays_zero(history: History, fact: RatePutBack) -> bool:
+    """Whether each step after a rate was put back has zero."""
+    rates = [one for one in _rates_of(history, fact) if one.at >= fact.at]
+    return bool(rates) and not any(one.rate for one in rates)
+
+
+def _undone(history: History, fact: RatePutBack) -> RateUndone:
+    given = min((one.at for one in _rates_of(history, fact) if one.rate), default=fact.at)
+    steps = [one.at for one in history.steps if one.optimizer == fact.optimizer]
+    used = sum(given <= at < fact.at for at in steps)
+    return RateUndone(fact, _maker(history, fact), used, sum(at >= fact.at for at in steps))
+
+
+def _rates_of(history: History, fact: RatePutBack) -> list[Rate]:
+    group = fact.optimizer, fact.group
+    return [one for one in history.trace.rates if (one.optimizer, one.group) == group]
+
+
+def _maker(history: History, fact: RatePutBack) -> Schedule | None:
+    made = [one for one in history.trace.schedules if one.optimizer == fact.optimizer]
+    return next((one for one in made if one.kind == fact.kind and one.at <= fact.at), None)
 
 
 # -- rates spent -----------------------------------------------------------------------------------

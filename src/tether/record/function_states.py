@@ -107,6 +107,7 @@ class FunctionPasses:
             return None
         before = [who.snapshot(one)[:2] for one in tensors]
         varied = any(one is not None and one[0] != one[1] for one in spans)
+        numbers = () if varied else tuple(one[0] for one in spans if one is not None)
 
         def ended(value: Any) -> None:
             back = _tensors(value if isinstance(value, tuple) else (value,))
@@ -118,7 +119,7 @@ class FunctionPasses:
                 now, Moment(self._tape.now()), place, function.__name__,
                 tuple(TensorId(one) for one, _ in before), tuple(TensorId(one) for one, _ in after),
                 tuple(StorageId(one) for _, one in (*before, *after)), varied,
-                all(one is not None and one[0] == one[1] for one in spans),
+                all(one is not None and one[0] == one[1] for one in spans), numbers,
             ))  # fmt: skip
 
         return ended

@@ -31,6 +31,7 @@ from tether.facts import (
     Process,
     Raised,
     Rate,
+    RatePutBack,
     Schedule,
     SharedRate,
     SiteId,
@@ -96,6 +97,7 @@ class Tape:
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
         self.shared_rates: list[SharedRate] = []
+        self.rates_put_back: list[RatePutBack] = []
         self.mode_switches: list[ModeSwitch] = []
         self.unmatched: list[Unmatched] = []
         self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group

@@ -12,13 +12,17 @@ from tether.analysis.foreign_gradients import (
     piled_up,
 )
 from tether.analysis.history import History, latest
-from tether.analysis.libraries import package_of
+from tether.analysis.libraries import scaled_by_library
 from tether.analysis.mixed_readings import MixedReading, mixed_readings
 from tether.analysis.stepped_apart import ShortWindow, SteppedApart, short_windows, stepped_apart
-from tether.analysis.updated_by_hand import CarriedUpdates, carried_updates
-from tether.facts import Event, Gradients, SiteId, TensorId
+from tether.analysis.updated_by_hand import (
+    CarriedUpdates,
+    SummedGradients,
+    carried_updates,
+    summed_gradients,
+)
+from tether.facts import Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
-from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -32,9 +36,11 @@ optimizer steps for the first time, and the gradients that it uses have piled up
 stepped alone and cleared nothing but its own. Or the other way round, as a note: a batch is cut
 into parts, the loss of each is divided by their number, and a step takes the gradient of each part
 alone, where all were to add up. Or some steps, as the last of an epoch, have fewer passes than the
-others and than the loss of each is divided by.
-Or one line reads a gradient after each of several passes, nothing clears it between them, and what
-was read goes into a later loss: a note, since the sum may be meant.
+others and than the loss of each is divided by. Or the program itself moved all parameters by their
+gradients, as to the worst place nearby, a second backward pass added the gradients of that place,
+and a step uses the sums: a note, too. Or one line reads a gradient after each of several passes,
+nothing clears it between them, and what was read goes into a later loss: a note, since the sum may
+be meant.
 
 ## Why it matters
 Each step follows all gradients since the first one, most of them of old values: the loss falls
@@ -84,6 +90,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from (_apart(history, one) for one in stepped_apart(history))
     yield from (_short(history, one) for one in short_windows(history))
     yield from (_by_hand(history, one) for one in carried_updates(history))
+    yield from (_summed(history, one) for one in summed_gradients(history))
     yield from (_mixed(history, one) for one in mixed_readings(history))
 
 
@@ -105,15 +112,10 @@ def _overwritten(history: History) -> set[TensorId]:
     return {
         owners[written.tensor]
         for _, event in history.events.having("writes")
-        if not event.is_backward and not _scaled_by_library(history, event)
+        if not event.is_backward and not scaled_by_library(history, event)
         for written in event.writes
         if written.tensor in owners
     }
-
-
-def _scaled_by_library(history: History, event: Event) -> bool:
-    """Whether a library's own line wrote (a clipping), and left something of the old values."""
-    return bool(package_of(history, event)) and not operation(event.operation).overwrites
 
 
 def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool) -> Claim:
@@ -175,6 +177,33 @@ def _by_hand(history: History, found: CarriedUpdates) -> Claim:
             Step("loss", loss, say("backward adds to that gradient")),
         ),
         repair=Repair(say("Set the gradient of {subject} to None after each update.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _summed(history: History, found: SummedGradients) -> Claim:
+    move, loss, step = (history.events[at].site for at in (found.move, found.backward, found.step))
+    subject = Tensor(TensorId(found.tensors[0]))
+    return Claim(
+        tensors=found.tensors,
+        cause=("summed", move, loss, step),
+        site=loss,
+        operation="backward",
+        severity="note",
+        message=say(
+            "{n} steps at {step} use the sum of two gradients of {subject}: the one by which"
+            " {move} had moved it, and the one that backward at {loss} adds for the moved values."
+            " Nothing clears the first in between.",
+            n=found.steps, step=At(step), move=At(move), loss=At(loss),
+        ),
+        story=(
+            Step("write", move, say("{x} is moved by its gradient", x=subject)),
+            Step("loss", loss, say("backward adds to that gradient")),
+            Step("step", step, say("this step uses the sum")),
+        ),
+        repair=Repair(say("Clear the gradients between {move} and {loss}, if the step is to follow"
+                          " the gradient at the moved values alone.",
+                          move=At(move), loss=At(loss))),
         count=0,
     )  # fmt: skip
 

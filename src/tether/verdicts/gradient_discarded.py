@@ -35,16 +35,16 @@ After backward this parameter had a gradient; when the optimizer stepped it was 
 the line named cleared or overwrote it in between. So it was at every step. Or several passes of one
 line come before each step, and the line named clears all but the last; or it clears what one
 backward pass gave, and the step uses what another gave. Or each step takes several passes, and the
-line clears those that an epoch has left over (a note). Or the line changed the gradient in place
-(a clipping, a scaling), and each time it was cleared and made anew before a step used it. Or the
-line clips gradients and never found any: there were none yet, or it was given an iterator that had
-been gone through. Or it clips gradients that still hold the scale of a gradient scaler, which
-divides them, and with them the limit, before the step. Or the line makes a new optimizer for each
-step, of a kind that goes by the gradients of earlier steps. Or the line computes a part of some
-losses, and a gradient scaler left out the step of each of them. Or passes go back through a copy of
-what is trained, a target network: its parameters get gradients that nothing uses (a note). Or a
-line that changes parameters by their gradients itself asks for this one's, and it is never there
-yet.
+line clears those that an epoch has left over, and the count for the next step may go on over that
+(a note). Or the line changed the gradient in place (a clipping, a scaling), and each time it was
+cleared and made anew before a step used it. Or the line clips gradients and never found any: there
+were none yet, or it was given an iterator that had been gone through. Or it clips gradients that
+still hold the scale of a gradient scaler, which divides them, and with them the limit, before the
+step. Or the line makes a new optimizer for each step, of a kind that goes by the gradients of
+earlier steps. Or the line computes a part of some losses, and a gradient scaler left out the step
+of each of them. Or passes go back through a copy of what is trained, a target network: its
+parameters get gradients that nothing uses (a note). Or a line that changes parameters by their
+gradients itself asks for this one's, and it is never there yet.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -253,6 +253,18 @@ def _only_the_last(history: History, lost: LostPasses) -> Claim:
     )  # fmt: skip
 
 
+_LEFT_OVER = (
+    "Each step at {step} takes the gradients of {full} passes of backward at {loss}. {n} more"
+    " passes were left over, {times} times too few for a step, and {here} clears what they gave to"
+    " {subject}: no step uses it."
+)
+_CUT_SHORT = (
+    "Each step at {step} has {full} passes of backward at {loss} before it, and {times} of the"
+    " steps use a part of them alone: {here} clears what {n} passes gave to {subject} before the"
+    " step that counts them."
+)
+
+
 def _left_over(history: History, lost: LeftOverPasses) -> Claim:
     events = history.events
     loss, cleared, step = (events[at].site for at in (lost.backward, lost.cleared, lost.step))
@@ -264,9 +276,7 @@ def _left_over(history: History, lost: LeftOverPasses) -> Claim:
         operation=events[lost.cleared].operation,
         severity="note",
         message=say(
-            "Each step at {step} takes the gradients of {full} passes of backward at {loss}. {n}"
-            " more passes were left over, {times} times too few for a step, and {here} clears what"
-            " they gave to {subject}: no step uses it.",
+            _CUT_SHORT if lost.within else _LEFT_OVER,
             step=At(step), full=lost.full, loss=At(loss), n=lost.lost, times=lost.times,
             here=At(cleared),
         ),
@@ -275,7 +285,10 @@ def _left_over(history: History, lost: LeftOverPasses) -> Claim:
             Step("cleared", cleared, say("it is cleared here, and no step came between")),
             Step("step", step, say("the next step goes by later passes alone")),
         ),
-        repair=Repair(say("Step once more at the end of an epoch with what is left over, or clear"
+        repair=Repair(say("Clear gradients right after each step and nowhere else; or step with"
+                          " what is left over before it is cleared, and count anew.")
+                      if lost.within else
+                      say("Step once more at the end of an epoch with what is left over, or clear"
                           " gradients right after each step and nowhere else.")),
         count=0,
     )  # fmt: skip

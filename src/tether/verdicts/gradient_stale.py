@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
+from tether.analysis.kept_gradients import KeptGradient, kept_gradients
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, Operand
+from tether.facts import UNKNOWN, Operand, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -18,7 +19,9 @@ PAGE = """
 ## What it says
 The graph of this loss holds a call that had read a parameter before the last step of its optimizer.
 The step changed the parameter, and the call was not made again: loss and gradient are those of the
-old values.
+old values. Or the program set the gradient of a parameter once, as to that of a copy which
+computes it, and step after step uses this one gradient again: nothing sets it anew, clears it or
+adds to it, while passes go on to give the copy others.
 
 ## Why it matters
 The parameter moves by gradients of values that it no longer has. PyTorch raises where such a value
@@ -65,6 +68,8 @@ def check(history: History) -> Iterator[Claim]:
                 if at < last and key not in told:
                     told.add(key)
                     yield _claim(history, one, at, last, backward)
+    for kept in kept_gradients(history):
+        yield _kept(history, kept)
 
 
 def _steps(history: History) -> dict[int, list[int]]:
@@ -120,6 +125,37 @@ def _claim(history: History, leaf: Operand, at: int, step: int, backward: int) -
                 " the context that caches it."
             )
         ),
+        count=0,
+    )  # fmt: skip
+
+
+def _kept(history: History, found: KeptGradient) -> Claim:
+    events, own = history.events, Tensor(TensorId(found.tensors[0]))
+    given, step = events[found.given].site, events[found.step].site
+    of = () if found.of == UNKNOWN else (TensorId(found.of),)
+    read = () if found.read == UNKNOWN else (events[found.read].site,)
+    cleared = () if found.cleared == UNKNOWN else (events[found.cleared].site,)
+    return Claim(
+        tensors=found.tensors,
+        cause=("kept", given, step),
+        site=given,
+        operation="grad",
+        message=say(
+            "{n} steps at {step} use one and the same gradient of {subject}: {given} sets it once,"
+            " and no backward pass adds to it. Nothing clears it or sets it again.",
+            n=found.steps, step=At(step), given=At(given),
+        ),
+        story=(
+            *(Step("written", given, say("the gradient of {x} is set to that of {y}", x=own,
+                   y=Tensor(one))) for one in of),
+            *(() if of else (Step("written", given, say("the gradient of {x} is set", x=own)),)),
+            *(Step("cleared", site, say("{y} lets go of it, and the next pass gives {y} another",
+                   y=Tensor(one))) for one in of for site in cleared),
+            *(Step("read", site, say("{x} still has it here", x=own)) for site in read),
+            Step("step", step, say("a step uses it again")),
+        ),
+        repair=Repair(say("Set the gradient of {x} anew for each step, or clear it after each:"
+                          " `.grad = None`.", x=own)),
         count=0,
     )  # fmt: skip
 

@@ -10,7 +10,14 @@ from tether.analysis.history import History
 from tether.analysis.holding import Holding
 from tether.analysis.loaded_over import LoadedOver, loaded_over
 from tether.analysis.never_put_back import NeverPutBack, never_put_back
-from tether.analysis.rates import RateLost, ScheduleInVain, rates_lost, schedules_in_vain
+from tether.analysis.rates import (
+    RateLost,
+    RateUndone,
+    ScheduleInVain,
+    rates_lost,
+    rates_undone,
+    schedules_in_vain,
+)
 from tether.analysis.states_left import (
     LeftBehind,
     LoadedInVain,
@@ -19,7 +26,7 @@ from tether.analysis.states_left import (
     loaded_in_vain,
     states_of_none,
 )
-from tether.analysis.surroundings import at_line
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.written_in_vain import (
     BoundInVain,
     GivenInVain,
@@ -75,6 +82,8 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   from those: nothing ever reads the copies.
 - A line gives tensors the values that they have: a network loads its own `state_dict`, or is
   blended with itself by two names. It is a note where an optimizer trains them.
+- The program sets the learning rate of a parameter group, and a scheduler, whose own rate of that
+  group is zero, sets zero again at its next step: once and for all.
 - An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
   before any step used it (a note).
 - A scheduler sets no learning rate that the training uses: nothing steps it, or it is made anew for
@@ -136,8 +145,7 @@ def _never_used(history: History) -> Iterator[Claim]:
     """Give one claim for each place that what was handed over, loaded or kept never reached."""
     yield from (_given(history, one) for one in given_in_vain(history))
     yield from (_derived(history, one) for one in derived_in_vain(history))
-    yield from (_rate(history, one) for one in rates_lost(history))
-    yield from (_scheduled(history, one) for one in schedules_in_vain(history))
+    yield from _rates(history)
     yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
     yield from (_left(history, one) for one in left_behind(history))
@@ -146,6 +154,13 @@ def _never_used(history: History) -> Iterator[Claim]:
     yield from (_over(history, one) for one in loaded_over(history))
     yield from (_kept(history, one) for one in never_put_back(history))
     yield from (_own(history, one) for one in from_itself(history))
+
+
+def _rates(history: History) -> Iterator[Claim]:
+    """Give one claim for each learning rate that no step, or hardly one, used."""
+    yield from (_rate(history, one) for one in rates_lost(history))
+    yield from (_undone(history, one) for one in rates_undone(history))
+    yield from (_scheduled(history, one) for one in schedules_in_vain(history))
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -659,6 +674,40 @@ def _rate(history: History, found: RateLost) -> Claim:
         ),
         repair=Repair(say("Make the scheduler first and then load both states; or tell it by"
                           " last_epoch at which step it goes on.")),
+        count=0,
+    )  # fmt: skip
+
+
+def _undone(history: History, found: RateUndone) -> Claim:
+    fact, made = found.fact, found.made
+    optimizer = history.trace.optimizers[fact.optimizer]
+    given = optimizer.added[fact.group] if fact.group < len(optimizer.added) else optimizer.site
+    parts = {
+        "kind": optimizer.kind, "group": fact.group, "scheduler": fact.kind,
+        "rate": f"{fact.rate:.3g}", "line": At(fact.site), "n": found.used, "m": found.steps,
+    }  # fmt: skip
+    return Claim(
+        tensors=tuple(one for one, group in optimizer.members() if group == fact.group),
+        cause=("undone", fact.site, fact.optimizer),
+        site=fact.site,
+        operation=fact.kind,
+        message=say(
+            "The learning rate {rate} of {subject}, parameter group {group} of {kind}, is lost:"
+            " {scheduler} had set it to zero, and its step at {line} sets zero again. {n} steps had"
+            " the rate, and the {m} after them have zero.",
+            **parts,
+        ),
+        story=(
+            Step("held", given, say("{kind} gets the group", **parts)),
+            *(() if made is None else
+              (Step("made", made.site, say("{scheduler} takes its rate of zero to start from",
+                    **parts)),)),
+            *history.get(Surroundings).rates_stored(),
+            Step("rate", fact.site, say("{scheduler} sets zero again", **parts)),
+        ),
+        repair=Repair(say("Give the group the rate that it is to have before {scheduler} is made,"
+                          " and keep the group back by the schedule, or by requires_grad; or set"
+                          " the scheduler's base_lrs with the rate.", **parts)),
         count=0,
     )  # fmt: skip
 

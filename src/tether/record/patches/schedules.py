@@ -12,7 +12,15 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from tether.facts import UNKNOWN, Moment, OptimizerId, Schedule, SharedRate, SiteId
+from tether.facts import (
+    UNKNOWN,
+    Moment,
+    OptimizerId,
+    RatePutBack,
+    Schedule,
+    SharedRate,
+    SiteId,
+)
 from tether.record.contents import words_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
@@ -28,6 +36,9 @@ _PLANS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max", "Polynomial
 _LITTLE, _SOME, _MUCH = 0.1, 0.2, 0.9
 """Of the greatest rate so far: what it fell to, passes on its way up, and has risen to."""
 
+MOST = 4
+"""Times that the rate of a group is put back, of which is told."""
+
 
 class Schedules:
     """Hears of every scheduler that is made, and of the rates before and after."""
@@ -38,6 +49,13 @@ class Schedules:
         self._resumptions = resumptions
         self._facts: weakref.WeakKeyDictionary[LRScheduler, int] = weakref.WeakKeyDictionary()
         # The greatest rate so far, the last one, and whether it has fallen in between.
+        # The rates before a scheduler's step, and those that the last one left an optimizer.
+        self._before: weakref.WeakKeyDictionary[LRScheduler, tuple[float, ...]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._left: weakref.WeakKeyDictionary[Optimizer, tuple[float, ...]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._courses: weakref.WeakKeyDictionary[LRScheduler, tuple[float, float, bool]] = (
             weakref.WeakKeyDictionary()
         )
@@ -45,17 +63,49 @@ class Schedules:
     def install(self) -> None:
         """Put the replacements in place."""
         self._replacements.replace(LRScheduler, "__init__", self._init)
-        telling = self._replacements.telling
+        saving = self._replacements.telling(self._saved)
         for kind in list(vars(lr_scheduler).values()):
             if isinstance(kind, type) and issubclass(kind, LRScheduler):
-                for name, tell in (("state_dict", self._saved), ("step", self._stepped)):
+                for name, make in (("state_dict", saving), ("step", self._stepping)):
                     if name in vars(kind):
-                        self._replacements.replace(kind, name, telling(tell))
+                        self._replacements.replace(kind, name, make)
 
     def _saved(
         self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
     ) -> None:
         self._resumptions.saved(args[0], place[0])
+
+    def _stepping(self, original: Original) -> Original:
+        """Call a scheduler's step, and then tell of it and of the rates that it puts back."""
+
+        @functools.wraps(original)
+        def step(scheduler: LRScheduler, *args: Any, **kwargs: Any) -> Any:
+            listener = self._replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    self._before[scheduler] = rates_of(scheduler.optimizer)
+            return original(scheduler, *args, **kwargs)
+
+        def tell(
+            listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *rest: Any
+        ) -> None:
+            self._stepped(listener, place, args, *rest)
+            self._put_back(args[0], SiteId(place[0]))
+
+        return self._replacements.telling(tell)(step)
+
+    def _put_back(self, scheduler: LRScheduler, site: SiteId) -> None:
+        """Note the groups that a step gave the rate of zero again, and that had another one."""
+        optimizer, before = scheduler.optimizer, self._before.pop(scheduler, ())
+        left, self._left[optimizer] = self._left.get(optimizer, ()), rates_of(optimizer)
+        rates = zip(left, before, self._left[optimizer], strict=False)
+        for group, (last, given, now) in enumerate(rates):
+            if last == now == 0 != given:
+                number = OptimizerId(self._resumptions.numbered(optimizer, site))
+                known = self._tape.rates_put_back
+                if sum((number, group) == (one.optimizer, one.group) for one in known) < MOST:
+                    moment, kind = Moment(self._tape.now()), type(scheduler).__name__
+                    known.append(RatePutBack(moment, site, kind, number, group, given))
 
     def _stepped(
         self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
@@ -108,7 +158,7 @@ class Schedules:
         known = None if code is None else places.of_code(code)
         at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
         self._resumptions.made(scheduler, site)
-        after = rates_of(optimizer)
+        after = self._left[optimizer] = rates_of(optimizer)
         self.set_by(type(scheduler).__name__, optimizer, site, at, before, after)
         stepping = next(one for one in type(scheduler).__mro__ if "step" in vars(one))
         if stepping.__module__ == lr_scheduler.__name__:  # else it may step without being heard

@@ -22,7 +22,7 @@ from tether.analysis.second_order import (
 )
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Event, Operand, SiteId
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
 from tether.source.filling import Fill
 from tether.source.handing import saved_at
@@ -39,18 +39,19 @@ it has no graph, though it was computed from parameters; or a value's every way 
 through arguments whose derivative is zero everywhere, such as the mean of `torch.normal`; or of a
 line that runs several times for one loss the last run alone gets a gradient, since what each run
 gives to the next is cut off, or each run gets a gradient of its own part of the loss alone; or
-tensors are changed, inside a loss, by gradients that have no graph
-(`autograd.grad` without `create_graph=True`). A second derivative lacks a part, where it goes
-through the backward of an `autograd.Function` that uses what forward had computed from its inputs
-and kept: forward has no graph, so that is a constant there. Where a value is taken from itself,
-computed twice from the same values and with a graph both times, what comes back over one way undoes
-what comes back over the other. Or the backward of an `autograd.Function` returns what was made
-without the gradient that it is given. Or a derivative of a derivative that goes into the loss was
-asked for without a graph. Or a term gives gradients only to parameters whose gradients are cleared
-before a step uses them, and a call cut the term off from what the next step trains: a generator's
-loss that takes what a discriminator says of a detached value. Or values are drawn from
-a distribution without a graph (`posterior.sample()`), and no term of the loss that uses them leads
-back to what the distribution was computed from, though other terms do.
+tensors are changed, inside a loss, by gradients that have no graph (`autograd.grad` without
+`create_graph=True`). A second derivative lacks a part, where it goes through the backward of an
+`autograd.Function` that uses what forward had computed from its inputs and kept: forward has no
+graph, so that is a constant there. Where a value is taken from itself, computed twice from the same
+values and with a graph both times, what comes back over one way undoes what comes back over the
+other. Or the backward of an `autograd.Function` returns what was made without the gradient that it
+is given (numbers of both signs, or several in one pass, where each is the same number throughout).
+Or a derivative of a derivative that goes into the loss was asked for without a graph. Or a term
+gives gradients only to parameters whose gradients are cleared before a step uses them, and a call
+cut the term off from what the next step trains: a generator's loss that takes what a discriminator
+says of a detached value. Or values are drawn from a distribution without a graph
+(`posterior.sample()`), and no term of the loss that uses them leads back to what the distribution
+was computed from, though other terms do.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -118,7 +119,7 @@ def _ignored(found: Ignored) -> Claim:
         cause=("ignored", fact.site),
         site=fact.site,
         operation="apply",
-        message=say(
+        message=_of_numbers(found) if found.numbers else say(
             "The backward of {name} makes nothing of the gradient that it is given: in {n} runs"
             " that were looked at no value of it came into what is returned, at {made}, so what"
             " comes before {name} follows no loss.",
@@ -131,6 +132,16 @@ def _ignored(found: Ignored) -> Claim:
         repair=Repair(say("Return the incoming gradient times the derivative: for one that passes"
                           " straight through, the incoming gradient itself.")),
         count=0,
+    )  # fmt: skip
+
+
+def _of_numbers(found: Ignored) -> Sentence:
+    one, other = (f"{number:.4g}" for number in found.numbers)
+    return say(
+        "The backward of {name} makes nothing of the gradient that it is given: one run was given"
+        " {one} throughout and another {other}, and in {n} runs that were looked at no value of it"
+        " came into what is returned, at {made}. So {name} hands on neither its sign nor its size.",
+        name=found.fact.name, one=one, other=other, n=found.runs, made=At(found.made),
     )  # fmt: skip
 
 
