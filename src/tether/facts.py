@@ -452,6 +452,7 @@ class Schedule(NamedTuple):
     stepped: SiteId = SiteId(UNKNOWN)  # the line of the first of them
     planned: int = 0  # steps that its course has; 0: no end, or one that is not known
     turns: int = 0  # times that the rate of the first group fell to little, and rose again by steps
+    loaded: SiteId = SiteId(UNKNOWN)  # the line that loaded a state into the scheduler last
 
 
 class ModeSwitch(NamedTuple):

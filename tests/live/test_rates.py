@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 START = """\
 import torch
@@ -430,3 +430,31 @@ def test_a_rate_that_a_scheduler_puts_back_to_zero(parts, tmp_path):
 def test_of_a_rate_that_lasts_or_is_set_again_nothing_is_said(parts, tmp_path):
     found = check_program(_grouped(parts), tmp_path).findings
     assert [one.slug for one in found if one.slug == "values-lost"] == []
+
+
+def test_a_loaded_state_is_named_that_puts_a_schedule_past_its_end(tmp_path):
+    text = (
+        START
+        + """\
+def schedule_of(opt, steps):
+    return lr_scheduler.LambdaLR(opt, lambda step: max(0.0, 1 - step / steps))
+
+
+first = SGD(net.parameters(), lr=0.1)
+long = schedule_of(first, 40)
+for _ in range(30):
+    train(first)
+    long.step()
+net = torch.nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+short = schedule_of(opt, 12)
+short.load_state_dict(long.state_dict())
+opt.param_groups[0]["lr"] = short.get_last_lr()[0] * 0
+for _ in range(8):
+    train(opt)
+    short.step()
+"""
+    )
+    line = text[: text.index("short.load_state")].count("\n") + 1
+    (found,) = [one for one in record_program(text, tmp_path).findings if "zero at" in one.message]
+    assert line in [one.site.line for one in found.evidence if one.role == "rate"]

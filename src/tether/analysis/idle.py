@@ -110,12 +110,14 @@ class IdleMemory:
             idle = [one for one in _left(some) if last - uses.last[one.memory] > pause]
             event = history.events[last]
             inside = history.inside(event, "backward", "step") >= 0
-            if inside or not _weighs(idle) or not _run_after_run(some, idle):
-                continue
-            if self._times(idle) < LEAST_TIMES:
-                continue
-            if passes.runs([one.made for one in some], {one.made for one in idle}) >= LEAST_RUNS:
+            if not inside and self._is_leak(some, idle, passes):
                 yield self._told(event, idle, living)
+
+    def _is_leak(self, all_: list[_Left], idle: list[_Left], passes: _PassesOfLines) -> bool:
+        """Whether the runs of a line left what lies idle, one after the other."""
+        if not _weighs(idle) or not _run_after_run(all_, idle) or self._times(idle) < LEAST_TIMES:
+            return False
+        return passes.runs([one.made for one in all_], {one.made for one in idle}) >= LEAST_RUNS
 
     def _times(self, idle: list[_Left]) -> int:
         """Count the runs of a line; those of a comprehension only where others ran in between."""
@@ -161,30 +163,34 @@ class IdleMemory:
     def _uses(self, blocks: list[_Left]) -> _Uses:
         """Find for each memory the calls that touched it, or may have."""
         history, memory = self._history, self._history.flow.memory
-        wanted = {one.memory for one in blocks}
-        used = dict.fromkeys(wanted, UNKNOWN)
-        pauses = dict.fromkeys(wanted, 0)
+        last = {one.memory: UNKNOWN for one in blocks}
+        pauses = dict.fromkeys(last, 0)
         for at, event in enumerate(history.events):
-            for one in (*event.reads, *event.results, *event.writes):
-                number = memory(one)
-                if number in wanted:
-                    before = used[number]
-                    pauses[number] = max(pauses[number], at - before if before >= 0 else 0)
-                    used[number] = at
+            touched = map(memory, (*event.reads, *event.results, *event.writes))
+            for number in last.keys() & set(touched):
+                before, last[number] = last[number], at
+                pauses[number] = max(pauses[number], at - before if before >= 0 else 0)
+        for number, at in itertools.chain(self._by_passes(), self._by_arrays()):
+            if number in last:
+                last[number] = max(last[number], at)
+        return _Uses(last, pauses)
+
+    def _by_passes(self) -> Iterator[tuple[int, int]]:
+        """Yield each memory that a backward pass goes back through, and the pass."""
+        history, memory = self._history, self._history.flow.memory
         for at in history.backwards:
             for call in graph_of(history, at):
                 event = history.events[call]
-                for one in (*event.reads, *event.results):
-                    number = memory(one)
-                    if number in wanted:
-                        used[number] = max(used[number], at)
-        for fact in history.trace.arrays:  # what is read of an array is not heard
+                yield from ((memory(one), at) for one in (*event.reads, *event.results))
+
+    def _by_arrays(self) -> Iterator[tuple[int, int]]:
+        """Yield each memory that an array shows, and its end: what reads an array is not heard."""
+        history, memory = self._history, self._history.flow.memory
+        for fact in history.trace.arrays:
             at = history.position(fact.event)
             end = len(history.events) if fact.released < 0 else history.position(fact.released)
             if 0 <= at < len(history.events):
-                for number in wanted & {memory(one) for one in history.events[at].reads}:
-                    used[number] = max(end, used[number])
-        return _Uses(used, pauses)
+                yield from ((memory(one), end) for one in history.events[at].reads)
 
 
 class _PassesOfLines:

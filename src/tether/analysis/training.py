@@ -631,6 +631,9 @@ class Training:
                     yield Step("rate", one.factor, say("it is computed by this function"))
                     for line in returns(source, place.line):
                         yield Step("rate", at_line(place, line), say("this is what it returns"))
+                if one.loaded >= 0:
+                    text = "the state loaded here says how far {kind} has come"
+                    yield Step("rate", one.loaded, say(text, kind=one.kind))
 
 
 def _stopped(at: int, stop: Stop | None) -> Sentence:

@@ -63,10 +63,11 @@ class Schedules:
     def install(self) -> None:
         """Put the replacements in place."""
         self._replacements.replace(LRScheduler, "__init__", self._init)
-        saving = self._replacements.telling(self._saved)
+        saving, loading = map(self._replacements.telling, (self._saved, self._loaded))
+        heard = ("state_dict", saving), ("step", self._stepping)
         for kind in list(vars(lr_scheduler).values()):
             if isinstance(kind, type) and issubclass(kind, LRScheduler):
-                for name, make in (("state_dict", saving), ("step", self._stepping)):
+                for name, make in (*heard, ("load_state_dict", loading)):
                     if name in vars(kind):
                         self._replacements.replace(kind, name, make)
 
@@ -74,6 +75,13 @@ class Schedules:
         self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
     ) -> None:
         self._resumptions.saved(args[0], place[0])
+
+    def _loaded(
+        self, _listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_: Any
+    ) -> None:
+        number, facts = self._facts.get(args[0]), self._tape.schedules
+        if number is not None:
+            facts[number] = facts[number]._replace(loaded=SiteId(place[0]))
 
     def _stepping(self, original: Original) -> Original:
         """Call a scheduler's step, and then tell of it and of the rates that it puts back."""
