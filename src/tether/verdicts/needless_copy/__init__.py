@@ -17,6 +17,7 @@ from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.needless_copy.arrays import of_arrays
 
 PAGE = """
 # needless-copy
@@ -98,6 +99,7 @@ def check(history: History) -> Iterator[Claim]:
     for found in libraries.values():
         if sum(need.bytes for _, need in found) >= TELLING:
             yield _in_library(history, found)
+    yield from of_arrays(history)
 
 
 def _is_small(copied: Copied) -> bool:
