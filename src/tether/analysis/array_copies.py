@@ -1,10 +1,10 @@
 """Arrays that NumPy copied on their way into PyTorch: whether the copies were needed.
 
 The recorder has looked which array each was made of, and whether either was written while both
-lived (`record.array_copies`). What else a copy may have been made for is asked here, as of any other
-(`copy_needs`). Of a copy that the tensor shows, the other array could have been shown in its place.
-One that is copied on, or is only read to be brought back into the other's format, is made beside
-the copy that the program has in the end.
+lived (`record.array_copies`). What else a copy may have been made for is asked here, as of any
+other (`copy_needs`). Of a copy that the tensor shows, the other array could have been shown in its
+place. One that is copied on, or is only read to be brought back into the other's format, is made
+beside the copy that the program has in the end.
 """
 
 from __future__ import annotations
@@ -174,7 +174,10 @@ class NeedlessArrays:
         row = operation(event.operation)
         if row.leaves or row.lends or row.replaces or row.own or event.writes or not event.results:
             return False
-        return all(not one.requires_grad and self._history.flow.memory(one) == memory for one in event.results)
+        return all(
+            not one.requires_grad and self._history.flow.memory(one) == memory
+            for one in event.results
+        )
 
     def _is_cast(self, event: Event, memory: int, dtype: str) -> bool:
         """Whether a call takes a memory's elements over into a format, and does nothing else."""

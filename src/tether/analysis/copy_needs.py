@@ -193,9 +193,7 @@ class CopyNeeds:
         need.unread = len(unread)
         self._conclude(judge, need, read, unread)
 
-    def _conclude(
-        self, judge: Judge, need: Need, read: list[Copied], unread: list[Copied]
-    ) -> None:
+    def _conclude(self, judge: Judge, need: Need, read: list[Copied], unread: list[Copied]) -> None:
         """Ask of copies that nothing read as well, where others of the line were read.
 
         One that another took the place of would have been read in its stead.

@@ -27,7 +27,7 @@ from tether.record.array_memory import address_of, base_of, owner_of, stretch_of
 from tether.record.budget import Budget
 from tether.record.contents import Array, memory_at
 from tether.record.naming import locals_of
-from tether.record.plain_values import Chain, NotPlain, Tried, Variables, arrays_in
+from tether.record.plain_values import Chain, Tried, Variables, arrays_in
 from tether.record.sites import is_ours, is_user_file, site_at
 from tether.record.tape import Tape
 from tether.source.entering import QuietSource, given_to, last_given, named_in, place_of
@@ -37,6 +37,8 @@ LEAST = 4 << 10
 LARGEST = 16 << 20
 MOST = 256
 """Arrays that are followed at a time."""
+_FACTS = 4096
+"""Arrays of which is told."""
 LOOKED = 64
 """Runs of a line that are each looked at; of later ones each 16th."""
 _STEPS = 4
@@ -105,7 +107,7 @@ class _Pair:
         self.refs: list[weakref.ref[Any]] = []
 
     def look(self) -> None:
-        """Say whether either was written since."""
+        """Say whether either was written since; both must live."""
         self.changed = "yes" if any(one.changed() for one in self.both) else "no"
 
 
@@ -125,30 +127,34 @@ class ArrayCopyLog:
         if type(data) is not np.ndarray or not LEAST <= data.nbytes <= LARGEST:
             return
         line = self._lines.get(site)
-        if (line is None and site in self._lines) or self._open >= MOST or self._budget.late():
+        if (line is None and site in self._lines) or self._is_full():
             return
         if type(result) is not torch.Tensor or not result.is_cpu:
             return
         with self._budget:
             self._look(event, site, line, data, result)
 
+    def _is_full(self) -> bool:
+        return self._open >= MOST or len(self._pairs) >= _FACTS or self._budget.late()
+
     def _look(
         self, event: int, site: int, line: _Line | None, data: Array, result: torch.Tensor
     ) -> None:
         frame = _entering_frame()
-        if frame is None or not _is_plain(data):
-            self._lines[site] = None
-            return
-        variables = Variables(dict(locals_of(frame)), frame.f_globals)
+        variables = Variables({}, {})
+        if frame is not None:
+            variables = Variables(dict(locals_of(frame)), frame.f_globals)
         if line is None:
-            line = self._lines[site] = self._learn(frame, data, variables)
+            plain = frame is not None and _is_plain(data)
+            line = self._learn(frame, data, variables) if frame is not None and plain else None
+            self._lines[site] = line
             if line is None:
                 return
         line.runs += 1
         if line.runs > LOOKED and line.runs % 16:
             return
         shared = address_of(data) == result.data_ptr()
-        shown = _met(line, variables, data, shared=shared)
+        shown = _met(line, variables, data, shared=shared) if _is_plain(data) else None
         pair = _Pair(event, line, data if shown is None else shown, shared=shared)
         self._pairs.append(pair)
         if shown is None:
@@ -170,21 +176,26 @@ class ArrayCopyLog:
         if sys.is_finalizing():
             return
         setattr(pair, which, self._tape.now())
+        if which == "gone":
+            # NumPy resizes no array in place that anything refers to: the other one is left alone.
+            pair.refs = []
         if pair.decided:
             return
         pair.decided = True
         self._open -= 1
         if self._budget.late():
             pair.changed = "unknown"
-            return
-        with self._budget:
-            pair.look()
+        else:
+            with self._budget:
+                pair.look()
+        pair.both = []
 
     def facts(self) -> list[ArrayCopied]:
         """Return what is known of each array that was looked at."""
         for pair in self._pairs:
-            if not pair.decided and all(ref() is not None for ref in pair.refs):
-                pair.look()
+            if not pair.decided and not self._budget.late():
+                with self._budget:
+                    pair.look()
         return [_fact(pair) for pair in self._pairs]
 
     # -- the text --------------------------------------------------------------------------------
@@ -196,7 +207,9 @@ class ArrayCopyLog:
         given = given_to(source, site_at(known, frame.f_lasti))
         for chain, made in _chains(source, given, data, variables) if given is not None else ():
             begins = arrays_in(chain, variables)
-            way = _tried(chain, *begins[0], data, variables) if len(begins) == 1 else None
+            if len(begins) != 1 or _is_resized(source, begins[0][0]):
+                continue
+            way = _tried(chain, *begins[0], data, variables)
             if way is not None:
                 code = frame.f_code
                 site = place_of(known.file, made, source, code.co_qualname, code.co_firstlineno)
@@ -207,6 +220,11 @@ class ArrayCopyLog:
         if self._texts[0] != file:
             self._texts = file, QuietSource(read(file))
         return self._texts[1]
+
+
+def _is_resized(source: QuietSource, begins: ast.expr) -> bool:
+    """Whether the text resizes an array in place: NumPy refuses while anything refers to it."""
+    return any(f"{ast.unparse(one)}.resize(" in source.text for one in named_in(begins))
 
 
 def _fact(pair: _Pair) -> ArrayCopied:
@@ -266,13 +284,16 @@ def _is_plain(array: Array) -> bool:
 def _tried(
     chain: Chain, begins: ast.expr, source: Array, data: Array, variables: Variables
 ) -> _Way | None:
-    """Return how the calls of a chain show the elements of what they begin with, whatever these are.
+    """Return how the calls of a chain show the elements of what they begin with: of any values.
 
     None where they compute, choose or order, or where the elements at hand are others.
     """
     if not _is_plain(source) or owner_of(source) is owner_of(data):
         return None
     if source.size not in (data.size, owner_of(data).size) or source.nbytes > LARGEST:
+        return None
+    ways = [way for way in _ways(data, source) if _shown_by(way, data, source) is not None]
+    if not ways:
         return None
     other = _of_other_values(source)
     try:
@@ -282,10 +303,7 @@ def _tried(
         return None
     if type(found) is not np.ndarray or found.dtype != data.dtype or found.shape != data.shape:
         return None
-    for way in _ways(found, other):
-        if _shown_by(way, found, other) is not None:
-            return way if _shown_by(way, data, source) is not None else None
-    return None
+    return next((way for way in ways if _shown_by(way, found, other) is not None), None)
 
 
 def _of_other_values(array: Array) -> Array:
@@ -301,7 +319,7 @@ def _of_other_values(array: Array) -> Array:
     else:
         ends = np.iinfo(array.dtype)
         block = draw.integers(ends.min, ends.max, _BLOCK, array.dtype, endpoint=True)
-    made.flat = np.resize(block.astype(array.dtype), array.size)
+    np.copyto(made, np.resize(block.astype(array.dtype), array.shape))
     return made
 
 

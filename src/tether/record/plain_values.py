@@ -162,7 +162,7 @@ class Chain(NamedTuple):
 
 
 def arrays_in(chain: Chain, variables: Variables) -> list[tuple[ast.expr, Array]]:
-    """Return the plain arrays that a chain begins with, each with the largest text that gives it."""
+    """Return the plain arrays that a chain begins with, each with the largest text for it."""
     return list(_arrays(chain, chain.node, variables))
 
 
@@ -178,7 +178,8 @@ def _arrays(chain: Chain, node: ast.AST, variables: Variables) -> Iterator[tuple
         else:
             if type(value) is np.ndarray:
                 yield node, value
-            return
+            if not isinstance(node, (ast.List, ast.Tuple)):
+                return
     for one in ast.iter_child_nodes(node):
         yield from _arrays(chain, one, variables)
 
@@ -225,9 +226,7 @@ class Tried:
                 return True
         return False
 
-    def _called(
-        self, function: ast.expr, args: list[ast.expr], words: list[ast.keyword]
-    ) -> Any:
+    def _called(self, function: ast.expr, args: list[ast.expr], words: list[ast.keyword]) -> Any:
         """Call a function of NumPy's, or a method of an array, with constants beside it.
 
         What else it is given may decide by its value what becomes of the elements: then only a
@@ -245,7 +244,9 @@ class Tried:
         else:
             owner = self._array
             found = _of_numpy(value_of(function, self._variables))(*given, **named)
-        if not all(fixed) and not (type(found) is np.ndarray and owner_of(found) is owner_of(owner)):
+        if not all(fixed) and not (
+            type(found) is np.ndarray and owner_of(found) is owner_of(owner)
+        ):
             raise NotPlain
         return found
 

@@ -60,7 +60,7 @@ def last_given(source: Source, node: ast.expr) -> ast.expr | None:
     bound = [one for one in known if _binds(one, path)]
     before = [one for one in bound if _bound_by(source, one) <= _start(node)]
     before.sort(key=_start)
-    value = _value_of(source, before[-1], path) if before else None
+    value = _value_of(source, before[-1]) if before else None
     if value is None or _bound_later_in_loop(source, node, bound):
         return None
     between = [one for one in known if _end(value) <= _start(one) and _end(one) <= _start(node)]
@@ -105,7 +105,7 @@ def _binds(node: ast.AST, path: str) -> bool:
     return stored and not isinstance(node.ctx, ast.Load) and ast.unparse(node) == path  # type: ignore[attr-defined]
 
 
-def _value_of(source: Source, target: ast.AST, path: str) -> ast.expr | None:
+def _value_of(source: Source, target: ast.AST) -> ast.expr | None:
     """Return the value of the plain assignment that a target is of."""
     match source.parent(target):
         case ast.Assign(targets=[one], value=value) if one is target:

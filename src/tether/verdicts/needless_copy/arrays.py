@@ -78,7 +78,9 @@ def _story(history: History, found: ArrayCopies) -> Iterator[Step]:
     yield Step("made", found.site, say("NumPy copies {source} here", source=source))
     if found.entry != found.site:
         verb = "copies it" if found.how == "copied on" else "makes a tensor of it"
-        yield Step("used", found.entry, say("{call} {verb}", call=shown(event.operation), verb=verb))
+        yield Step(
+            "used", found.entry, say("{call} {verb}", call=shown(event.operation), verb=verb)
+        )
     if found.read_at not in (UNKNOWN, found.site, found.entry):
         narrow = found.facts[0].dtype
         yield Step("read", found.read_at, say("it is brought back to {narrow}", narrow=narrow))
