@@ -34,6 +34,14 @@ How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.nu
 order, `repeat` where broadcasting does, a number format there and back, a product with ones, a
 `masked_fill` of nothing, `flip` twice.
 
+Nor does it matter how NumPy is told to copy what becomes a tensor: `x[i:j].copy()`, `np.array(x)`,
+`x.astype(np.float32)` of what has that format, `np.ascontiguousarray` before a call that takes any
+strides, `deepcopy`; an array that is widened, and narrowed again by all that reads its tensor; one
+that is copied for a call which makes a copy anyway. The text of the call, and what its variables
+were given before, lead to the array that it was made of. That the elements were the same, in memory
+of their own, and were not written, is seen in memory; and the calls in between are tried once with
+other values, so that `np.clip`, `np.nan_to_num` or a sort that found nothing to do is none.
+
 ## Why it matters
 The copy is read and written once, and lives beside its source: the bytes are named, for the whole
 run.
@@ -57,8 +65,13 @@ It says nothing, on purpose, of a layout that a later call may rely on (`.contig
 `.view()` or a matrix product); of copies by which a much larger memory goes; of gradients that
 would be added up in another order; of a checkpointed block or a compiled region; of memory whose
 address was asked for. Of a choice by an index it speaks only where every run of the line was looked
-at; of many arrays that became tensors it says how many it looked at; what NumPy copies for itself
-it does not hear. The report's table of copies gives the reason for each.
+at; of many arrays that became tensors it says how many it looked at. The report's table of copies
+gives the reason for each.
+
+Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
+more. It says nothing where a function of the program stands between the two arrays, or a statement
+that may have written the copy; where the array could not be shown by a tensor (it may not be
+written, its steps are negative, a tensor or a file has its memory), or runs of one line differ.
 
 ## Example
 ```python

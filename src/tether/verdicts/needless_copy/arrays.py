@@ -37,36 +37,34 @@ def _claim(history: History, found: ArrayCopies) -> Claim:
 
 
 def _event(history: History, found: ArrayCopies) -> Event:
+    """Return the first call that was given such a copy."""
     return history.events[found.executions[0].position]
 
 
 def _message(history: History, found: ArrayCopies, subject: str) -> Sentence:
-    name, source = Segment(f"`{subject}`", "name"), _source(found)
-    times = f" (all {found.count:,} copies)" if found.count > 1 else ""
-    begin = say("{name} ({line}) is a copy of {source}", name=name, line=At(found.site),
-                source=source)  # fmt: skip
-    if found.how == "copied on":
-        return say(
-            "{begin}, element by element, that nothing needed{times}: {call} ({line}) copies it"
-            " once more.",
-            begin=begin, times=times, call=shown(_event(history, found).operation),
-            line=At(found.entry),
-        )  # fmt: skip
-    if found.how == "narrowed":
-        return say(
-            "{begin} in {wide} that nothing needed{times}: all that reads it brings it back to"
-            " {narrow}, as it was.",
-            begin=begin, wide=found.executions[0].copy.dtype, times=times,
-            narrow=found.facts[0].dtype,
-        )  # fmt: skip
-    seen = ""
-    if len(found.facts) < found.count:
-        seen = f" in each of the {len(found.facts):,} runs that were looked at"
+    begin = say("{name} ({line}) is a copy of {source}", name=Segment(f"`{subject}`", "name"),
+                line=At(found.site), source=_source(found))  # fmt: skip
     return say(
-        "{begin}, element by element, that nothing needed{times}: neither is written while both"
-        " live{seen}.",
-        begin=begin, times=times, seen=seen,
+        "{begin}{format} that nothing needed{times}: {why}{seen}.",
+        begin=begin,
+        format=f" in {found.executions[0].copy.dtype}" if found.how == "narrowed"
+        else ", element by element,",
+        times=f" (all {found.count:,} copies)" if found.count > 1 else "",
+        why=_why(history, found),
+        seen=f" in each of the {len(found.facts):,} runs that were looked at"
+        if len(found.facts) < found.count else "",
     )  # fmt: skip
+
+
+def _why(history: History, found: ArrayCopies) -> Sentence:
+    """Say why a copy was not needed."""
+    if found.how == "copied on":
+        call = shown(_event(history, found).operation)
+        return say("{call} ({line}) copies it once more", call=call, line=At(found.entry))
+    if found.how == "narrowed":
+        narrow = found.facts[0].dtype
+        return say("all that reads it brings it back to {narrow}, as it was", narrow=narrow)
+    return say("neither is written while both live")
 
 
 def _source(found: ArrayCopies) -> Segment:
@@ -75,7 +73,7 @@ def _source(found: ArrayCopies) -> Segment:
 
 def _story(history: History, found: ArrayCopies) -> Iterator[Step]:
     source, event = _source(found), _event(history, found)
-    yield Step("made", found.site, say("NumPy copies {source} here", source=source))
+    yield Step("made", found.site, say("{source} is copied here", source=source))
     if found.entry != found.site:
         verb = "copies it" if found.how == "copied on" else "makes a tensor of it"
         yield Step(
