@@ -332,3 +332,108 @@ def test_what_looks_so_and_is_right(name, tmp_path):
     recording = record_program(program(RIGHT[name]), tmp_path)
     assert recording.error is None
     assert copies_told(recording) == []
+
+
+# -- what the recorder does to the program ---------------------------------------------------------
+
+UNTOUCHED = {
+    "an array is resized in place while a copy of it is a tensor": """
+        rows = rng.normal(size=(64, 64)).astype(np.float32)
+        kept = torch.from_numpy(rows.copy())
+        rows.resize((80, 64), refcheck=True)
+        total += kept.sum().item() + rows.shape[0]
+        """,
+    "an array goes when its last name does": """
+        import weakref
+        for n in range(4):
+            rows = table[n * 8 : n * 8 + 64] + 1
+            gone = weakref.ref(rows)
+            tensor = torch.from_numpy(rows.copy())
+            del rows
+            assert gone() is None
+        """,
+    "an attribute is asked for by no one else": """
+        class Source:
+            asked = 0
+            def __getattr__(self, name):
+                Source.asked += 1
+                return table[:64]
+            @property
+            def rows(self):
+                Source.asked += 1
+                return table[:64]
+        class Rows(list):
+            def __getitem__(self, n):
+                Source.asked += 1
+                return table[:64]
+        source, listed = Source(), Rows()
+        for n in range(3):
+            torch.from_numpy(source.rows.copy())
+            torch.from_numpy(source.others.copy())
+            torch.from_numpy(listed[n].copy())
+        assert Source.asked == 9, Source.asked
+        """,
+    "random numbers come as they would": """
+        np.random.seed(0)
+        drawn = [torch.from_numpy(np.random.permutation(table[:64])).sum() for n in range(3)]
+        after = np.random.rand()
+        np.random.seed(0)
+        [np.random.permutation(table[:64]) for n in range(3)]
+        assert after == np.random.rand()
+        """,
+    "a function of the program's is called once for each run": """
+        calls = []
+        def changed(row):
+            calls.append(row.shape)
+            return row
+        for n in range(3):
+            torch.from_numpy(np.apply_along_axis(changed, 1, table[:64]))
+        assert len(calls) == 192, len(calls)
+        """,
+    "warnings come as they would": r"""
+        import warnings
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            for n in range(3):
+                rows = table[:64].astype(np.float64)
+                rows = rows.astype(np.float32)
+                torch.from_numpy(np.array(rows).reshape(-1, 64))
+        assert heard == [], heard
+        """,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNTOUCHED)
+def test_the_program_does_not_notice(name, tmp_path):
+    assert record_program(program(UNTOUCHED[name]), tmp_path).error is None
+
+
+def test_what_is_recorded_of_a_copy(tmp_path):
+    text = """
+        whole = np.asarray(table, dtype=np.float64)
+        part = whole[8:72, ::2]
+        tensor = torch.from_numpy(part)
+        table[9] += 1
+        print(tensor.float().sum())
+        """
+    (fact,) = record_program(program(text), tmp_path).trace.arrays_copied
+    assert (fact.source, fact.dtype, fact.strides, fact.shared) == (
+        "table",
+        "float32",
+        (64, 2),
+        True,
+    )
+    assert (fact.changed, fact.beside) == ("yes", (256 * 64 - 64 * 32) * 4)
+
+
+def test_a_run_without_the_other_array_is_recorded_as_one(tmp_path):
+    text = """
+        for n in range(5):
+            rows = table[n : n + 64]
+            torch.from_numpy(rows.copy() if n < 3 else rows + 1)
+            torch.from_numpy(np.array(rows))
+        """
+    recording = record_program(program(text), tmp_path)
+    lines = {recording.trace.sites[one.site].line for one in recording.trace.arrays_copied}
+    assert lines == {12}
+    assert all(one.source == "rows" for one in recording.trace.arrays_copied)

@@ -58,6 +58,16 @@ class _Way(NamedTuple):
     whole: bool  # the array's memory has them, of which it may show a part
 
 
+class _Shown(NamedTuple):
+    """The elements of the other array, as a tensor on it would show them, and whose memory it is.
+
+    What is made of strides does not say from which array it has them.
+    """
+
+    view: Array
+    root: Array
+
+
 class _Line:
     """A line at which arrays become tensors, and what its text leads to."""
 
@@ -95,11 +105,11 @@ class _Pair:
     __slots__ = ("beside", "both", "changed", "decided", "event", "given", "gone", "line", "made",
                  "refs", "released", "shared", "strides", "type")  # fmt: skip
 
-    def __init__(self, event: int, line: _Line, shown: Array, *, shared: bool) -> None:
-        root = owner_of(shown)
+    def __init__(self, event: int, line: _Line, shown: _Shown, *, shared: bool) -> None:
+        view, root = shown
         self.event, self.line, self.shared = event, line, shared
-        self.strides = tuple(step // shown.itemsize for step in shown.strides)
-        self.type, self.beside = shown.dtype.name, int(root.nbytes - shown.nbytes)
+        self.strides = tuple(step // view.itemsize for step in view.strides)
+        self.type, self.beside = view.dtype.name, int(root.nbytes - view.nbytes)
         self.both: list[_Lying] = []
         self.changed = ""
         self.decided = False
@@ -155,7 +165,7 @@ class ArrayCopyLog:
             return
         shared = address_of(data) == result.data_ptr()
         shown = _met(line, variables, data, shared=shared) if _is_plain(data) else None
-        pair = _Pair(event, line, data if shown is None else shown, shared=shared)
+        pair = _Pair(event, line, shown or _Shown(data, data), shared=shared)
         self._pairs.append(pair)
         if shown is None:
             self._lines[site] = None
@@ -163,11 +173,11 @@ class ArrayCopyLog:
             return
         self._follow(pair, data, shown)
 
-    def _follow(self, pair: _Pair, data: Array, shown: Array) -> None:
-        pair.both = [_Lying(data), _Lying(shown)]
+    def _follow(self, pair: _Pair, data: Array, shown: _Shown) -> None:
+        pair.both = [_Lying(data), _Lying(shown.view)]
         self._open += 1
         pair.refs = [
-            weakref.ref(owner_of(shown), lambda _: self._gone(pair, "released")),
+            weakref.ref(shown.root, lambda _: self._gone(pair, "released")),
             weakref.ref(owner_of(data), lambda _: self._gone(pair, "gone")),
         ]
 
@@ -323,7 +333,7 @@ def _of_other_values(array: Array) -> Array:
     return made
 
 
-def _met(line: _Line, variables: Variables, data: Array, *, shared: bool) -> Array | None:
+def _met(line: _Line, variables: Variables, data: Array, *, shared: bool) -> _Shown | None:
     """Return the elements of the array that a line leads to, as its tensor would show them.
 
     None where it has others this time, or could not take the place of what came in.
@@ -339,7 +349,7 @@ def _met(line: _Line, variables: Variables, data: Array, *, shared: bool) -> Arr
         return None
     steps = zip(shown.strides, shown.shape, strict=True)
     fit = all(size == 1 or (step > 0 and not step % shown.itemsize) for step, size in steps)
-    return shown if fit else None
+    return _Shown(shown, owner_of(source)) if fit else None
 
 
 def _ways(array: Array, source: Array) -> Iterator[_Way]:
