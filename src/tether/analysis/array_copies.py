@@ -74,26 +74,30 @@ class NeedlessArrays:
 
     def _answer(self, site: int, entry: int, facts: list[ArrayCopied], count: int) -> None:
         """Keep a line of which no run needed the copy, so far as enough of them were looked at."""
-        history = self._history
-        executions = [self._copied(fact) for fact in facts]
-        ways = {self._how(*one) for one in zip(facts, executions, strict=True)}
-        few = len(facts) < min(count, LOOKED)
-        if few or len(ways) != 1 or not all(fact.source for fact in facts):
-            return
-        how = ways.pop()
-        if how == "copied on" and self._told(executions):
+        runs = [(fact, self._copied(fact)) for fact in facts]
+        executions = [copied for _, copied in runs]
+        how = self._one_way(runs, count)
+        if how is None or (how == "copied on" and self._told(executions)):
             return
         self._judge.look_at_arrays(executions)
-        if any(self._reason(how, *one) for one in zip(facts, executions, strict=True)):
+        if any(self._reason(how, *run) for run in runs):
             return
         total = sum(nbytes(one.copy) for one in executions)
-        read_at = self._casts(executions[0], facts[0]) if how == "narrowed" else []
+        read_at = UNKNOWN
+        if how == "narrowed":
+            first = self._casts(executions[0], facts[0])[0]
+            read_at = self._history.events[first].site
         self.found.append(
             ArrayCopies(
-                site, entry, how, facts, executions, count, total * count // len(facts),
-                history.events[read_at[0]].site if read_at else UNKNOWN,
+                site, entry, how, facts, executions, count, total * count // len(facts), read_at
             )
-        )  # fmt: skip
+        )
+
+    def _one_way(self, runs: list[tuple[ArrayCopied, Copied]], count: int) -> How | None:
+        """Return what became of the copies of a line, where enough were looked at and all alike."""
+        ways = {self._how(*run) for run in runs}
+        there = all(fact.source for fact, _ in runs) and len(runs) >= min(count, LOOKED)
+        return ways.pop() if there and len(ways) == 1 else None
 
     def _how(self, fact: ArrayCopied, copied: Copied) -> How:
         if not fact.shared:

@@ -27,11 +27,11 @@ from tether.record.array_memory import address_of, base_of, owner_of, stretch_of
 from tether.record.budget import Budget
 from tether.record.contents import Array, memory_at
 from tether.record.naming import locals_of
-from tether.record.plain_values import Chain, Tried, Variables, arrays_in
+from tether.record.plain_values import CallChain, ChainOnOthers, Variables, arrays_in
 from tether.record.sites import is_ours, is_user_file, site_at
 from tether.record.tape import Tape
-from tether.source.entering import QuietSource, given_to, last_given, named_in, place_of
-from tether.source.syntax import read
+from tether.source.entering import given_to, last_given, named_in, place_of
+from tether.source.syntax import QuietSource, read
 
 LEAST = 4 << 10
 LARGEST = 16 << 20
@@ -51,14 +51,14 @@ _BLOCK = 16_381  # elements of other values that are put one after the other: no
 Ints = tuple[int, ...]
 
 
-class _Way(NamedTuple):
+class _WayShown(NamedTuple):
     """How an array shows the elements of another."""
 
     axes: Ints | None  # their order; None: all elements in order, in another shape
     whole: bool  # the array's memory has them, of which it may show a part
 
 
-class _Shown(NamedTuple):
+class _ShownElements(NamedTuple):
     """The elements of the other array, as a tensor on it would show them, and whose memory it is.
 
     What is made of strides does not say from which array it has them.
@@ -68,18 +68,18 @@ class _Shown(NamedTuple):
     root: Array
 
 
-class _Line:
+class _EntryLine:
     """A line at which arrays become tensors, and what its text leads to."""
 
     __slots__ = ("begins", "chain", "place", "runs", "text", "way")
 
-    def __init__(self, chain: Chain, begins: ast.expr, place: int, way: _Way) -> None:
+    def __init__(self, chain: CallChain, begins: ast.expr, place: int, way: _WayShown) -> None:
         self.chain, self.begins, self.place, self.way = chain, begins, place, way
         self.text = ast.unparse(begins)
         self.runs = 0
 
 
-class _Lying:
+class _StretchSeen:
     """Elements of an array where they lie, without holding the array."""
 
     __slots__ = ("_address", "_at", "_dtype", "_shape", "_strides", "_sum")
@@ -99,18 +99,20 @@ class _Lying:
         return self._now() != self._sum
 
 
-class _Pair:
+class _ArrayPair:
     """An array that became a tensor, and the one that has the same elements."""
 
     __slots__ = ("beside", "both", "changed", "decided", "event", "given", "gone", "line", "made",
                  "refs", "released", "shared", "strides", "type")  # fmt: skip
 
-    def __init__(self, event: int, line: _Line, shown: _Shown, *, shared: bool) -> None:
+    def __init__(
+        self, event: int, line: _EntryLine, shown: _ShownElements, *, shared: bool
+    ) -> None:
         view, root = shown
         self.event, self.line, self.shared = event, line, shared
         self.strides = tuple(step // view.itemsize for step in view.strides)
         self.type, self.beside = view.dtype.name, int(root.nbytes - view.nbytes)
-        self.both: list[_Lying] = []
+        self.both: list[_StretchSeen] = []
         self.changed = ""
         self.decided = False
         self.released = self.gone = UNKNOWN
@@ -126,8 +128,8 @@ class ArrayCopyLog:
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
-        self._lines: dict[int, _Line | None] = {}  # by site; None: nothing was found there
-        self._pairs: list[_Pair] = []
+        self._lines: dict[int, _EntryLine | None] = {}  # by site; None: nothing was found there
+        self._pairs: list[_ArrayPair] = []
         self._open = 0
         self._budget = Budget(0.01, allowed=0.1)
         self._texts: tuple[str, QuietSource] = ("", QuietSource(""))
@@ -148,7 +150,7 @@ class ArrayCopyLog:
         return self._open >= MOST or len(self._pairs) >= _FACTS or self._budget.late()
 
     def _look(
-        self, event: int, site: int, line: _Line | None, data: Array, result: torch.Tensor
+        self, event: int, site: int, line: _EntryLine | None, data: Array, result: torch.Tensor
     ) -> None:
         frame = _entering_frame()
         variables = Variables({}, {})
@@ -165,7 +167,7 @@ class ArrayCopyLog:
             return
         shared = address_of(data) == result.data_ptr()
         shown = _met(line, variables, data, shared=shared) if _is_plain(data) else None
-        pair = _Pair(event, line, shown or _Shown(data, data), shared=shared)
+        pair = _ArrayPair(event, line, shown or _ShownElements(data, data), shared=shared)
         self._pairs.append(pair)
         if shown is None:
             self._lines[site] = None
@@ -173,15 +175,15 @@ class ArrayCopyLog:
             return
         self._follow(pair, data, shown)
 
-    def _follow(self, pair: _Pair, data: Array, shown: _Shown) -> None:
-        pair.both = [_Lying(data), _Lying(shown.view)]
+    def _follow(self, pair: _ArrayPair, data: Array, shown: _ShownElements) -> None:
+        pair.both = [_StretchSeen(data), _StretchSeen(shown.view)]
         self._open += 1
         pair.refs = [
             weakref.ref(shown.root, lambda _: self._gone(pair, "released")),
             weakref.ref(owner_of(data), lambda _: self._gone(pair, "gone")),
         ]
 
-    def _gone(self, pair: _Pair, which: str) -> None:
+    def _gone(self, pair: _ArrayPair, which: str) -> None:
         """Look when the first of two goes: NumPy calls back before it gives memory up."""
         if sys.is_finalizing():
             return
@@ -210,7 +212,9 @@ class ArrayCopyLog:
 
     # -- the text --------------------------------------------------------------------------------
 
-    def _learn(self, frame: types.FrameType, data: Array, variables: Variables) -> _Line | None:
+    def _learn(
+        self, frame: types.FrameType, data: Array, variables: Variables
+    ) -> _EntryLine | None:
         """Look for the array that the text of a call leads to."""
         known = self._tape.places.of_code(frame.f_code)
         source = self._source(known.file)
@@ -223,7 +227,7 @@ class ArrayCopyLog:
             if way is not None:
                 code = frame.f_code
                 site = place_of(known.file, made, source, code.co_qualname, code.co_firstlineno)
-                return _Line(chain, begins[0][0], self._tape.places.add_site(site), way)
+                return _EntryLine(chain, begins[0][0], self._tape.places.add_site(site), way)
         return None
 
     def _source(self, file: str) -> QuietSource:
@@ -237,7 +241,7 @@ def _is_resized(source: QuietSource, begins: ast.expr) -> bool:
     return any(f"{ast.unparse(one)}.resize(" in source.text for one in named_in(begins))
 
 
-def _fact(pair: _Pair) -> ArrayCopied:
+def _fact(pair: _ArrayPair) -> ArrayCopied:
     line, none = pair.line, pair.changed == "none"
     changed: Any = "unknown" if none else pair.changed or "unknown"
     return ArrayCopied(
@@ -256,12 +260,12 @@ def _entering_frame() -> types.FrameType | None:
 
 def _chains(
     source: QuietSource, given: ast.expr, data: Array, variables: Variables
-) -> Iterator[tuple[Chain, ast.expr]]:
+) -> Iterator[tuple[CallChain, ast.expr]]:
     """Yield what a call is given, and the same with its variable as it was assigned: step by step.
 
     With it comes the expression that was put in last.
     """
-    chain, made = Chain(given, {}), given
+    chain, made = CallChain(given, {}), given
     yield chain, made
     for _ in range(_STEPS):
         same = [
@@ -272,7 +276,7 @@ def _chains(
         for node in named_in(same[0]):
             value = last_given(source, node)
             if value is not None:
-                chain, made = Chain(given, {**chain.instead, node: value}), value
+                chain, made = CallChain(given, {**chain.instead, node: value}), value
                 yield chain, made
                 break
         else:
@@ -292,8 +296,8 @@ def _is_plain(array: Array) -> bool:
 
 
 def _tried(
-    chain: Chain, begins: ast.expr, source: Array, data: Array, variables: Variables
-) -> _Way | None:
+    chain: CallChain, begins: ast.expr, source: Array, data: Array, variables: Variables
+) -> _WayShown | None:
     """Return how the calls of a chain show the elements of what they begin with: of any values.
 
     None where they compute, choose or order, or where the elements at hand are others.
@@ -308,7 +312,7 @@ def _tried(
     other = _of_other_values(source)
     try:
         with np.errstate(all="ignore"):
-            found = Tried(chain, begins, other, variables).value(chain.node)
+            found = ChainOnOthers(chain, begins, other, variables).value(chain.node)
     except Exception:  # noqa: BLE001 -- NumPy refuses what the program does not give it
         return None
     if type(found) is not np.ndarray or found.dtype != data.dtype or found.shape != data.shape:
@@ -333,7 +337,9 @@ def _of_other_values(array: Array) -> Array:
     return made
 
 
-def _met(line: _Line, variables: Variables, data: Array, *, shared: bool) -> _Shown | None:
+def _met(
+    line: _EntryLine, variables: Variables, data: Array, *, shared: bool
+) -> _ShownElements | None:
     """Return the elements of the array that a line leads to, as its tensor would show them.
 
     None where it has others this time, or could not take the place of what came in.
@@ -349,21 +355,21 @@ def _met(line: _Line, variables: Variables, data: Array, *, shared: bool) -> _Sh
         return None
     steps = zip(shown.strides, shown.shape, strict=True)
     fit = all(size == 1 or (step > 0 and not step % shown.itemsize) for step, size in steps)
-    return _Shown(shown, owner_of(source)) if fit else None
+    return _ShownElements(shown, owner_of(source)) if fit else None
 
 
-def _ways(array: Array, source: Array) -> Iterator[_Way]:
+def _ways(array: Array, source: Array) -> Iterator[_WayShown]:
     for whole in (False, True):
         held = owner_of(array) if whole else array
         if held.ndim == source.ndim <= _AXES:
             for axes in itertools.permutations(range(source.ndim)):
                 if tuple(source.shape[one] for one in axes) == held.shape:
-                    yield _Way(axes, whole)
+                    yield _WayShown(axes, whole)
         if held.size == source.size and held.shape != source.shape:
-            yield _Way(None, whole)
+            yield _WayShown(None, whole)
 
 
-def _shown_by(way: _Way, array: Array, source: Array) -> Array | None:
+def _shown_by(way: _WayShown, array: Array, source: Array) -> Array | None:
     """Return the view of `source` that has the elements of an array; None where there is none."""
     held = owner_of(array) if way.whole else array
     if way.axes is not None:

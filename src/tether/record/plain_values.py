@@ -63,17 +63,22 @@ def value_of(node: ast.expr, variables: Variables) -> Any:
             return _attribute(value_of(owner, variables), name)
         case ast.Subscript(value=owner, slice=index):
             return _item(value_of(owner, variables), value_of(index, variables))
-        case ast.Slice(lower=lower, upper=upper, step=step):
-            bounds = (one and value_of(one, variables) for one in (lower, upper, step))
-            return slice(*bounds)
-        case ast.Tuple(elts=parts):
-            return tuple([value_of(one, variables) for one in parts])
-        case ast.List(elts=parts):
-            return [value_of(one, variables) for one in parts]
         case ast.UnaryOp(op=ast.USub(), operand=one):
             return -_number(value_of(one, variables))
         case ast.BinOp(left=left, right=right, op=op):
             return _computed(op, value_of(left, variables), value_of(right, variables))
+    return _of_several(node, variables)
+
+
+def _of_several(node: ast.expr, variables: Variables) -> Any:
+    """Return what an expression gives that is made of several others."""
+    match node:
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            return slice(*(one and value_of(one, variables) for one in (lower, upper, step)))
+        case ast.Tuple(elts=parts):
+            return tuple([value_of(one, variables) for one in parts])
+        case ast.List(elts=parts):
+            return [value_of(one, variables) for one in parts]
     raise NotPlain
 
 
@@ -154,19 +159,21 @@ def _is_plain(value: Any) -> bool:
 # -- a chain of calls ------------------------------------------------------------------------------
 
 
-class Chain(NamedTuple):
+class CallChain(NamedTuple):
     """An expression, and what stands in it for what a variable was given before."""
 
     node: ast.expr
     instead: dict[ast.AST, ast.expr]
 
 
-def arrays_in(chain: Chain, variables: Variables) -> list[tuple[ast.expr, Array]]:
+def arrays_in(chain: CallChain, variables: Variables) -> list[tuple[ast.expr, Array]]:
     """Return the plain arrays that a chain begins with, each with the largest text for it."""
     return list(_arrays(chain, chain.node, variables))
 
 
-def _arrays(chain: Chain, node: ast.AST, variables: Variables) -> Iterator[tuple[ast.expr, Array]]:
+def _arrays(
+    chain: CallChain, node: ast.AST, variables: Variables
+) -> Iterator[tuple[ast.expr, Array]]:
     if node in chain.instead:
         yield from _arrays(chain, chain.instead[node], variables)
         return
@@ -184,10 +191,12 @@ def _arrays(chain: Chain, node: ast.AST, variables: Variables) -> Iterator[tuple
         yield from _arrays(chain, one, variables)
 
 
-class Tried:
+class ChainOnOthers:
     """A chain with another array in the place of the one that it begins with."""
 
-    def __init__(self, chain: Chain, begins: ast.expr, array: Array, variables: Variables) -> None:
+    def __init__(
+        self, chain: CallChain, begins: ast.expr, array: Array, variables: Variables
+    ) -> None:
         self._instead, self._begins, self._array = chain.instead, begins, array
         self._variables = variables
 

@@ -7,9 +7,7 @@ array may lie that the first was made of. Nothing is concluded from it.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from functools import cached_property
 
 from tether.facts import Site
 from tether.source.syntax import Source, called, site_of_node
@@ -19,25 +17,8 @@ _SCOPES = (
     ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
 )  # fmt: skip
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_ESCAPES = re.compile(r"\\[^\n]")
 
 Place = tuple[int, int]
-
-
-class QuietSource(Source):
-    """A text that is read while the program runs: no warning may be given, and no filter touched.
-
-    A parser warns of escapes that are none. What stands behind a backslash is left out, so that
-    all else keeps its place; a string with an escape is another one then.
-    """
-
-    @cached_property
-    def tree(self) -> ast.Module | None:
-        """The syntax tree; None when the text is not Python."""
-        try:
-            return ast.parse(_ESCAPES.sub("xx", self.text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 def given_to(source: Source, site: Site) -> ast.expr | None:
@@ -59,16 +40,18 @@ def last_given(source: Source, node: ast.expr) -> ast.expr | None:
     known = list(_within(scope))
     bound = [one for one in known if _binds(one, path)]
     before = [one for one in bound if _bound_by(source, one) <= _start(node)]
-    before.sort(key=_start)
-    value = _value_of(source, before[-1]) if before else None
+    value = _value_of(source, max(before, key=_start)) if before else None
     if value is None or _bound_later_in_loop(source, node, bound):
         return None
     between = [one for one in known if _end(value) <= _start(one) and _end(one) <= _start(node)]
-    names = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)}
-    names.discard(path)
-    if any(_binds(one, name) for name in names for one in between):
-        return None
-    return None if any(_may_write(source, one, path) for one in between) else value
+    return None if _is_changed(source, value, path, between) else value
+
+
+def _is_changed(source: Source, value: ast.expr, path: str, between: list[ast.AST]) -> bool:
+    """Whether some nodes may write what has a name, or rebind a variable of what it was given."""
+    names = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} - {path}
+    rebound = any(_binds(one, name) for name in names for one in between)
+    return rebound or any(_may_write(source, one, path) for one in between)
 
 
 def named_in(node: ast.expr) -> Iterator[ast.expr]:
