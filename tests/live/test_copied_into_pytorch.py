@@ -255,6 +255,13 @@ RIGHT = {
             rows[np.isnan(rows)] = 0
             total += net(torch.from_numpy(rows)).sum().item()
         """,
+    "limited as an array when the tensor is there, and nothing is beyond": """
+        for n in range(6):
+            rows = table[n * 8 : n * 8 + 64].copy()
+            given = torch.from_numpy(rows)
+            np.clip(rows, -50, 50, out=rows)
+            total += net(given).sum().item()
+        """,
     "handed to a function that may write it": """
         def limited(array):
             np.clip(array, -50, 50, out=array)

@@ -76,7 +76,7 @@ class _EntryLine:
     def __init__(self, chain: CallChain, begins: ast.expr, place: int, way: _WayShown) -> None:
         self.chain, self.begins, self.place, self.way = chain, begins, place, way
         self.text = ast.unparse(begins)
-        self.runs = 0
+        self.runs = 1
 
 
 class _StretchSeen:
@@ -152,6 +152,10 @@ class ArrayCopyLog:
     def _look(
         self, event: int, site: int, line: _EntryLine | None, data: Array, result: torch.Tensor
     ) -> None:
+        if line is not None:
+            line.runs += 1
+            if line.runs > LOOKED and line.runs % 16:
+                return
         frame = _entering_frame()
         variables = Variables({}, {})
         if frame is not None:
@@ -162,9 +166,6 @@ class ArrayCopyLog:
             self._lines[site] = line
             if line is None:
                 return
-        line.runs += 1
-        if line.runs > LOOKED and line.runs % 16:
-            return
         shared = address_of(data) == result.data_ptr()
         shown = _met(line, variables, data, shared=shared) if _is_plain(data) else None
         pair = _ArrayPair(event, line, shown or _ShownElements(data, data), shared=shared)

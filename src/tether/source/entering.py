@@ -43,6 +43,8 @@ def last_given(source: Source, node: ast.expr) -> ast.expr | None:
     value = _value_of(source, max(before, key=_start)) if before else None
     if value is None or _bound_later_in_loop(source, node, bound):
         return None
+    if any(_is_stored_into(source, one, path) for one in known):
+        return None  # though it may have changed nothing this time
     between = [one for one in known if _end(value) <= _start(one) and _end(one) <= _start(node)]
     return None if _is_changed(source, value, path, between) else value
 
@@ -124,6 +126,20 @@ def _may_write(source: Source, node: ast.AST, path: str) -> bool:
         case ast.Call():
             return called(above.func) != "len"
     return not isinstance(above, (ast.BinOp, ast.Compare, ast.UnaryOp))
+
+
+def _is_stored_into(source: Source, node: ast.AST, path: str) -> bool:
+    """Whether a statement assigns into what has a name, or a call is given it for its result."""
+    if not isinstance(node, (ast.Name, ast.Attribute)) or ast.unparse(node) != path:
+        return False
+    match source.parent(node):
+        case ast.Subscript(ctx=context, value=value):
+            return value is node and not isinstance(context, ast.Load)
+        case ast.AugAssign(target=target):
+            return target is node
+        case ast.keyword(arg=word):
+            return word == "out"
+    return False
 
 
 def _bound_by(source: Source, target: ast.AST) -> Place:
