@@ -78,6 +78,11 @@ class _EntryLine:
         self.text = ast.unparse(begins)
         self.runs = 1
 
+    def is_next(self) -> bool:
+        """Count one more run, and say whether it is looked at."""
+        self.runs += 1
+        return self.runs <= LOOKED or not self.runs % 16
+
 
 class _StretchSeen:
     """Elements of an array where they lie, without holding the array."""
@@ -152,18 +157,13 @@ class ArrayCopyLog:
     def _look(
         self, event: int, site: int, line: _EntryLine | None, data: Array, result: torch.Tensor
     ) -> None:
-        if line is not None:
-            line.runs += 1
-            if line.runs > LOOKED and line.runs % 16:
-                return
-        frame = _entering_frame()
-        variables = Variables({}, {})
+        if line is not None and not line.is_next():
+            return
+        frame, variables = _entering_frame(), Variables({}, {})
         if frame is not None:
             variables = Variables(dict(locals_of(frame)), frame.f_globals)
         if line is None:
-            plain = frame is not None and _is_plain(data)
-            line = self._learn(frame, data, variables) if frame is not None and plain else None
-            self._lines[site] = line
+            line = self._lines[site] = self._learn(frame, data, variables)
             if line is None:
                 return
         shared = address_of(data) == result.data_ptr()
@@ -214,9 +214,11 @@ class ArrayCopyLog:
     # -- the text --------------------------------------------------------------------------------
 
     def _learn(
-        self, frame: types.FrameType, data: Array, variables: Variables
+        self, frame: types.FrameType | None, data: Array, variables: Variables
     ) -> _EntryLine | None:
         """Look for the array that the text of a call leads to."""
+        if frame is None or not _is_plain(data):
+            return None
         known = self._tape.places.of_code(frame.f_code)
         source = self._source(known.file)
         given = given_to(source, site_at(known, frame.f_lasti))
