@@ -748,6 +748,25 @@ class Taken(NamedTuple):
     memory: MemoryId = MemoryId(UNKNOWN)  # the array's own, as `StorageFact` has it
 
 
+class ArrayCopied(NamedTuple):
+    """A call was given an array, a copy of another one that lives: both had the same elements.
+
+    No tensor shows the memory of either. The text of the line leads from one to the other by calls
+    that give the elements as they are, whatever they are. Only the copy may have a wider format.
+    """
+
+    event: EventId  # that made a tensor of it
+    site: SiteId  # the expression that made the copy
+    source: str  # the other one, as the program has it; "": in this run there was no such array
+    dtype: str  # of the other one
+    strides: tuple[int, ...]  # of the view of the other that shows the copy's elements, in elements
+    shared: bool  # the tensor shows the copy's memory; else it has memory of its own
+    beside: int  # bytes of the other one's memory that the copy has not
+    changed: Literal["yes", "no", "unknown"]  # either, while both lived
+    released: Moment = Moment(UNKNOWN)  # of the other one; UNKNOWN: alive at the end
+    gone: Moment = Moment(UNKNOWN)  # of the copy
+
+
 class Entered(NamedTuple):
     """A call made a tensor of data of Python in a way that a later look asks about.
 
@@ -1081,6 +1100,7 @@ class Trace:
     function_passes: list[FunctionPass] = field(default_factory=list)
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
+    arrays_copied: list[ArrayCopied] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
     read_back: list[ReadBack] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)

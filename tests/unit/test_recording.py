@@ -101,6 +101,9 @@ def example() -> Trace:
         ],
         padded=[facts.Padded(8, 3, 2, 6, 1)],
         taken=[facts.Taken(8, 64, "unknown", 9, 3)],
+        arrays_copied=[
+            facts.ArrayCopied(8, 1, "rows[:3]", "float32", (3, 1), True, 64, "no", 9, 8)
+        ],
         entered=[facts.Entered(8, 3, 7, 2)],
         read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],

@@ -174,7 +174,7 @@ class CopyNeeds:
             else:
                 text = "not all of its runs were seen to give what was there already"
                 known.add(WhyNeeded("unknown", text, position))
-        judge = _Judge(history, made)
+        judge = Judge(history, made)
         for key, need in self.found.items():
             judge.library = key[1] != UNKNOWN
             self._answer(judge, need)
@@ -183,7 +183,7 @@ class CopyNeeds:
         key = _key(history, history.events[position])
         return self.found.setdefault(key, Need(key[2]))
 
-    def _answer(self, judge: _Judge, need: Need) -> None:
+    def _answer(self, judge: Judge, need: Need) -> None:
         read: list[Copied] = []
         unread: list[Copied] = []
         need.looked = judge.look_at_arrays(need.executions)
@@ -201,9 +201,7 @@ class CopyNeeds:
         need.unread = len(unread)
         self._conclude(judge, need, read, unread)
 
-    def _conclude(
-        self, judge: _Judge, need: Need, read: list[Copied], unread: list[Copied]
-    ) -> None:
+    def _conclude(self, judge: Judge, need: Need, read: list[Copied], unread: list[Copied]) -> None:
         """Ask of copies that nothing read as well, where others of the line were read.
 
         One that another took the place of would have been read in its stead.
@@ -246,7 +244,7 @@ def _deep(history: History, event: Event) -> bool:
     return "__deepcopy__" in (event.operation, within)
 
 
-class _Judge:
+class Judge:
     """The judgement of one execution, with the indexes that it needs."""
 
     def __init__(self, history: History, made: Sequence[Copied]) -> None:
@@ -305,7 +303,7 @@ class _Judge:
     def rests_on(self, copied: Copied) -> set[Key]:
         """Return the lines that have to go as well: while they copy, this copy is needed."""
         _, without = self._resolved(copied.source)
-        if not without or not (self._layout(copied) or self._size(copied)):
+        if not without or not (self.layout(copied) or self._size(copied)):
             return set()
         return {_key(self.history, self.history.events[at]) for at in without}
 
@@ -332,10 +330,10 @@ class _Judge:
         """Return why the copy was needed or why that is unknown; None when it was not needed."""
         event = self.history.events[copied.position]
         if copied.taken is not None:
-            return self._unseen(copied, event) or self._of_array(copied, copied.taken)
+            return self.unseen(copied, event) or self.of_array(copied, copied.taken)
         copied = copied._replace(source=self._resolved(copied.source)[0])
         return (
-            self._unseen(copied, event)
+            self.unseen(copied, event)
             or self._chosen_by_values(copied, event)
             or self._computed(copied, event)
             or self._writes_of_source(copied)
@@ -344,7 +342,7 @@ class _Judge:
             or self._size(copied)
             or self._kept(copied)
             or self._order(copied)
-            or self._layout(copied)
+            or self.layout(copied)
         )
 
     def unread(self, copied: Copied) -> bool | None:
@@ -362,7 +360,7 @@ class _Judge:
             return None
         if self._of_others(copied) or self._was_read(copied):
             return None
-        layout = self._layout(copied)
+        layout = self.layout(copied)
         if layout is not None and layout.needed == "yes":
             return None
         later = self._afterwards(copied)
@@ -415,7 +413,7 @@ class _Judge:
 
     # -- what the recording cannot tell ----------------------------------------------------------
 
-    def _unseen(self, copied: Copied, event: Event) -> WhyNeeded | None:
+    def unseen(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Give what the recording cannot tell of this execution."""
         if self.history.in_part:
             return WhyNeeded("unknown", "not all of the run is in the recording")
@@ -720,7 +718,7 @@ class _Judge:
         again = bool(used) and used[-1] > copied.position
         return not again and not self._saves(source, UNKNOWN, copied.position)
 
-    def _of_array(self, copied: Copied, taken: Taken) -> WhyNeeded | None:
+    def of_array(self, copied: Copied, taken: Taken) -> WhyNeeded | None:
         """Say why a tensor could not have shown the memory of the array that it was made of."""
         copy, name = copied.copy, self._name(copied.copy)
         released = copied.position + self._array_lives(copied, taken)
@@ -860,7 +858,7 @@ class _Judge:
 
     # -- layout, size, order ---------------------------------------------------------------------
 
-    def _layout(self, copied: Copied) -> WhyNeeded | None:
+    def layout(self, copied: Copied) -> WhyNeeded | None:
         """Find a call for which it may matter how the elements lie."""
         parts = self._parts[copied.position] if copied.part else [copied]
         if parts[0].copy is not copied.copy and copied.part:

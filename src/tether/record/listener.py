@@ -27,6 +27,7 @@ from torch.utils._device import DeviceContext
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
 from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog, NodeAnswer
+from tether.record.array_copies import ArrayCopyLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.collisions import CollisionLog
 from tether.record.events import PACK_HEAD, PACK_ROWS
@@ -120,6 +121,7 @@ class Ear(Protocol):
     repeats: RepeatLog
     ways: WayLog
     arrays_again: ArrayAgainLog
+    array_copies: ArrayCopyLog
 
 
 class Listener(TorchFunctionMode):
@@ -518,6 +520,7 @@ class Listener(TorchFunctionMode):
         shows = self.arrays.entered(index, site, data, result)
         if shows is not None:
             self._holders.wrote((shows,), index, site, least=1)
+        self.recorder.array_copies.look(index, site, data, result)
 
     def _learn(
         self, key: Any, tensors: list[torch.Tensor], result: Any, first: int, last: int

@@ -13,6 +13,7 @@ import torch
 from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
 from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog
+from tether.record.array_copies import ArrayCopyLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.cached_keys import kept_by_caches
@@ -86,6 +87,7 @@ class Recorder:
         self.repeats = RepeatLog()
         self.ways = WayLog(self.tape)
         self.arrays_again = ArrayAgainLog()
+        self.array_copies = ArrayCopyLog(self.tape)
         self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
@@ -216,6 +218,7 @@ class Recorder:
             "function_passes": list(self.function_passes.facts),
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
+            "arrays_copied": list(self.array_copies.facts()),
             "entered": list(self.same.entered.facts),
             "read_back": list(self.read_back.facts),
             "unmatched": list(tape.unmatched),

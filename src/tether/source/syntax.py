@@ -11,6 +11,7 @@ import functools
 import io
 import linecache
 import os
+import re
 import sys
 import tokenize
 import warnings
@@ -24,6 +25,8 @@ MAX_TEXT = 8 << 20
 """Characters of one file that are looked at. A larger one is data, not program text."""
 
 _KEPT = 256  # files
+
+_ESCAPES = re.compile(r"\\[^\n]")
 
 Key = tuple[int, int, int, int]  # line, byte column, end line, end byte column of a node
 
@@ -151,6 +154,22 @@ class Source:
             _cut(self.line(end_line), 0, end_column),
         ]
         return one_line("\n".join(parts))
+
+
+class QuietSource(Source):
+    """A text that is read while the program runs: no warning may be given, and no filter touched.
+
+    A parser warns of escapes that are none. What stands behind a backslash is left out, so that
+    all else keeps its place; a string with an escape is another one then.
+    """
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The syntax tree; None when the text is not Python."""
+        try:
+            return ast.parse(_ESCAPES.sub("xx", self.text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def parsed(text: str) -> ast.Module | None:

@@ -17,6 +17,7 @@ from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import operation, shown
 from tether.source.calls import copied_text
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.needless_copy.arrays import of_arrays
 
 PAGE = """
 # needless-copy
@@ -32,6 +33,14 @@ How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.nu
 `torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
 order, `repeat` where broadcasting does, a number format there and back, a product with ones, a
 `masked_fill` of nothing, `flip` twice.
+
+Nor does it matter how NumPy is told to copy what becomes a tensor: `x[i:j].copy()`, `np.array(x)`,
+`x.astype(np.float32)` of what has that format, `np.ascontiguousarray` before a call that takes any
+strides, `deepcopy`; an array that is widened, and narrowed again by all that reads its tensor; one
+that is copied for a call which makes a copy anyway. The text of the call, and what its variables
+were given before, lead to the array that it was made of. That the elements were the same, in memory
+of their own, and were not written, is seen in memory; and the calls in between are tried once with
+other values, so that `np.clip`, `np.nan_to_num` or a sort that found nothing to do is none.
 
 ## Why it matters
 The copy is read and written once, and lives beside its source: the bytes are named, for the whole
@@ -57,8 +66,13 @@ It says nothing, on purpose, of a layout that a later call may rely on (`.contig
 would be added up in another order; of a checkpointed block or a compiled region; of memory whose
 address was asked for. Of a choice by an index, and of whole numbers that come back out of a
 floating-point format which does not have all of them, it speaks only where every run of the line
-was looked at; of many arrays that became tensors it says how many it looked at; what NumPy copies
-for itself it does not hear. The report's table of copies gives the reason for each.
+was looked at; of many arrays that became tensors it says how many it looked at. The report's
+table of copies gives the reason for each.
+
+Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
+more. It says nothing where a function of the program stands between the two arrays, or a statement
+that may have written the copy; where the array could not be shown by a tensor (it may not be
+written, its steps are negative, a tensor or a file has its memory), or runs of one line differ.
 
 ## Example
 ```python
@@ -99,6 +113,7 @@ def check(history: History) -> Iterator[Claim]:
     for found in libraries.values():
         if sum(need.bytes for _, need in found) >= TELLING:
             yield _in_library(history, found)
+    yield from of_arrays(history)
 
 
 def _is_small(copied: Copied) -> bool:
