@@ -57,6 +57,18 @@ SLOW = {
                 more = known.repeat_interleave(4, dim=1)  #! slow-copy more (note)
                 print((query @ more.mT).softmax(-1).max())
     """,
+    "the caches of some layers, converted at each step, for one batch after another": """
+        import torch
+        for batch in range(3):
+            memory = torch.randn(2, 400, 64)
+            caches = [(memory * n).to(torch.bfloat16) for n in (1, 2, 3)]
+            state = torch.randn(2, 1, 64)
+            for step in range(30):
+                for cache in caches:
+                    keys = cache.float()  #! slow-copy keys (note)
+                    state = state + (state @ keys.mT).softmax(-1) @ keys
+            print(state.sum())
+    """,
     "the same expanded and reshaped": """
         import torch
         keys = torch.randn(2, 2, 300, 64)
@@ -832,6 +844,14 @@ SLOW = {
 }
 
 QUIET = {
+    "rows of a data set, converted in each epoch": """
+        import torch
+        rows = [torch.randn(300, 64).to(torch.bfloat16) for _ in range(20)]
+        for epoch in range(6):
+            for row in rows:
+                wide = row.float()
+                print((wide @ wide.mT).sum())
+    """,
     "rows of an array that are changed one by one": """
         import numpy as np, torch
         table = np.random.rand(3000, 6).astype(np.float32)
