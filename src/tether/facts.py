@@ -621,6 +621,7 @@ class Followed(NamedTuple):
     zeroed: tuple[int, ...]  # nodes that got zeros though no edge before them gave only zeros
     undone: tuple[int, ...] = ()  # nodes that gave opposite gradients to two ways that are the same
     turned: tuple[int, ...] = ()  # nodes whose gradient came over several edges, and a hook turned
+    cancelled: tuple[int, ...] = ()  # nodes that got zeros over several edges, none of them alone
 
 
 class Bridge(NamedTuple):

@@ -181,14 +181,17 @@ class ReliedLayout:
     def _tried(self, at: int, pairs: Sequence[tuple[Operand, Operand]]) -> bool:
         """Whether the call was made again with what it would be given, and gave the same.
 
-        Where that lies in another way, so does what is made of it.
+        Where that lies in another way, so does what is made of it. Of a call that computes in the
+        order of what it is given, all that follows is asked for its rounding alone.
         """
         others = [number for number, (now, then) in enumerate(pairs) if not same_layout(now, then)]
         would = self._history.get(Trials).same(at, others[0]) if len(others) == 1 else None
-        results = self._history.events[at].results
-        if would and len(results) == 1:
-            self._follow(results[0], results[0]._replace(strides=would))
-        return would == () or (would is not None and len(results) == 1)
+        event = self._history.events[at]
+        if would and (len(event.results) > 1 or operation(event.operation).either_order):
+            return False
+        if would:
+            self._follow(event.results[0], event.results[0]._replace(strides=would))
+        return would is not None
 
     def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that lays its argument back, or copies; the first that does is kept."""

@@ -45,6 +45,7 @@ class PassFound(NamedTuple):
     zeroed: tuple[int, ...]
     undone: tuple[int, ...]
     turned: tuple[int, ...]
+    cancelled: tuple[int, ...]
 
 
 class Trail:
@@ -56,8 +57,10 @@ class Trail:
         self._got_zeros: set[int] = set()  # nodes to which only zeros came
         self._undone: list[int] = []  # nodes whose two ways undo each other
         self._turned: list[int] = []  # nodes whose gradient came as another than over their edges
+        self._cancelled: list[int] = []  # nodes whose edges brought what adds up to nothing
         self._edges: Counter[tuple[int, int]] = Counter()  # into each result of a node
         self._sums: dict[tuple[int, int], torch.Tensor] = {}  # what came over several of them
+        self._parts: Counter[tuple[int, int]] = Counter()  # of them, those that were not zeros
         self._sources: dict[int, list[tuple[int, int]]] = {}  # node -> edges that lead to it
         self._handles: list[Any] = []
         found = list(nodes_behind(roots, MOST_NODES + 1))
@@ -79,6 +82,8 @@ class Trail:
 
         def ran(given_back: Any, came: Any) -> None:
             self._compare(number, came)
+            if self._cancels(number, came):
+                self._cancelled.append(number)
             if all(one is None or is_zero(one) for one in came):
                 self._got_zeros.add(number)
                 return
@@ -108,6 +113,7 @@ class Trail:
             if self._edges[key] > 1:
                 known = self._sums.get(key)
                 self._sums[key] = one if known is None else known + one
+                self._parts[key] += not is_zero(one)
 
     def _compare(self, number: int, came: tuple[torch.Tensor | None, ...]) -> None:
         """Find gradients that came over several edges and that a hook turned against itself."""
@@ -118,6 +124,14 @@ class Trail:
             along, against = (known * one).sum(), -known.norm() * one.norm()
             if along < 0 and torch.allclose(along, against, rtol=SAME_LINE):
                 self._turned.append(number)
+
+    def _cancels(self, number: int, came: tuple[torch.Tensor | None, ...]) -> bool:
+        """Whether several gradients of several elements came to a node, and add up to zeros."""
+        parts = [self._parts.pop((number, result), 0) for result in range(len(came))]
+        found = [one for one, count in zip(came, parts, strict=True) if count > 1]
+        return bool(found) and all(
+            one is not None and one.numel() > 1 and bool(is_zero(one)) for one in found
+        )
 
     def _look(self, node: Any, place: int, one: torch.Tensor | None, came: Any) -> None:
         """Look at what a node gave back over one edge."""
@@ -154,8 +168,9 @@ class Trail:
             )
         )
         return PassFound(
-            tuple(self._stops.values()), tuple(zeroed), tuple(self._undone), tuple(self._turned)
-        )
+            tuple(self._stops.values()), tuple(zeroed), tuple(self._undone), tuple(self._turned),
+            tuple(self._cancelled),
+        )  # fmt: skip
 
 
 def _are_finite(came: Iterable[torch.Tensor | None]) -> bool:

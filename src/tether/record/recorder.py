@@ -109,7 +109,7 @@ class Recorder:
         self.followed: list[Followed] = []
         self.rings = RingLog(self.tape)
         self.cached: list[object] = []
-        self.undone: set[int] = set()  # lines of passes in which ways undid each other
+        self.undone: set[int] = set()  # lines of passes in which gradients undid each other
         self.naming = Naming(self.tape, self.arrays.small, made_once)
         self.reassigned = ReassignedLog(self.tape, self.naming)
         self.hooks = HookLog(self.tape)

@@ -90,7 +90,14 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
     what every way passes after it, has the gradient, though other ways stay cut (an action that is
     sampled, beside its log-probability). Where each way has a cut of its own, it is one at which a
     gradient could have gone on: whole numbers carry none.
+
+    Where the graph of one loss is whole, and yet no gradient came, a custom backward kept it: what
+    is cut off from other losses, as a discriminator's from its generator, may be meant.
     """
+    for paths in reaching:
+        functions = paths.of(paths.functions, tensor) if paths.lets(tensor) else []
+        if functions:
+            return _Story(paths, described(history, functions[-1]), [])
     for paths in reaching:
         positions = [] if paths.lets(tensor) else paths.of(paths.cuts, tensor)
         if positions:
@@ -103,12 +110,6 @@ def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | Non
             first = min(positions, key=partial(_less_likely, history))
             others = _distinct(history, [at for at in cuts if at != first])
             return _Story(paths, described(history, first), others, each=len(positions) > 1)
-    if all(one.lets(tensor) for one in reaching):
-        # The graph was whole, and yet no gradient came: a custom backward kept it.
-        for paths in reaching:
-            functions = paths.of(paths.functions, tensor)
-            if functions:
-                return _Story(paths, described(history, functions[-1]), [])
     return None
 
 

@@ -129,7 +129,7 @@ class _Pass:
             if followed is not None:
                 event, thread = EventId(index), ThreadId(listener.thread)
                 recorder.followed.append(Followed(event, thread, *followed))
-                if recorder.followed[-1].undone:
+                if followed.undone or followed.cancelled:
                     recorder.undone.add(self.place[0])
             recorder.arrays.wrote_any()
             recorder.naming.maybe_search(frame)

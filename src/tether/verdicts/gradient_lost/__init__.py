@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.cancelled_terms import CancelledTerms, cancelled_terms
 from tether.analysis.cut_runs import CutRuns, PartedRuns, cut_runs, parted_runs
 from tether.analysis.frozen import taken_off
 from tether.analysis.graph import Graph
@@ -46,6 +47,8 @@ graph, so that is a constant there. Where a value is taken from itself, computed
 values and with a graph both times, what comes back over one way undoes what comes back over the
 other. Or the backward of an `autograd.Function` returns what was made without the gradient that it
 is given (numbers of both signs, or several in one pass, where each is the same number throughout).
+Or two terms of a loss use one value, and what comes back to it from both adds up to zero: a
+temperature's loss that goes back into the policy whose entropy it weighs.
 Or a derivative of a derivative that goes into the loss was asked for without a graph. Or a term
 gives gradients only to parameters whose gradients are cleared before a step uses them, and a call
 cut the term off from what the next step trains: a generator's loss that takes what a discriminator
@@ -105,10 +108,39 @@ def check(history: History) -> Iterator[Claim]:
         yield _last(history, last)
     for kept in taken_for_constant(history):
         yield _second(history, kept)
+    for cancelled in cancelled_terms(history):
+        yield _cancelled(history, cancelled)
     for ignored in incoming_ignored(history):
         yield _ignored(ignored)
     yield from in_vain(history)
     yield from drawn(history)
+
+
+def _cancelled(history: History, found: CancelledTerms) -> Claim:
+    made, backward = (history.events[at].site for at in (found.made, found.backward))
+    value = history.events[found.made].results[0].tensor
+    used = dict.fromkeys(history.events[at].site for at in found.users)
+    return Claim(
+        tensors=(value,),
+        cause=("cancelled", made),
+        site=history.events[found.users[-1]].site,
+        operation=history.events[found.users[-1]].operation,
+        severity="warning",
+        message=say(
+            "What comes back to {subject} from {n} terms of the loss of {loss} adds up to zero,"
+            " element by element, in each of {passes} passes that were looked at: the terms undo"
+            " each other, and none of them moves what {subject} is computed from.",
+            n=len(found.users), loss=At(backward), passes=found.passes,
+        ),
+        story=(
+            Step("made", made, say("{call} makes it", call=CallOf(found.made))),
+            *(Step("used", one, say("a term of the loss uses it here")) for one in used),
+            Step("backward", backward, say("one pass goes back through both")),
+        ),
+        repair=Repair(say("Take the value for a constant in the term that is there for another"
+                          " factor: `{x!s}.detach()`.", x=Tensor(value))),
+        count=found.passes,
+    )  # fmt: skip
 
 
 def _ignored(found: Ignored) -> Claim:
