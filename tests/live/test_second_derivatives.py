@@ -303,3 +303,61 @@ def test_a_last_derivative_without_a_graph_is_told(bend, loss, tmp_path):
 def test_one_that_has_a_graph_or_is_meant_is_not(bend, loss, tmp_path):
     found = record_program(CONSTANT.format(bend=bend, loss=loss), tmp_path).findings
     assert [one.slug for one in found if one.slug == "gradient-lost"] == []
+
+
+FIRST_ONE = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+other = nn.Linear(2, 2)
+opt = torch.optim.Adam([*net.parameters(), *other.parameters()], lr=0.01)
+target = torch.randn(32, 1)
+for step in range(8):
+    x = torch.randn(32, 2).requires_grad_(True)
+    u = net(x)
+    {term}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+ASKED = "slope = torch.autograd.grad(u.sum(), x, {how})[0]"
+BY_INPUT = {
+    "a linear residual": "loss = (slope[:, :1] + 2.0 * u - target).pow(2).mean()",
+    "a product, and the slope": "loss = (slope[:, :1] + u * slope[:, 1:] - target).pow(2).mean()",
+    "a penalty beside the output's own loss": "loss = (u - target).pow(2).mean() + slope.norm()",
+}
+OF_ANOTHER_USE = {
+    "a weight of the output": "loss = (u * slope[:, :1] - target).pow(2).mean()",
+    "a new input, moved along the slope": (
+        "moved = (x + 0.1 * slope.sign()).detach()\n    loss = (net(moved) - target).pow(2).mean()"
+    ),
+    "a new input, and the old one": (
+        "loss = (net(x.detach() + 0.1 * slope) - target).pow(2).mean() + other(x.detach()).mean()"
+    ),
+    "what another network is to say": "loss = (other(x.detach()) - slope).pow(2).mean()",
+    "a weight that the line takes off the graph": (
+        "weight = slope[:, :1].abs().detach()\n    loss = (weight * (u - target)).pow(2).mean()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_INPUT)
+def test_a_first_derivative_without_a_graph_is_told_where_it_meets_its_output(name, tmp_path):
+    for how, count in (("retain_graph=True", 1), ("create_graph=True", 0)):
+        term = f"{ASKED.format(how=how)}\n    {BY_INPUT[name]}"
+        found = record_program(FIRST_ONE.format(term=term), tmp_path).findings
+        lost = [one for one in found if one.slug == "gradient-lost"]
+        assert {12 in [each.site.line for each in one.evidence] for one in lost} == {True} - {
+            not count
+        }
+        assert len(lost) >= count
+
+
+@pytest.mark.parametrize("name", OF_ANOTHER_USE)
+def test_a_first_derivative_that_goes_elsewhere_is_not(name, tmp_path):
+    term = f"{ASKED.format(how='retain_graph=True')}\n    {OF_ANOTHER_USE[name]}"
+    found = record_program(FIRST_ONE.format(term=term), tmp_path).findings
+    assert "gradient-lost" not in {one.slug for one in found}

@@ -11,11 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
+from tether.analysis.summands import summands
 from tether.facts import UNKNOWN, Event, Operand, SiteId, Span
 from tether.operations.table import operation
 
@@ -245,34 +247,65 @@ def _loss_through(history: History, update: int) -> int:
 
 
 # -- the last derivative ---------------------------------------------------------------------------
-# A derivative of a derivative that has no graph, and that a loss takes in beside what has one. The
-# graph of the first was asked for; that of the last was not, so the loss takes it for a constant.
+# A derivative that has no graph, and that a loss takes in beside what has one, is a constant to it.
+# Of a derivative of a derivative the graph of the first was asked for, and not that of the last.
 
 
 class LastDerivative(NamedTuple):
     """Calls, by position."""
 
-    gradient: int  # autograd.grad of what another call of it gave, without create_graph
+    gradient: int  # autograd.grad without create_graph
     used: int  # where what it gives meets what has a graph
     loss: int
+    second: bool  # it is of what another such call gave; else it meets what it is a derivative of
 
 
 def last_derivatives(history: History) -> Iterator[LastDerivative]:
-    """Yield for each line the first such derivative that a loss goes past."""
+    """Yield for each line the first such derivative that a loss goes past.
+
+    Of a first derivative, by what nothing trains: one that is added to the very output that it is
+    of, as in the residual of a differential equation. A new input of a network is none.
+    """
     told = set[SiteId]()
-    for at in _of_derivatives(history):
-        event = history.events[at]
+    second = set(_of_derivatives(history))
+    for at, event in history.events.where("autograd.grad".__eq__):
         if event.site in told or event.raised or any(one.requires_grad for one in event.results):
             continue
-        used = _meets_a_graph(history, at)
+        if at not in second and not _is_by_an_input(history, event):
+            continue
+        joins = _meeting_a_graph(history, at)
+        fitting = (one for one in joins if at in second or _meets_its_own(history, at, one))
+        used = next(fitting, UNKNOWN)
         loss = _loss_through(history, used) if used >= 0 else UNKNOWN
         if loss >= 0 and not history.get(Graph).leaves_led_to(loss).isdisjoint(history.held):
             told.add(event.site)
-            yield LastDerivative(at, used, loss)
+            yield LastDerivative(at, used, loss, at in second)
 
 
-def _meets_a_graph(history: History, at: int) -> int:
-    """Return the first call that joins what a call gave, or what was made of it, with a graph.
+def _is_by_an_input(history: History, event: Event) -> bool:
+    """Whether a derivative is of what trained parameters compute, by what no optimizer holds."""
+    given, by = event.reads[: event.losses], event.reads[event.losses :]
+    return all(map(partial(_is_trained, history), given)) and not any(
+        _is_trained(history, one) for one in by
+    )
+
+
+def _meets_its_own(history: History, at: int, used: int) -> bool:
+    """Whether a derivative is added to what was computed of the very output that it is of.
+
+    As a factor it may be a weight, which is there to be a constant.
+    """
+    graph, joined = history.get(Graph), history.events[used]
+    given = {one.tensor for one in joined.reads if not one.requires_grad}
+    if not given.isdisjoint(one.tensor for one in graph.saved(used, unchecked=True)):
+        return False
+    terms = summands(history, at, ())
+    outputs = {maker for one in terms for maker in graph.makers_of(one.operand, one.joined)}
+    return not outputs.isdisjoint(graph.behind(used))
+
+
+def _meeting_a_graph(history: History, at: int) -> Iterator[int]:
+    """Yield the calls that join what a call gave, or what was made of it, with a graph.
 
     What a line takes off the graph itself is meant to be a constant.
     """
@@ -281,10 +314,9 @@ def _meets_a_graph(history: History, at: int) -> int:
         event = history.events[position]
         read = any(one.tensor in of for one in event.reads) and history.flow.carries[position]
         if read and any(one.requires_grad for one in event.results):
-            return position
-        if read and not operation(event.operation).cuts:
+            yield position
+        elif read and not operation(event.operation).cuts:
             of.update(one.tensor for one in event.results)
-    return UNKNOWN
 
 
 # -- no second derivative --------------------------------------------------------------------------

@@ -49,7 +49,8 @@ other. Or the backward of an `autograd.Function` returns what was made without t
 is given (numbers of both signs, or several in one pass, where each is the same number throughout).
 Or two terms of a loss use one value, and what comes back to it from both adds up to zero: a
 temperature's loss that goes back into the policy whose entropy it weighs.
-Or a derivative of a derivative that goes into the loss was asked for without a graph. Or a term
+Or a derivative of a derivative that goes into the loss was asked for without a graph, or a
+derivative by an input that meets what it is a derivative of. Or a term
 gives gradients only to parameters whose gradients are cleared before a step uses them, and a call
 cut the term off from what the next step trains: a generator's loss that takes what a discriminator
 says of a detached value. Or values are drawn from a distribution without a graph
@@ -503,9 +504,9 @@ def _last(history: History, found: LastDerivative) -> Claim:
         operation="autograd.grad",
         severity="note",
         message=say(
-            "{line} asks for a derivative of a derivative without create_graph=True, so {subject}"
+            "{line} asks for a derivative{of} without create_graph=True, so {subject}"
             " has no graph: the loss of {loss}, which it goes into, takes it for a constant.",
-            line=At(asked), loss=At(loss),
+            line=At(asked), loss=At(loss), of=" of a derivative" if found.second else "",
         ),
         story=(
             Step("cut", asked, say("the derivative has no graph")),
