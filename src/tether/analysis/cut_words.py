@@ -10,7 +10,7 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, shortened
 from tether.analysis.surroundings import at_line
 from tether.facts import GRAD_ON, INFERENCE, UNKNOWN, Event, Operand, Site
-from tether.finding import At, Code, Segment, Sentence, Step, Tensor, Where, say
+from tether.finding import At, CallOf, Code, Segment, Sentence, Step, Tensor, Where, say
 from tether.operations.table import operation
 from tether.source.reading import outcomes_of
 from tether.source.syntax import source_of
@@ -41,7 +41,17 @@ class _Call(NamedTuple):
 
     def said(self, text: str, **parts: Any) -> Sentence:
         """Make a sentence; ``{code}`` is the text of the call, ``{here}`` its line."""
-        return say(text, code=Code(self.event.site), here=At(self.event.site), **parts)
+        return say(text, **{"code": Code(self.event.site), "here": At(self.event.site)} | parts)
+
+    def gives(self, what: str, fix: str, fact: str, **parts: Any) -> Cut:
+        """Return the cut by what a call gives: in a library the line of the user gives another."""
+        if self.inner.user:
+            return self.cut(what, fix, fact, **parts)
+        site = self.event.site
+        made = say("{call} inside {text}", call=CallOf(self.at), text=Code(site))
+        found = self.cut(what, fix, fact, code=made, **parts)
+        inside = Step("inside", self.event.inner, say("it is called here"))
+        return found._replace(story=(*found.story, inside))
 
     def cut(self, what: str, fix: str, fact: str = "", name: str = "", **parts: Any) -> Cut:
         """Return the cut; `fact` is what happened at its line, where that is not `what`."""
@@ -283,7 +293,7 @@ def _by_dtype(call: _Call) -> Cut | None:
     fact = "the values become {dtype}, which has no gradient"
     if not event.writes:
         fix = "Keep a floating-point dtype at {here}"
-        return call.cut("{code} gives {dtype}", fix, fact, dtype=dtype)
+        return call.gives("{code} gives {dtype}", fix, fact, dtype=dtype)
     maker = _maker_of_memory(history, event.writes[0])
     if maker == UNKNOWN:
         what = "{code} writes into a tensor of dtype {dtype}"
@@ -314,13 +324,13 @@ def _maker_of_memory(history: History, operand: Operand) -> int:
 def _selection(call: _Call) -> Cut | None:
     selects = operation(call.event.operation).selects
     if selects == "comparison":
-        return call.cut(
+        return call.gives(
             "{code} is a comparison, which has no gradient",
             "Use a smooth stand-in for the comparison (a sigmoid of the difference)",
             "the result is true or false",
         )
     if selects == "index":
-        return call.cut(
+        return call.gives(
             "{code} gives indices, which have no gradient",
             "Use the values instead of the indices, or a soft selection (softmax weights)",
             "indices are whole numbers",

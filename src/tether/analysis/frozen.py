@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import UNKNOWN, Event, Gradients, Operand, OptimizerId, Site, SiteId, TensorId
 from tether.operations.table import operation
 from tether.source.reading import given_to_others, goes_on
@@ -75,7 +75,8 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
     """Yield the lines all of whose calls were undone before anything could tell.
 
     What is read between is use, and so is an optimizer that is made: it may be given what still
-    requires grad.
+    requires grad. One line that does both, for one function that asks it for both, is a setter:
+    what was active is switched off, and then what is to be.
     """
     if history.in_part:
         return
@@ -86,7 +87,7 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
             event = history.events[at]
             if event.on:
                 continue
-            undoes = then != UNKNOWN and history.events[then].on
+            undoes = then != UNKNOWN and history.events[then].on and not _sets(history, at, then)
             if undoes and latest(made, then) < at and not _used_between(history, at, then):
                 undone.setdefault(event.site, {}).setdefault(tensor, (at, then))
             else:
@@ -94,6 +95,16 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
     for site, found in undone.items():
         if site not in effective:
             yield FrozenInVain(tuple(found), *next(iter(found.values())))
+
+
+def _sets(history: History, frozen: int, let_go: int) -> bool:
+    """Whether one line froze a tensor and let it go, called for both by one function."""
+    ways = [(history.events[at].site, *history.get(WaysThere).above(at)) for at in (frozen, let_go)]
+    if ways[0][0] != ways[1][0]:
+        return False
+    places = [[history.site(one) for one in way] for way in ways]
+    apart = next(((a, b) for a, b in zip(*places, strict=False) if a != b), None)
+    return apart is None or (apart[0].file, apart[0].function) == (apart[1].file, apart[1].function)
 
 
 class FlaggedInVain(NamedTuple):

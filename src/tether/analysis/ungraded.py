@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 
+from tether.analysis.frozen import ended_frozen
 from tether.analysis.gradient_paths import Paths, follow
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest, losses_of
@@ -28,8 +29,7 @@ class Missing:
         for tensor in history.without_gradient:
             if tensor in unasked or self._trains_by_another(tensor):
                 continue  # the graph reaches it: `parameter-unmoved` tells it; or its values train
-            operand = history.operand_of(tensor)
-            if operand is not None and not operand.requires_grad:
+            if self._is_frozen(tensor):
                 self.frozen.append(tensor)
             elif tensor not in history.had_gradient or tensor not in history.held:
                 self.none.append(tensor)
@@ -38,6 +38,17 @@ class Missing:
         self.zero = [tensor for tensor, some in seen if "zero" in some and "some" not in some]
         # Of none, zero and stopped: the paths to the losses of some passes.
         self.paths = [follow(history, self._followed, at) for at in self._chosen]
+
+    def _is_frozen(self, tensor: int) -> bool:
+        """Whether a tensor did not require grad in the end; nothing need have read it since."""
+        operand = self._history.operand_of(tensor)
+        if operand is None or not operand.requires_grad:
+            return operand is not None
+        return tensor in self._ended_frozen
+
+    @cached_property
+    def _ended_frozen(self) -> dict[int, int]:
+        return ended_frozen(self._history)
 
     def _trains_by_another(self, tensor: int) -> bool:
         """Whether another parameter, which has gradients, lies on a tensor's elements.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import CacheKept, SiteId, TensorId
-from tether.record.naming import modules_of, parts_of
+from tether.record.naming import modules_of, parts_of, registered
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
@@ -122,7 +122,8 @@ def tensors_inside(value: Any) -> list[torch.Tensor]:
     for one in waiting:
         parts = [*parts_of("", one)]
         if issubclass(type(one), torch.nn.Module):
-            parts += [*modules_of("", one), *one._parameters.items(), *one._buffers.items()]
+            own = registered(one)
+            parts += [*modules_of("", one), *own.parameters.items(), *own.buffers.items()]
         for _, part in parts if len(seen) < MOST else ():
             if id(part) not in seen:
                 seen.add(id(part))

@@ -36,6 +36,7 @@ from tether.record.naming import (
     locals_of,
     modules_of,
     parts_of,
+    registered,
 )
 from tether.record.sites import is_user_file, user_frames
 from tether.record.tape import Tape
@@ -289,7 +290,8 @@ def _parts_shown(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.nn.Module):
         waiting = [("", value)]
         for path, module in waiting:
-            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            own = registered(module)
+            for name, tensor in (*own.parameters.items(), *own.buffers.items()):
                 if tensor is not None:
                     yield f"{path}.{name}", tensor
             if len(waiting) < EACH:
@@ -330,7 +332,8 @@ def _places_in(path: str, value: Any) -> _Places:
 
 
 def _of_module(path: str, value: torch.nn.Module) -> _Places:
-    for part, tensor in (*value._parameters.items(), *value._buffers.items()):
+    own = registered(value)
+    for part, tensor in (*own.parameters.items(), *own.buffers.items()):
         if tensor is not None:
             yield f"{path}.{part}", tensor, "attribute"
     for name, module in modules_of(path, value):

@@ -33,6 +33,7 @@ from tether.record.naming import (
     is_kept_inside,
     modules_of,
     parts_of,
+    registered,
     variables_of_frames,
 )
 from tether.record.refilled import MetArrays, RefilledLog
@@ -225,7 +226,7 @@ def _described(value: Any) -> tuple[tuple[int, int], int, tuple[Any, ...]] | Non
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not issubclass(type(value), torch.nn.Module):
         return parts_of(path, value)
-    buffers = ((f"{path}.{name}", one) for name, one in value._buffers.items())
+    buffers = ((f"{path}.{name}", one) for name, one in registered(value).buffers.items())
     own = ((f"{path}.{name}", one) for name, one in attributes_of(value))
     return itertools.chain(buffers, own, modules_of(path, value))
 

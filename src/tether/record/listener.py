@@ -61,10 +61,21 @@ _NOTHING: list[NodeAnswer] = []
 _NO_DETAIL = 0  # number of the empty string in every log
 _HERE = os.path.dirname(__file__) + os.sep
 _FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
+_WRAPPED = 16  # decorators of one function that are looked through
 _getframe = sys._getframe
 _grad_enabled = torch.is_grad_enabled
 _function = types.FunctionType
 _without_subclasses = torch._C.DisableTorchFunctionSubclass
+
+
+def _innermost(function: Any) -> Any:
+    """Return the function that decorators wrap, which `functools.wraps` makes known."""
+    for _ in range(_WRAPPED):
+        inner = getattr(function, "__dict__", {}).get("__wrapped__")
+        if inner is None:
+            break
+        function = inner
+    return function
 
 
 def past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeType]:
@@ -569,8 +580,7 @@ class Listener(TorchFunctionMode):
             code = frame.f_code
             if code.co_filename == _decorators and "func" in code.co_freevars:
                 local = frame.f_locals
-                function = local.get("func")
-                decorated = getattr(function, "__code__", None)
+                decorated = getattr(_innermost(local.get("func")), "__code__", None)
                 if hasattr(local, "clear"):
                     local.clear()  # the snapshot of a frame's variables would keep them alive
                 return self.tape.places.add_definition(decorated) if decorated else site

@@ -16,7 +16,7 @@ import torch
 
 from tether.facts import UNKNOWN, MadeOnce, Moment, SiteId, TensorId
 from tether.record.cached_keys import tensors_inside
-from tether.record.naming import attributes_of, is_user_class
+from tether.record.naming import attributes_of, is_user_class, registered
 from tether.record.sites import is_user_file
 from tether.record.tape import Tape
 
@@ -115,5 +115,5 @@ def _may_be_shared(value: Any) -> bool:
 def _parts_of(path: str, owner: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{path}.{name}", part) for name, part in attributes_of(owner))
     if issubclass(type(owner), torch.nn.Module):
-        for table in (owner._parameters, owner._buffers, owner._modules):
+        for table in registered(owner):
             yield from ((f"{path}.{name}", part) for name, part in table.items())

@@ -186,7 +186,8 @@ class Naming:
         if module:
             number = self.number(value)
             self._flagged(value, number)
-            for table, lists in ((value._parameters, listed), (value._buffers, False)):
+            own = registered(value)
+            for table, lists in ((own.parameters, listed), (own.buffers, False)):
                 for part, tensor in table.items():
                     if tensor is not None:
                         at = Reached(f"{path}.{part}", tensor, depth, users, lists, owner)
@@ -213,7 +214,7 @@ class Naming:
         for name in _said_off(module):
             held = [self._tape.who.find(one) for one in module.parameters()]
             self._flag((number, name), module, [one.serial for one in held if one is not None])
-        for tensor in module._parameters.values():
+        for tensor in registered(module).parameters.values():
             ref = None if tensor is None or not vars(tensor) else self._tape.who.find(tensor)
             if ref is not None:
                 for name in _said_off(tensor):
@@ -437,9 +438,23 @@ def _is_users(module: types.ModuleType) -> bool:
     return is_user_file(getattr(module, "__file__", None) or "<frozen>")
 
 
+class Registered(NamedTuple):
+    """What a module has registered; nothing yet before its class's own `__init__` has run."""
+
+    parameters: dict[str, torch.Tensor | None]
+    buffers: dict[str, torch.Tensor | None]
+    modules: dict[str, torch.nn.Module | None]
+
+
+def registered(module: torch.nn.Module) -> Registered:
+    """Return what a module has registered."""
+    own = object.__getattribute__(module, "__dict__")
+    return Registered(*(own.get(f"_{name}") or {} for name in Registered._fields))
+
+
 def modules_of(path: str, value: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Return the modules inside a module."""
-    for name, module in value._modules.items():
+    for name, module in registered(value).modules.items():
         if module is not None:
             yield f"{path}.{name}", module
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tether.facts import Moment, Reassigned, SiteId, TensorId
-from tether.record.naming import Naming, modules_of
+from tether.record.naming import Naming, modules_of, registered
 from tether.record.tape import Tape
 
 TIMES = 4
@@ -59,7 +59,7 @@ def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     waiting, left = collections.deque([("", module)]), MOST
     while waiting and left > 0:
         path, one = waiting.popleft()
-        for name, tensor in one._parameters.items():
+        for name, tensor in registered(one).parameters.items():
             if tensor is not None:
                 yield f"{path}.{name}", tensor
                 left -= 1

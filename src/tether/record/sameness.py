@@ -265,6 +265,8 @@ def _fit(result: Any) -> bool:
     """Whether a result is of a kind and a size to be looked at."""
     if not isinstance(result, torch.Tensor) or not result.is_cpu or result.numel() < 2:
         return False
+    if result.layout is not torch.strided:
+        return False  # no place of its memory is one of its elements
     return result.numel() * result.element_size() <= LIMIT
 
 

@@ -10,7 +10,7 @@ from tether.analysis.no_longer import NoLonger, OutOfUse
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.uses import MOST_LINES, Uses, last_use
-from tether.facts import UNKNOWN, Site
+from tether.facts import UNKNOWN, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -50,17 +50,44 @@ def check(history: History) -> Iterator[Claim]:
     """Give one claim for each module whose parameters no loss saw."""
     found = history.get(Missing)
     yield from _no_backward(history)
-    groups: dict[str, list[int]] = defaultdict(list)
-    for tensor in found.none if history.backwards else ():
-        if without_backward(history, tensor) or _left(history, tensor):
-            continue
-        if not found.reaching(tensor) and _had_a_chance(history, tensor):
-            fact = history.facts_of_name(tensor)
-            groups[fact.module if fact and fact.module else history.name_of(tensor)].append(tensor)
-    for module, tensors in groups.items():
+    unused = [
+        tensor
+        for tensor in (found.none if history.backwards else ())
+        if not (without_backward(history, tensor) or _left(history, tensor))
+        and not found.reaching(tensor)
+        and _had_a_chance(history, tensor)
+    ]
+    for module, tensors in _by_module(history, unused).items():
         yield _claim(history, module, tensors)
     for ceased in history.get(OutOfUse).found:
         yield _ceased(history, ceased)
+
+
+def _by_module(history: History, unused: list[int]) -> dict[str, list[int]]:
+    """Return the tensors by the largest module of which an optimizer trains none; or by name.
+
+    Of those whose values were used somewhere each module is told by itself: they end at lines of
+    their own.
+    """
+    never = {one for one in unused if one not in history.get(Uses).lines}
+    held: dict[str, set[int]] = defaultdict(set)
+    for name in history.trace.names:
+        if name.module and name.tensor in history.held:
+            for path in _around_module(name.module):
+                held[path].add(int(name.tensor))
+    groups: dict[str, list[int]] = defaultdict(list)
+    for tensor in unused:
+        fact = history.facts_of_name(tensor)
+        own = fact.module if fact is not None and fact.module else history.name_of(tensor)
+        paths = _around_module(own) if tensor in never else [own]
+        groups[next((one for one in paths if held[one] and held[one] <= never), own)].append(tensor)
+    return groups
+
+
+def _around_module(path: str) -> list[str]:
+    """Return the modules around one, the outermost first, and it itself."""
+    parts = path.split(".")
+    return [".".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def _left(history: History, tensor: int) -> bool:
@@ -86,17 +113,18 @@ def _had_a_chance(history: History, tensor: int) -> bool:
 
 
 def _claim(history: History, module: str, tensors: list[int]) -> Claim:
-    fact = history.facts_of_name(tensors[0])
+    facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
+    fact = facts[0] if facts else None
+    by_library = bool(facts) and not any(one.owner_user for one in facts)
     holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
-    site, at = holder.site if holder else UNKNOWN, history.made_at(tensors[0])
-    made = history.events[at].site if at != UNKNOWN else UNKNOWN
+    site, made = holder.site if holder else UNKNOWN, _made(history, tensors)
     where = Segment(f"`{module if len(tensors) > 1 else history.name_of(tensors[0])}`", "name")
     return Claim(
         tensors=tuple(tensors),
         cause=module,
         site=made if made != UNKNOWN else site,
         operation=fact.owner if fact else "",
-        severity="note" if fact is not None and not fact.owner_user else "warning",  # by design?
+        severity="note" if by_library else "warning",  # by design?
         message=say(
             "{where} got no gradient {when}: {how}.",
             where=where, when=in_how_many(history, tensors[0]), how=_how(history, tensors),
@@ -112,6 +140,17 @@ def _claim(history: History, module: str, tensors: list[int]) -> Claim:
         ),
         count=0,
     )  # fmt: skip
+
+
+def _made(history: History, tensors: list[int]) -> SiteId:
+    """Return the innermost line by which all of some tensors were made; UNKNOWN: not seen."""
+    calls = [history.made_at(one) for one in tensors]
+    if min(calls) < 0:
+        return SiteId(UNKNOWN if calls[0] < 0 else history.events[calls[0]].site)
+    above = history.get(WaysThere).above
+    ways = [(history.events[at].site, *above(at)) for at in calls]
+    common = set(ways[0]).intersection(*ways[1:])
+    return next((one for one in ways[0] if one in common), ways[0][0])
 
 
 def _how(history: History, tensors: list[int]) -> str:

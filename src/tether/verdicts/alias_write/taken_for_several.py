@@ -135,7 +135,8 @@ class _UnreadRun(NamedTuple):
 def _last_of_many(history: History) -> Iterator[Claim]:
     """Find a line that joins as many results of one parameter as were written over each other.
 
-    Each was computed from the last of them: the others were never read.
+    Each was computed from the last of them: the others were never read. Each read it for itself,
+    and not through another of the results, as those of a chain of layers do.
     """
     runs, told = _UnreadRuns(history), set[SiteId]()
     for at, event in history.events.where(lambda name: bool(operation(name).joins)):
@@ -159,17 +160,23 @@ class _UnreadRuns:
         self._history = history
 
     def behind(self, made: list[int]) -> Iterator[Operand]:
-        """Yield the parameters from which each of some calls' results was computed."""
+        """Yield the parameters that were read for each of some calls' results, by calls apart."""
         if min(made) < 0:
             return
         first, *others = (self._reached(at) for at in made)
-        for tensor, operand in first.items():
-            if all(other.get(tensor) == operand for other in others):
+        for tensor, (operand, _) in first.items():
+            found = [one[tensor] for one in (first, *others) if tensor in one]
+            readers = set[int]().union(*(calls for _, calls in found))
+            apart = len(readers) == sum(len(calls) for _, calls in found)
+            if apart and [one for one, _ in found] == [operand] * len(made):
                 yield operand
 
-    def _reached(self, at: int) -> dict[int, Operand]:
-        """Return the parameters that are read by a call, or by those that its operands came of."""
-        history, found = self._history, dict[int, Operand]()
+    def _reached(self, at: int) -> dict[int, tuple[Operand, set[int]]]:
+        """Return the parameters that are read by a call, or by those that its operands came of.
+
+        Each with the calls that read it.
+        """
+        history, found = self._history, dict[int, tuple[Operand, set[int]]]()
         waiting, seen = [at], set[int]()
         while waiting and len(seen) < _MOST_BEHIND:
             call = waiting.pop(0)
@@ -179,7 +186,7 @@ class _UnreadRuns:
             for one in history.events[call].reads:
                 fact = history.trace.tensors.get(one.tensor)
                 if fact is not None and fact.kind == "Parameter":
-                    found[one.tensor] = one
+                    found.setdefault(one.tensor, (one, set()))[1].add(call)
                 else:
                     waiting.append(history.made_at(one.tensor))
         return found
@@ -202,9 +209,12 @@ class _UnreadRuns:
         return _UnreadRun(last.at, times)
 
     def _is_whole(self, write: Touch, shown: Operand) -> bool:
-        """Whether a write left nothing of the values that a parameter had."""
-        same = write.operand[3:6] == shown[3:6]
-        return same and fills_anew(self._history.events[write.at])
+        """Whether a write brought values, and left nothing of those that a parameter had.
+
+        What draws them in place begins a parameter, and may begin it again.
+        """
+        same, event = write.operand[3:6] == shown[3:6], self._history.events[write.at]
+        return same and fills_anew(event) and not operation(event.operation).random
 
     def _by_its_shape(self, read: Touch) -> bool:
         """Whether a call asks for the shape alone of what it reads: `randn_like`."""
