@@ -47,6 +47,10 @@ class Said(str):
         made.segments = kept
         return made
 
+    def __reduce__(self) -> tuple[type[Self], tuple[tuple[Segment, ...]]]:
+        """Say what it is made of, to who copies or pickles it."""
+        return type(self), (self.segments,)
+
 
 class Tensor(NamedTuple):
     """In a sentence: a tensor, by its name."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 VISITS = 50_000  # objects that one search looks at
 AT_ONCE = 64  # of the things in one container; the others wait until all else was looked at
-DEPTH = 12  # steps from the variable
+DEPTH = 24  # steps from the variable: a network may have a dozen modules inside one another
 _PER_TENSOR = 6  # names kept of one tensor
 _PATHS = 3  # ways by which one search comes to a module: a loop variable must not hide its place
 

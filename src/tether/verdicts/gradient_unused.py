@@ -118,7 +118,8 @@ def _claim(history: History, module: str, tensors: list[int]) -> Claim:
     by_library = bool(facts) and not any(one.owner_user for one in facts)
     holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
     site, made = holder.site if holder else UNKNOWN, _made(history, tensors)
-    where = Segment(f"`{module if len(tensors) > 1 else history.name_of(tensors[0])}`", "name")
+    name = module if len(tensors) > 1 else history.name_of(tensors[0])
+    where = Segment(f"`{name.strip('`')}`", "name")
     return Claim(
         tensors=tuple(tensors),
         cause=module,
