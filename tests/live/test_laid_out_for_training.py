@@ -25,7 +25,7 @@ optimizer = torch.optim.SGD(parameters, lr=0.1)
 
 
 def train(forward):
-    for _ in range(4):
+    for _ in range(5):
         optimizer.zero_grad()
         forward(torch.randn(6, 20, 32)).square().mean().backward()
         optimizer.step()
@@ -221,14 +221,20 @@ def keep(x):
     return x
 
 
+train(query)
 with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
     train(forward)
 """,
+    "before the first pass of its own": """\
+forward(torch.randn(6, 20, 32)).sum().backward()
+""",
     "anomalies": """\
+train(query)
 with torch.autograd.detect_anomaly(check_nan=False):
     train(forward)
 """,
     "a number format of its own": """\
+train(query)
 with torch.autocast("cpu"):
     train(forward)
 """,
@@ -236,17 +242,20 @@ with torch.autocast("cpu"):
 from torch.utils.checkpoint import checkpoint
 
 
+train(query)
 train(lambda x: checkpoint(forward, x.requires_grad_(), use_reentrant=True))
 """,
     "a derivative by forward mode": """\
 import torch.autograd.forward_ad as ad
 
 
+train(query)
 with ad.dual_level():
     x = ad.make_dual(torch.randn(6, 20, 32), torch.ones(6, 20, 32))
     print(query(x) @ key(x).transpose(1, 2).contiguous())
 """,
     "a transform": """\
+train(query)
 torch.func.grad(lambda x: forward(x).sum())(torch.randn(6, 20, 32))
 """,
 }
@@ -289,6 +298,8 @@ def test_a_call_made_again_with_gradients_keeps_nothing_alive_and_leaves_none():
         with tether.record() as recording:
             x = torch.randn(64, 48, requires_grad=True)
             w = torch.randn(64, 2, requires_grad=True)
+            x.sum().backward()
+            x.grad = None
             source = x * 2
             y = source.t().contiguous()
             out = y @ w

@@ -54,7 +54,7 @@ def with_gradients(
     return trial.gives if trial.repeats(result, exact=not draws) else lambda _: None
 
 
-class _Passed(NamedTuple):
+class _Gave(NamedTuple):
     """What a call gave, and the gradients of what it was given for each incoming gradient."""
 
     result: torch.Tensor
@@ -69,7 +69,7 @@ class _TrainedCall:
     ) -> None:
         self._func, self._call = func, call
         self._unheard: Unheard = drawing_unheard if draws else nullcontext
-        self._first: _Passed | None = None
+        self._first: _Gave | None = None
         with torch._C.DisableTorchFunction():
             self._drawn = _drawn(result.shape)  # the incoming gradient
 
@@ -98,7 +98,7 @@ class _TrainedCall:
         same = alike and same_bits(again.result, first.result) and _same_gradients(first, again)
         return again.result.stride() if same else None
 
-    def _passed(self, others: Others, lie: Sequence[torch.Tensor]) -> _Passed:
+    def _passed(self, others: Others, lie: Sequence[torch.Tensor]) -> _Gave:
         """Make the call with others, and ask for gradients: laid out as some tensors, and as it."""
         leaves: list[torch.Tensor] = []
 
@@ -117,7 +117,7 @@ class _TrainedCall:
                 _run_backward((result,), (one,), True, False, tuple(leaves), True, False)
                 for one in incoming
             ]
-        return _Passed(result.detach(), gradients)
+        return _Gave(result.detach(), gradients)
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return words is not None and others is not None and bool(np.array_equal(words, others))
 
 
-def _same_gradients(one: _Passed, other: _Passed) -> bool:
+def _same_gradients(one: _Gave, other: _Gave) -> bool:
     """Whether all gradients are the first of one, and lie so."""
     first = one.gradients[0]
     pairs = [pair for found in other.gradients for pair in zip(first, found, strict=True)]

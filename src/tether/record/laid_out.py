@@ -44,6 +44,7 @@ _Gives = Callable[[Others], Ints | None]
 _Other = tuple[int, torch.Tensor, torch.Tensor]  # a place among what a call reads, and what for it
 _ALIGNED = 64  # elements: where a memory begins, a kernel may begin in another way
 _LAST = 64  # copies that are known at a time
+_KINDS = 1_024  # of calls that trained, of which it is known how many there were
 
 
 class _Laid(NamedTuple):
@@ -117,26 +118,38 @@ class LaidOutLog:
             for at, (tensor, seen) in enumerate(zip(*given, strict=False))
             if (copy := self.copies.get(seen[1])) is not None
         ]
-        trains = result.requires_grad
-        budget = self._trained if trains else self._budget
-        if not laid or not (_fit(result) and alone()) or budget.late():
-            return
-        if trains and not (self._is_due(func, given[0]) and backward_alone()):
+        budget = self._trained if result.requires_grad else self._budget
+        if not laid or budget.late() or not self._may_repeat(func, given[0], result):
             return
         with budget, drawing_unheard() if draws else nullcontext():
             others = [(at, one, _source_of(one, copy)) for at, one, copy in laid]
             known = [(at, one, other) for at, one, other in others if other is not None]
             for at, strides in _compared(func, call, result, known, draws=draws).items():
-                same, lies = strides is not None, strides != result.stride()
-                self.facts.append(Tried(EventId(event), at, same, (strides or ()) if lies else ()))
+                self._found(event, at, result, strides)
+
+    def _may_repeat(
+        self, func: Callable[..., Any], given: Sequence[torch.Tensor], result: torch.Tensor
+    ) -> bool:
+        """Whether a call may be made again now, with its gradients where its result has a graph."""
+        plain = _fit(result) and alone()
+        return plain and (not result.requires_grad or self._is_due(func, given))
+
+    def _found(self, event: int, at: int, result: torch.Tensor, strides: Ints | None) -> None:
+        """Note by which strides a call would give the same, None where it would not."""
+        other = strides if strides is not None and strides != result.stride() else ()
+        self.facts.append(Tried(EventId(event), at, strides is not None, other))
 
     def _is_due(self, func: Callable[..., Any], given: Sequence[torch.Tensor]) -> bool:
         """Whether a call is to be made again with its gradients, which cost several calls.
 
-        Of each kind the first three are, and the 4th, 8th, 16th...
+        Of each kind the first three are, and the 4th, 8th, 16th... None is before the program's own
+        first backward pass: the engine may start threads with its first, and cannot be used in a
+        process that is forked from then on.
         """
-        if not all(map(_is_own, given)):
+        if not (self._tape.has_passed and all(map(_is_own, given)) and backward_alone()):
             return False
+        if len(self._kinds) > _KINDS:
+            self._kinds.clear()
         kind = func, *((one.shape, _stride(one), one.dtype, one.requires_grad) for one in given)
         count = self._kinds[kind] = self._kinds.get(kind, 0) + 1
         return count <= 3 or not count & (count - 1)
