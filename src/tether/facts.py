@@ -729,13 +729,13 @@ class Tried(NamedTuple):
     """A call was made again, unheard, with the source of a copy that it had been given.
 
     The copy lay in another way than its source. Where several of what the call was given were such
-    copies, it was made with the sources of all as well. Of the results no more is kept than what
-    they had in common.
+    copies, it was made with the sources of all as well. Where its result has a graph, so were the
+    gradients of what it was given. Of the results no more is kept than what they had in common.
     """
 
     event: EventId  # the call
     read: int  # which of its `reads` was the copy
-    same: bool  # its result had the same bits
+    same: bool  # its result had the same bits, and its gradients the same bits and layout
     strides: tuple[int, ...] = ()  # by which it lay, if in another way
 
 

@@ -17,7 +17,7 @@ from tether.operations.table import operation
 def computes(event: Event) -> bool:
     """Whether a call is none that gives elements as they are, whatever they are."""
     row = operation(event.operation)
-    return not (row.copies or row.joins or row.repeats or row.picks or row.enters)
+    return not (row.copies or row.regroups or row.joins or row.repeats or row.picks or row.enters)
 
 
 def leads_back(history: History, position: int, first: int, behind: Sequence[int]) -> bool:

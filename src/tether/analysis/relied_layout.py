@@ -32,8 +32,8 @@ ENOUGH = 3
 """Calls of one kind that were made again and gave the same, by which others of it are judged."""
 
 Ints = tuple[int, ...]
-_Kind = tuple[str, int, tuple[object, ...]]
-"""An operation, which of its reads was the copy, and how all that it reads lies."""
+_Kind = tuple[str, int, bool, tuple[object, ...]]
+"""An operation, which of its reads was the copy, whether it has a graph, how all of them lie."""
 
 
 class Trials:
@@ -72,8 +72,13 @@ class Trials:
 
     def _kind(self, at: int, read: int) -> _Kind:
         event = self._history.events[at]
-        lies = tuple((one.shape, one.strides, one.dtype) for one in event.reads)
-        return event.operation, read, lies
+        lies = tuple((one.shape, one.strides, one.dtype, one.requires_grad) for one in event.reads)
+        return event.operation, read, trained(event), lies
+
+
+def trained(event: Event) -> bool:
+    """Whether a call's result has a graph: where it was made again, so were its gradients."""
+    return any(one.requires_grad for one in event.results)
 
 
 Ask = Callable[[Copied], str]
@@ -92,6 +97,7 @@ class ReliedLayout:
         self._waiting: list[int] = []
         self._met: set[int] = set()
         self.used = False
+        self._trained = 0  # calls with gradients that would be given another layout
         self._ordered = False  # that call computes in the order of what it is given
         self.rounding = UNKNOWN  # a call that would be given another layout, and gives the same
         for one in made:
@@ -175,7 +181,7 @@ class ReliedLayout:
         if row.exact or operation(name.rstrip("_")).exact:
             return self._computed(event, moved)
         if self._tried(at, pairs):
-            return ""
+            return self._laid_again(event)
         return self._otherwise(at, event, moved)
 
     def _tried(self, at: int, pairs: Sequence[tuple[Operand, Operand]]) -> bool:
@@ -192,6 +198,12 @@ class ReliedLayout:
         if would:
             self._follow(event.results[0], event.results[0]._replace(strides=would))
         return would is not None
+
+    def _laid_again(self, event: Event) -> str:
+        """Ask of a second call with gradients: what each lays out for itself it keeps as well."""
+        self._trained += trained(event)
+        again = trained(event) and self._trained > 1
+        return "may lay it out for itself, as another call that reads it may" if again else ""
 
     def _otherwise(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that lays its argument back, or copies; the first that does is kept."""

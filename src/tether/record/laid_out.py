@@ -2,26 +2,35 @@
 
 A sum or a product of matrices may round in another order under other strides; whether it does is
 asked of PyTorch. The call is made once more with the source, or where that is gone with the same
-elements laid out as it was, and its result compared and thrown away: of operations that do nothing
-but add up (`Operation.rounds`), without a graph, on the CPU, up to `LIMIT` bytes, for at most 2 %
-of the run's time, and only where nobody would hear it. A call that was not made again has no fact.
+elements laid out as it was, and its result compared and thrown away, as its gradients are where it
+has a graph (`gradients_again`): of operations that do nothing but add up (`Operation.rounds`), on
+the CPU, up to `LIMIT` bytes, for at most 2 % of the run's time either way, and only where nobody
+would hear it. A call that was not made again has no fact.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from tether.facts import EventId, Tried
 from tether.record.altered import alone
 from tether.record.budget import Budget
-from tether.record.contents import words_of
 from tether.record.equals import Ints, View
+from tether.record.gradients_again import (
+    Call,
+    Others,
+    backward_alone,
+    drawing_unheard,
+    exchanged,
+    same_bits,
+    with_gradients,
+)
 from tether.record.identity import Snapshot
 from tether.record.tape import Tape
 
@@ -31,10 +40,11 @@ _stride, _offset, _is_inference = _base.stride, _base.storage_offset, _base.is_i
 _is_cpu, _nbytes = vars(_base)["is_cpu"].__get__, vars(_base)["nbytes"].__get__
 
 LIMIT = 16 << 20
-_Call = tuple[tuple[Any, ...], dict[str, Any]]
+_Gives = Callable[[Others], Ints | None]
 _Other = tuple[int, torch.Tensor, torch.Tensor]  # a place among what a call reads, and what for it
 _ALIGNED = 64  # elements: where a memory begins, a kernel may begin in another way
 _LAST = 64  # copies that are known at a time
+_KINDS = 1_024  # of calls that trained, of which it is known how many there were
 
 
 class _Laid(NamedTuple):
@@ -53,7 +63,9 @@ class LaidOutLog:
         self._tape = tape
         self.facts: list[Tried] = []
         self.copies: OrderedDict[int, _Laid] = OrderedDict()  # by the storage of each
+        self._kinds: dict[tuple[Any, ...], int] = {}  # calls of each that trained
         self._budget = Budget(0.02, allowed=0.2)
+        self._trained = Budget(0.02, allowed=0.3)  # of calls that are made with their gradients
 
     def made(self, result: torch.Tensor, source: torch.Tensor) -> None:
         """Remember a copy of a tensor, if it lies in another way."""
@@ -64,7 +76,7 @@ class LaidOutLog:
     def remember(self, result: torch.Tensor, source: torch.Tensor, view: View) -> None:
         """Remember that a result has the elements that a view of a source's memory shows."""
         geometry = geometry_of(result)
-        if result.requires_grad or _steps(view) == _steps(geometry):
+        if _steps(view) == _steps(geometry):
             return
         who = self._tape.who
         made, memory = who.snapshot(result)[1], who.storage_of(source)
@@ -85,6 +97,8 @@ class LaidOutLog:
         As in a copy of what was expanded, that nobody has written.
         """
         laid = self.copies.get(self._tape.who.snapshot(tensor)[1])
+        if tensor.requires_grad:
+            laid = None  # the gradients of places that are one are added up where they became many
         if laid is None or laid.version != version_of(tensor) or laid.version < 0:
             return _stride(tensor)
         view = carried(geometry_of(tensor), laid.geometry, laid.view)
@@ -94,8 +108,9 @@ class LaidOutLog:
         return tuple(0 if other == 0 else stride for stride, other in pairs)
 
     def read(
-        self, func: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]],
+        self, func: Callable[..., Any], call: Call,
         given: tuple[Sequence[torch.Tensor], Sequence[Snapshot]], result: torch.Tensor, event: int,
+        *, draws: bool,
     ) -> None:  # fmt: skip
         """Make a call again for each argument that is such a copy, and compare the results."""
         laid = [
@@ -103,72 +118,75 @@ class LaidOutLog:
             for at, (tensor, seen) in enumerate(zip(*given, strict=False))
             if (copy := self.copies.get(seen[1])) is not None
         ]
-        if not laid or not (_fit(result) and alone()) or self._budget.late():
+        budget = self._trained if result.requires_grad else self._budget
+        if not laid or budget.late() or not self._may_repeat(func, given[0], result):
             return
-        with self._budget:
+        with budget, drawing_unheard() if draws else nullcontext():
             others = [(at, one, _source_of(one, copy)) for at, one, copy in laid]
             known = [(at, one, other) for at, one, other in others if other is not None]
-            for at, strides in _compared(func, call, known, result).items():
-                same, lies = strides is not None, strides != result.stride()
-                self.facts.append(Tried(EventId(event), at, same, (strides or ()) if lies else ()))
+            for at, strides in _compared(func, call, result, known, draws=draws).items():
+                self._found(event, at, result, strides)
+
+    def _may_repeat(
+        self, func: Callable[..., Any], given: Sequence[torch.Tensor], result: torch.Tensor
+    ) -> bool:
+        """Whether a call may be made again now, with its gradients where its result has a graph."""
+        plain = _fit(result) and alone()
+        return plain and (not result.requires_grad or self._is_due(func, given))
+
+    def _found(self, event: int, at: int, result: torch.Tensor, strides: Ints | None) -> None:
+        """Note by which strides a call would give the same, None where it would not."""
+        other = strides if strides is not None and strides != result.stride() else ()
+        self.facts.append(Tried(EventId(event), at, strides is not None, other))
+
+    def _is_due(self, func: Callable[..., Any], given: Sequence[torch.Tensor]) -> bool:
+        """Whether a call is to be made again with its gradients, which cost several calls.
+
+        Of each kind the first three are, and the 4th, 8th, 16th... None is before the program's own
+        first backward pass: the engine may start threads with its first, and cannot be used in a
+        process that is forked from then on.
+        """
+        if not (self._tape.has_passed and all(map(_is_own, given)) and backward_alone()):
+            return False
+        if len(self._kinds) > _KINDS:
+            self._kinds.clear()
+        kind = func, *((one.shape, _stride(one), one.dtype, one.requires_grad) for one in given)
+        count = self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        return count <= 3 or not count & (count - 1)
 
 
 def _compared(
-    func: Callable[..., Any], call: _Call, others: Sequence[_Other], result: torch.Tensor
-) -> dict[int, Ints | None]:
+    func: Callable[..., Any], call: Call, result: torch.Tensor, others: Sequence[_Other],
+    *, draws: bool,
+) -> dict[int, Ints | None]:  # fmt: skip
     """Return by which strides the same result lies if one argument, or any, is another.
 
     None where it is not the same, or lies in a way of its own where all are others.
     """
-    alone = {at: _gives(func, _with(call, one, other), result) for at, one, other in others}
+    if not others:
+        return {}
+    gives: _Gives = partial(_gives, func, call, result)
+    if result.requires_grad:
+        gives = with_gradients(func, call, result, draws=draws)
+    alone = {at: gives({id(one): other}) for at, one, other in others}
     if len(others) < 2 or None in alone.values():
         return alone
-    for _, one, other in others:
-        call = _with(call, one, other)
-    together = _gives(func, call, result)
+    together = gives({id(one): other for _, one, other in others})
     return alone if together in alone.values() else dict.fromkeys(alone)
 
 
-def _gives(func: Callable[..., Any], call: _Call, result: torch.Tensor) -> Ints | None:
-    """Return the strides of what a call gives, where it has the bits of a result; else None."""
+def _gives(
+    func: Callable[..., Any], call: Call, result: torch.Tensor, others: Others
+) -> Ints | None:
+    """Return the strides of what a call gives with others, if it has a result's bits; else None."""
     try:
+        args, kwargs = exchanged(call, lambda one: others.get(id(one), one))
         with torch.no_grad():
-            again = func(*call[0], **call[1])
-        if type(again) is not type(result) or again.shape != result.shape:
-            return None
-        one, other = words_of(again), words_of(result)
-        same = one is not None and other is not None and bool(np.array_equal(one, other))
-        return _stride(again) if same else None
+            again = func(*args, **kwargs)
+        alike = type(again) is type(result) and again.shape == result.shape
+        return _stride(again) if alike and same_bits(again, result) else None
     except Exception:  # noqa: BLE001 -- a call may refuse other strides: then the copy is needed
         return None
-
-
-@contextmanager
-def drawing_unheard() -> Iterator[None]:
-    """Let what is called draw random numbers that the program draws again."""
-    before = torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(before)
-
-
-def _with(call: _Call, tensor: torch.Tensor, other: torch.Tensor) -> _Call:
-    """Return the arguments of a call with one tensor in the place of another."""
-    args, kwargs = call
-    return (
-        tuple(_in_place_of(one, tensor, other) for one in args),
-        {key: _in_place_of(one, tensor, other) for key, one in kwargs.items()},
-    )
-
-
-def _in_place_of(value: Any, tensor: torch.Tensor, other: torch.Tensor) -> Any:
-    """Return an argument, also a list of tensors, with one tensor in the place of another."""
-    if value is tensor:
-        return other
-    if type(value) in (list, tuple):
-        return type(value)([_in_place_of(one, tensor, other) for one in value])
-    return value
 
 
 def _source_of(tensor: torch.Tensor, laid: _Laid) -> torch.Tensor | None:
@@ -241,3 +259,9 @@ def _steps(view: View) -> list[tuple[int, int]]:
 def _fit(tensor: torch.Tensor) -> bool:
     plain = type(tensor) is torch.Tensor and _is_cpu(tensor) and tensor.layout is torch.strided
     return plain and 1 < _nbytes(tensor) <= LIMIT
+
+
+def _is_own(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is PyTorch's own on the CPU, that a leaf may stand for."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return plain and _is_cpu(tensor) and tensor.layout is torch.strided

@@ -14,7 +14,6 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from threading import active_count
 from typing import Any, Protocol
 
@@ -35,7 +34,6 @@ from tether.record.functions import Call, Function, flags_of, learn, original
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
-from tether.record.laid_out import drawing_unheard
 from tether.record.open_steps import leave_stale_steps
 from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
@@ -330,13 +328,9 @@ class Listener(TorchFunctionMode):
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
                                 self._same.picked(what.name, arguments, result, index)
-                        if (
-                            written is None
-                            and not seen[3]
-                            and (
-                                (what.lays and count and seen[1] != reads[0][1])
-                                or (what.rounds and self._copies)
-                            )
+                        if written is None and (
+                            (what.lays and count and seen[1] != reads[0][1])
+                            or (what.rounds and self._copies)
                         ):
                             with _without_subclasses():
                                 found = Call(args, kwargs, result, tensors, site, kind, nodes)
@@ -451,11 +445,11 @@ class Listener(TorchFunctionMode):
         result = call.result
         if what.writes or not call.tensors or type(result) is not torch.Tensor:
             return
-        if result.requires_grad or any(one is result for one in call.tensors):
-            return  # how gradients round is another question; `out=` would be written again
+        if any(one is result for one in call.tensors):
+            return  # `out=` would be written again
         if what.lays:
             self._laid_out.made(result, call.tensors[0])
-            if result.dtype != call.tensors[0].dtype:
+            if result.dtype != call.tensors[0].dtype and not result.requires_grad:
                 self._same.converted(result, call.tensors[0], index)
         elif not what.foreign:
             self._read_again(what, func, call, reads, index)
@@ -466,9 +460,8 @@ class Listener(TorchFunctionMode):
         """Make a call again; one that may draw only where no other thread draws meanwhile."""
         if what.draws and active_count() > 1:
             return
-        given = call.tensors, reads
-        with drawing_unheard() if what.draws else nullcontext():
-            self._laid_out.read(func, (call.args, call.kwargs), given, call.result, index)
+        given, made = (call.tensors, reads), (call.args, call.kwargs)
+        self._laid_out.read(func, made, given, call.result, index, draws=what.draws)
 
     def _follow_places(self, what: Function, index: int, call: Call) -> None:
         """Follow tensors of which several places are one element, and views of them."""

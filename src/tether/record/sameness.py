@@ -83,7 +83,8 @@ class SameLog:
                 found = chosen(name, args, result)
         if found is not None:
             self._found(event, result, found, event, any_choice=any_choice)
-            self.laid_out.remember(result, *found)
+            if not result.requires_grad:  # what its gradient adds up is another question
+                self.laid_out.remember(result, *found)
 
     def _of_one(self, name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
         """Look at a choice among places that have one value: by strides, or as copies of one."""

@@ -88,6 +88,7 @@ class Tape:
         self.raised: list[Raised] = []
         self.gaps: dict[tuple[GapCode, str, int], int] = {}
         self.bridges: list[Bridge] = []
+        self.has_passed = False  # a backward pass of the program's has begun
         self.forks = "forked"  # what a child process is called that is about to be forked
         self.started: dict[int, tuple[GapCode, str, int]] = {}  # process id -> the gap noted for it
         self.process = Process(os.getpid(), *_rank())

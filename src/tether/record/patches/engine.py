@@ -188,6 +188,7 @@ def _run_backward(
         if heard is None:
             push(listener)
         recorder.gradients.trains()
+        tape.has_passed = True
         try:
             try:
                 value = original(t_outputs, *args, **kwargs)

@@ -61,13 +61,18 @@ itself, in a dataset or in `collate_fn`, are judged where it is recorded (`--chi
 Of a library's line more is asked, since other programs call it in another order: that it does not
 keep both, and that nothing writes its source at any time after it was filled.
 
+Whether a sum, a matrix product or attention needs the layout of a copy is asked of PyTorch: the
+call is made again with the source, and what it gives is compared bit for bit; where it is trained,
+so are the gradients and how they lie. Of a program that trains, nothing is said where two calls
+read the copy that may each lay out the source for themselves.
+
 It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
-`.view()` or a matrix product); of copies by which a much larger memory goes; of gradients that
-would be added up in another order; of a checkpointed block or a compiled region; of memory whose
-address was asked for. Of a choice by an index, and of whole numbers that come back out of a
-floating-point format which does not have all of them, it speaks only where every run of the line
-was looked at; of many arrays that became tensors it says how many it looked at. The report's
-table of copies gives the reason for each.
+`.view()`, or before a product that rounds otherwise); of copies by which a much larger memory
+goes; of gradients that would be added up in another order; of a checkpointed block or a compiled
+region; of memory whose address was asked for. Of a choice by an index, and of whole numbers that
+come back out of a floating-point format which does not have all of them, it speaks only where every
+run of the line was looked at; of many arrays that became tensors it says how many it looked at.
+The report's table of copies gives the reason for each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more. It says nothing where a function of the program stands between the two arrays, or a statement
@@ -180,7 +185,8 @@ def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> I
     if need.relaid and history.get(Trials).of(copied):
         yield say(
             "the calls that read it round in other runs and on other machines as here, where"
-            " each was made again with the source and gave the same bits"
+            " each was made again with the source and gave the same bits, and the same gradients"
+            " where it has any"
         )
     if may_differ(history, copied):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
