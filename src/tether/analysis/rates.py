@@ -82,9 +82,10 @@ def rates_undone(history: History) -> Iterator[RateUndone]:
 
 
 def _stays_zero(history: History, fact: RatePutBack) -> bool:
-    """Whether each step after a rate was put back has zero."""
-    rates = [one for one in _rates_of(history, fact) if one.at >= fact.at]
-    return bool(rates) and not any(one.rate for one in rates)
+    """Whether each step after a rate was put back has zero; a rate is noted where it changes."""
+    rates = _rates_of(history, fact)
+    later = [one for one in rates if one.at >= fact.at]
+    return bool(rates) and not any(one.rate for one in later or rates[-1:])
 
 
 def _undone(history: History, fact: RatePutBack) -> RateUndone:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from tether.facts import Site
 from tether.source.syntax import Source, called
@@ -108,14 +109,51 @@ def callers_of(source: Source, function: str) -> list[int]:
 def gathered(source: Source, call: Site, at: int = 0, named: str = "params") -> list[int]:
     """Return the lines at which an argument of a call, by its place or name, was put together.
 
-    Names are followed to what was assigned to them, three times over. A plain
-    ``model.parameters()`` was not put together.
+    Names are followed to what was assigned to them, three times over, and a function of the file
+    to what it fills and returns. A plain ``model.parameters()`` was not put together.
     """
     node = source.node_at(call)
     if not isinstance(node, ast.Call):
         return []
     given = [*node.args[at : at + 1], *(one.value for one in node.keywords if one.arg == named)]
-    return _put_together(source, given, call.end_line + 1)
+    lines = _put_together(source, given, call.end_line + 1)
+    return list(dict.fromkeys([*lines, *_filled_in(source, given)]))
+
+
+def _filled_in(source: Source, given: list[ast.expr]) -> list[int]:
+    """Return the lines by which functions that make some expressions fill what they return."""
+    wanted = {called(one.func) for one in given if isinstance(one, ast.Call)}
+    lines: set[int] = set()
+    for function in source.nodes:
+        if isinstance(function, _Defined) and function.name in wanted:
+            nodes = list(ast.walk(function))
+            returned = [one.value for one in nodes if isinstance(one, ast.Return) and one.value]
+            names = {name for value in returned for name in _names(value)}
+            for _ in range(3):
+                found = [one for one in nodes if _fills(one) & names]
+                lines.update(one.lineno for one in found)  # type: ignore[attr-defined]
+                names |= {name for one in found for name in _read_by(one)}
+    return sorted(lines)[: 2 * MOST_LINES]
+
+
+def _fills(node: ast.AST) -> set[str]:
+    """Return the variables that a statement assigns, or by whose method it puts something in."""
+    if isinstance(node, ast.Assign):
+        return {one.id for target in node.targets for one in ast.walk(target) if _is_name(one)}
+    if isinstance(node, ast.AugAssign):
+        return {one.id for one in ast.walk(node.target) if _is_name(one)}
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        return {one.id for one in ast.walk(call.func.value) if _is_name(one)}
+    return set()
+
+
+def _read_by(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if _is_name(one)}
+
+
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
 
 
 def looped_over(source: Source, site: Site) -> list[int]:
