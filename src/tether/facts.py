@@ -521,6 +521,15 @@ class SharedRate(NamedTuple):
     rates: tuple[float, ...]  # that each was to have; the last one is what all have
 
 
+class IteratorTaken(NamedTuple):
+    """An optimizer was given an iterator that the program has a name for, and went through it."""
+
+    at: Moment
+    site: SiteId  # of the call that made the optimizer
+    kind: str  # "SGD"
+    name: str  # "self.trainable"
+
+
 class RatePutBack(NamedTuple):
     """A scheduler's step made zero again what it had made zero, and was another rate by then.
 
@@ -1082,6 +1091,7 @@ class Trace:
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
+    iterators_taken: list[IteratorTaken] = field(default_factory=list)
     rates_put_back: list[RatePutBack] = field(default_factory=list)
     states_of_others: list[StateOfAnother] = field(default_factory=list)
     states_left: list[StateLeft] = field(default_factory=list)

@@ -87,14 +87,20 @@ def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
             event = history.events[at]
             if event.on:
                 continue
-            undoes = then != UNKNOWN and history.events[then].on and not _sets(history, at, then)
-            if undoes and latest(made, then) < at and not _used_between(history, at, then):
+            if _is_undone(history, at, then) and latest(made, then) < at:
                 undone.setdefault(event.site, {}).setdefault(tensor, (at, then))
             else:
                 effective.add(event.site)
     for site, found in undone.items():
         if site not in effective:
             yield FrozenInVain(tuple(found), *next(iter(found.values())))
+
+
+def _is_undone(history: History, frozen: int, then: int) -> bool:
+    """Whether a call lets go what another had frozen, and nothing used it in between."""
+    if then == UNKNOWN or not history.events[then].on:
+        return False
+    return not (_sets(history, frozen, then) or _used_between(history, frozen, then))
 
 
 def _sets(history: History, frozen: int, let_go: int) -> bool:

@@ -269,17 +269,22 @@ def last_derivatives(history: History) -> Iterator[LastDerivative]:
     told = set[SiteId]()
     second = set(_of_derivatives(history))
     for at, event in history.events.where("autograd.grad".__eq__):
-        if event.site in told or event.raised or any(one.requires_grad for one in event.results):
+        graphless = not event.raised and not any(one.requires_grad for one in event.results)
+        if event.site in told or not graphless:
             continue
-        if at not in second and not _is_by_an_input(history, event):
-            continue
-        joins = _meeting_a_graph(history, at)
-        fitting = (one for one in joins if at in second or _meets_its_own(history, at, one))
-        used = next(fitting, UNKNOWN)
-        loss = _loss_through(history, used) if used >= 0 else UNKNOWN
-        if loss >= 0 and not history.get(Graph).leaves_led_to(loss).isdisjoint(history.held):
-            told.add(event.site)
-            yield LastDerivative(at, used, loss, at in second)
+        if at in second or _is_by_an_input(history, event):
+            for found in _last(history, at, second=at in second):
+                told.add(event.site)
+                yield found
+
+
+def _last(history: History, at: int, *, second: bool) -> Iterator[LastDerivative]:
+    """Yield a derivative, if a loss that trains something goes past where it is joined."""
+    joins = _meeting_a_graph(history, at)
+    used = next((one for one in joins if second or _meets_its_own(history, at, one)), UNKNOWN)
+    loss = _loss_through(history, used) if used >= 0 else UNKNOWN
+    if loss >= 0 and not history.get(Graph).leaves_led_to(loss).isdisjoint(history.held):
+        yield LastDerivative(at, used, loss, second)
 
 
 def _is_by_an_input(history: History, event: Event) -> bool:

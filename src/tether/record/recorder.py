@@ -199,6 +199,7 @@ class Recorder:
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
+            "iterators_taken": list(tape.iterators_taken),
             "rates_put_back": list(tape.rates_put_back),
             "states_of_others": list(self.saved_states.facts),
             "states_left": list(self.resumptions.facts),

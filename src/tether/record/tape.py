@@ -24,6 +24,7 @@ from tether.facts import (
     EventId,
     Gap,
     GapCode,
+    IteratorTaken,
     ModeSwitch,
     Moment,
     OptimizerFact,
@@ -98,6 +99,7 @@ class Tape:
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
         self.shared_rates: list[SharedRate] = []
+        self.iterators_taken: list[IteratorTaken] = []
         self.rates_put_back: list[RatePutBack] = []
         self.mode_switches: list[ModeSwitch] = []
         self.unmatched: list[Unmatched] = []

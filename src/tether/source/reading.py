@@ -123,17 +123,20 @@ def gathered(source: Source, call: Site, at: int = 0, named: str = "params") -> 
 def _filled_in(source: Source, given: list[ast.expr]) -> list[int]:
     """Return the lines by which functions that make some expressions fill what they return."""
     wanted = {called(one.func) for one in given if isinstance(one, ast.Call)}
-    lines: set[int] = set()
-    for function in source.nodes:
-        if isinstance(function, _Defined) and function.name in wanted:
-            nodes = list(ast.walk(function))
-            returned = [one.value for one in nodes if isinstance(one, ast.Return) and one.value]
-            names = {name for value in returned for name in _names(value)}
-            for _ in range(3):
-                found = [one for one in nodes if _fills(one) & names]
-                lines.update(one.lineno for one in found)  # type: ignore[attr-defined]
-                names |= {name for one in found for name in _read_by(one)}
-    return sorted(lines)[: 2 * MOST_LINES]
+    functions = [one for one in source.nodes if isinstance(one, _Defined) and one.name in wanted]
+    return sorted({line for one in functions for line in _filling(one)})[: 2 * MOST_LINES]
+
+
+def _filling(function: ast.AST) -> set[int]:
+    """Return the lines of a function at which something comes into what it returns."""
+    nodes, lines = list(ast.walk(function)), set[int]()
+    returned = [one.value for one in nodes if isinstance(one, ast.Return) and one.value]
+    names = {name for value in returned for name in _names(value)}
+    for _ in range(3):
+        found = [one for one in nodes if _fills(one) & names]
+        lines.update(one.lineno for one in found)  # type: ignore[attr-defined]
+        names |= {name for one in found for name in _read_by(one)}
+    return lines
 
 
 def _fills(node: ast.AST) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import types
 import weakref
@@ -17,6 +18,7 @@ from tether.facts import (
     KEEPS,
     NONE,
     GradientStatus,
+    IteratorTaken,
     Moment,
     OptimizerFact,
     SiteId,
@@ -27,15 +29,19 @@ from tether.record.identity import version_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
 from tether.record.movement import Still, Sums
+from tether.record.naming import attributes_of, locals_of
 from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.patches.schedules import Schedules, SharedRates, rate_of, rates_of
 from tether.record.recorder import Recorder
 from tether.record.saved_states import held_by
-from tether.record.sites import here
+from tether.record.sites import here, user_frames
 from tether.record.tape import NOWHERE, Tape
 
 __tracebackhide__ = True
+
+_ITERATORS = (filter, map, zip, itertools.chain, types.GeneratorType)
+"""What gives its elements once; an optimizer takes them all."""
 
 
 class Optimizers:
@@ -104,10 +110,24 @@ class Optimizers:
                 with muted(listener):
                     site = self._tape.places.user_place(here(2))[0]
                     self._know(optimizer, site)
+                    given = args[0] if args else kwargs.get("params")
+                    if type(given) in _ITERATORS:
+                        self._gone_through(given, type(optimizer).__name__, SiteId(site))
                     self._recorder.resumptions.made(optimizer, site)
                     self._recorder.naming.maybe_search(here(2))
 
         return __init__
+
+    def _gone_through(self, given: Any, kind: str, site: SiteId) -> None:
+        """Note an iterator that gives nothing any more, if the program has a name for it."""
+        frame = next(user_frames(here(3)), None)
+        for name, value in locals_of(frame) if frame is not None else ():
+            own = attributes_of(value) if name == "self" else ()
+            for called, one in ((name, value), *((f"self.{part}", it) for part, it in own)):
+                if one is given:
+                    moment = Moment(self._tape.now())
+                    self._tape.iterators_taken.append(IteratorTaken(moment, site, kind, called))
+                    return
 
     def _extended(
         self, _: Listener, place: tuple[int, int], args: tuple[Any, ...], *_rest: Any
