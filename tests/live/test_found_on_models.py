@@ -242,3 +242,31 @@ def test_a_finding_can_be_copied_and_pickled(tmp_path):
     for one in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert (one.message, one.site) == (found.message, found.site)
         assert one.message.segments == found.message.segments
+
+
+GENERATED = (
+    HEAD
+    + """
+class Hyper(nn.Module):
+    def __init__(self, target):
+        super().__init__()
+        self.target, self.code = target, nn.Parameter(torch.randn(3))
+        self.head = nn.Linear(3, target.weight.numel())
+
+    def forward(self, x):
+        flat = self.head(self.code)
+        self.target._parameters.pop("weight", None)
+        self.target.weight = WEIGHT
+        return self.target(x)
+
+model = Hyper(nn.Linear(4, 2))
+"""
+    + STEPS
+)
+
+
+def test_a_weight_that_a_network_computes_takes_the_place_of_one_that_an_optimizer_holds(tmp_path):
+    weight = "flat.view(2, 4)"
+    assert told(GENERATED.replace("WEIGHT", weight), tmp_path) == []
+    cut = told(GENERATED.replace("WEIGHT", f"nn.Parameter({weight})"), tmp_path)
+    assert {one.slug for one in cut} >= {"gradient-cut"}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.no_longer import LastSteps, ceased
 from tether.analysis.ungraded import Missing
@@ -75,8 +76,16 @@ class Misplaced:
                     continue
                 if reaching and (len(others) > 1 or new not in history.had_gradient):
                     continue  # replaced at every step by what is made of it: that is a cut
+                if self.is_generated(new):
+                    continue
                 yield Replaced(tensor, new, name)
                 break
+
+    def is_generated(self, tensor: int) -> bool:
+        """Whether a tensor is computed of what an optimizer trains: a hypernetwork's weight."""
+        made = self._history.made_at(tensor)
+        behind = self._history.get(Graph).leaves_behind(made) if made >= 0 else frozenset[int]()
+        return not behind.isdisjoint(self._history.held & self._history.had_gradient)
 
     def _replaced_later(self) -> Iterator[Replaced]:
         """Yield tensors that trained until another one, made then, got their name and gradients.

@@ -34,7 +34,8 @@ since the rest of the model trains.
 
 ## Known problems
 Values that pass through Python numbers or new NumPy arrays are followed through the source text;
-such a finding says "likely" and lists what it assumes. A tensor that no optimizer holds counts only
+such a finding says "likely" and lists what it assumes. Where a library cuts off parameters of its
+own it is a note: a model may choose by some scores alone. A tensor that no optimizer holds counts only
 if the program reads its `.grad`.
 
 ## Example
@@ -150,6 +151,7 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
         site=cut.site,
         calls=(cut.at,),
         operation=cut.operation,
+        severity="note" if _of_library(history, tensors, cut) else "warning",
         message=say(
             _message(story, raised=backward.raised, whole=whole),
             when=in_how_many(history, tensors[0]),
@@ -172,6 +174,13 @@ def _claim(history: History, tensors: list[int], story: _Story) -> Claim:
         assumes=(_FOLLOWED,) if likely or whole else (),
         count=history.times(cut.at),
     )
+
+
+def _of_library(history: History, tensors: list[int], cut: Cut) -> bool:
+    """Whether a library cuts off what is its own: a model that chooses by some of its scores."""
+    facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
+    inside = not history.site(history.events[cut.at].inner).user
+    return inside and bool(facts) and not any(one.owner_user for one in facts)
 
 
 def _way(history: History, story: _Story, told: set[tuple[str, int]]) -> Iterator[Step]:

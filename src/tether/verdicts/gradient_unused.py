@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.history import History
+from tether.analysis.misplaced import Misplaced
 from tether.analysis.no_longer import NoLonger, OutOfUse
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
@@ -93,13 +94,16 @@ def _around_module(path: str) -> list[str]:
 def _left(history: History, tensor: int) -> bool:
     """Whether another tensor took the place of one that the optimizer still holds, and trains.
 
-    So it is where weights are tied after the optimizer was made: what it steps in vain is dead.
+    So it is where weights are tied after the optimizer was made: what it steps in vain is dead. Or
+    what took the place is computed of what trains, as a hypernetwork computes weights.
     """
     bearers: dict[str, int] = {}
     for fact in history.trace.names:
         bearers[fact.name] = fact.tensor
     names = history.names_of(tensor)
     now = {bearers[name] for name in names}
+    if any(map(history.get(Misplaced).is_generated, now - {tensor})):
+        return True
     return bool(now) and tensor not in now and now <= history.held & history.had_gradient
 
 

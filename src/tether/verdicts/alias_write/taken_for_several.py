@@ -211,10 +211,11 @@ class _UnreadRuns:
     def _is_whole(self, write: Touch, shown: Operand) -> bool:
         """Whether a write brought values, and left nothing of those that a parameter had.
 
-        What draws them in place begins a parameter, and may begin it again.
+        What draws them in place, or fills it with a number, begins a parameter, perhaps again.
         """
         same, event = write.operand[3:6] == shown[3:6], self._history.events[write.at]
-        return same and fills_anew(event) and not operation(event.operation).random
+        brings = any(one.storage != write.operand.storage for one in event.reads)
+        return same and fills_anew(event) and brings
 
     def _by_its_shape(self, read: Touch) -> bool:
         """Whether a call asks for the shape alone of what it reads: `randn_like`."""
