@@ -35,8 +35,8 @@ since the rest of the model trains.
 ## Known problems
 Values that pass through Python numbers or new NumPy arrays are followed through the source text;
 such a finding says "likely" and lists what it assumes. Where a library cuts off parameters of its
-own it is a note: a model may choose by some scores alone. A tensor that no optimizer holds counts only
-if the program reads its `.grad`.
+own it is a note: a model may choose by some scores alone. A tensor that no optimizer holds counts
+only if the program reads its `.grad`.
 
 ## Example
 ```python
