@@ -201,7 +201,8 @@ def copied_on(history: History, at: int, copy: Operand) -> int:
         return -1
     event, row = events[read[0]], operation(events[read[0]].operation)
     given = {history.flow.memory(one) for one in (*event.results, *event.writes)}
-    return read[0] if given and memory not in given and (row.copies or row.joins) else -1
+    copies = row.copies or row.joins or row.places
+    return read[0] if given and memory not in given and copies else -1
 
 
 def _only_shows(history: History, event: Event, memory: int) -> bool:

@@ -562,14 +562,20 @@ class Judge:
         return fact.device != "cpu" or fact.nbytes > 16 << 20 or self.history.arrays_unchecked
 
     def _copied_on_at_once(self, copied: Copied) -> bool:
-        """Whether a copy was copied again by the line that made it, and that was all: no other ran.
+        """Whether a copy was copied again by its own line or the next one, and that was all.
 
-        Then nothing wrote its source unheard, whoever shows that memory.
+        No other line ran in between: nothing wrote its source unheard, whoever shows that memory.
         """
         then = copied_on(self.history, copied.position, copied.copy)
-        within = range(copied.position, then + 1)
-        lines = {self.history.site_of(self.history.events[at])[:2] for at in within}
-        return len(lines) == 1 and self.lives.until(copied.copy) < math.inf
+        if then < 0 or self.lives.until(copied.copy) == math.inf:
+            return False
+        made, read = (
+            self.history.site_of(self.history.events[at]) for at in (copied.position, then)
+        )
+        within = self.history.events[copied.position : then + 1]
+        lines = {self.history.site_of(one).row for one in within}
+        near = made.function == read.function and 0 <= read.line - made.end_line <= 1
+        return lines <= {made.row, read.row} and (made.row == read.row or near)
 
     def _outlived_by_array(self, copied: Copied) -> bool:
         """Whether the source was made of an array, and gone before the copy was.
