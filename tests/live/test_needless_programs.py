@@ -8,6 +8,21 @@ import pytest
 from programs import record_program
 
 PROGRAMS = {
+    "the state of an optimizer, copied to be loaded once more": """
+        import copy, torch
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        def steps():
+            for step in range(3):
+                optimizer.zero_grad()
+                model(torch.ones(8, 64)).pow(2).sum().backward()
+                optimizer.step()
+        steps()
+        kept = copy.deepcopy(optimizer.state_dict())
+        for attempt in range(3):
+            optimizer.load_state_dict(copy.deepcopy(kept))  #? yes an optimizer holds it
+            steps()
+    """,
     "a model copied for its state to be saved": """
         import copy, io, torch
         def save(model, step):

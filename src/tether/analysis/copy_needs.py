@@ -43,6 +43,7 @@ from tether.analysis.layouts import contiguous, remapped, same_layout
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
+from tether.analysis.rates import LOADS
 from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
@@ -387,8 +388,13 @@ class Judge:
                 yield self.history.events[at]
 
     def _reads_nothing(self, event: Event, memory: int) -> bool:
-        """Whether an event gives or writes nothing but a memory, if it was given that at all."""
+        """Whether an event gives or writes nothing but a memory, if it was given that at all.
+
+        What an optimizer loads its steps read.
+        """
         row = operation(event.operation)
+        if event.operation == LOADS and event.results:
+            return False
         given = any(self.flow.memory(one) == memory for one in event.reads)
         out = {self.flow.memory(one) for one in (*event.results, *event.writes)}
         changes = row.own or (row.replaces and not row.makes)  # the object, which would be another
@@ -767,7 +773,7 @@ class Judge:
         source, copy = copied.source, copied.copy
         if self._kind(copy) != "Tensor":
             return WhyNeeded("yes", f"it is a {self._kind(copy)} of its own")
-        if copy.tensor in self.held:
+        if copy.tensor in self.held or self._steps_with(copied):
             return WhyNeeded("yes", "an optimizer holds it")
         if self._is_module(copied):
             return None
@@ -780,6 +786,11 @@ class Judge:
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(copied)
+
+    def _steps_with(self, copied: Copied) -> bool:
+        """Whether an optimizer loaded a copy into its state, which its steps read and write."""
+        later = self._afterwards(copied)
+        return any(one.operation == LOADS and one.results for one in later)
 
     def _replaced(self, at: int, copy: Operand) -> str:
         """Say what becomes of the memory behind a copy; nothing of one that is handed on."""

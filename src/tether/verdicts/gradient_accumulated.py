@@ -15,6 +15,7 @@ from tether.analysis.history import History, latest
 from tether.analysis.libraries import scaled_by_library
 from tether.analysis.mixed_readings import MixedReading, mixed_readings
 from tether.analysis.stepped_apart import ShortWindow, SteppedApart, short_windows, stepped_apart
+from tether.analysis.summed_in_closures import SummedInClosures, summed_in_closures
 from tether.analysis.updated_by_hand import (
     CarriedUpdates,
     SummedGradients,
@@ -38,8 +39,9 @@ into parts, the loss of each is divided by their number, and a step takes the gr
 alone, where all were to add up. Or some steps, as the last of an epoch, have fewer passes than the
 others and than the loss of each is divided by. Or the program itself moved all parameters by their
 gradients, as to the worst place nearby, a second backward pass added the gradients of that place,
-and a step uses the sums: a note, too. Or one line reads a gradient after each of several passes,
-nothing clears it between them, and what was read goes into a later loss: a note, since the sum may
+and a step uses the sums: a note, too. Or a step calls its closure several times, and the closure
+clears nothing. Or one line reads a gradient after each of several passes, nothing clears it
+between them, and what was read goes into a later loss: a note, since the sum may
 be meant.
 
 ## Why it matters
@@ -92,6 +94,7 @@ def check(history: History) -> Iterator[Claim]:
     yield from (_by_hand(history, one) for one in carried_updates(history))
     yield from (_summed(history, one) for one in summed_gradients(history))
     yield from (_mixed(history, one) for one in mixed_readings(history))
+    yield from (_in_closures(history, one) for one in summed_in_closures(history))
 
 
 def _of_others(history: History, told: Container[int]) -> Iterator[Claim]:
@@ -116,6 +119,28 @@ def _overwritten(history: History) -> set[TensorId]:
         for written in event.writes
         if written.tensor in owners
     }
+
+
+def _in_closures(history: History, found: SummedInClosures) -> Claim:
+    site = history.events[found.backward].site
+    return Claim(
+        tensors=found.tensors,
+        cause=("closure", site),
+        site=site,
+        operation="backward",
+        message=say(
+            "Backward at {line} runs {n} times for the step at {step}, and nothing clears the"
+            " gradient of {subject} in between: each call of the closure gives the sum of all"
+            " before it.",
+            line=At(site), n=found.passes, step=At(found.step),
+        ),
+        story=(
+            Step("made", site, say("each call of the closure adds to the gradient here")),
+            Step("step", found.step, say("the step calls the closure again and again")),
+        ),
+        repair=Repair(say("Clear the gradients in the closure, before backward.")),
+        count=found.passes,
+    )  # fmt: skip
 
 
 def _claim(history: History, tensor: TensorId, fact: Gradients, *, always: bool) -> Claim:

@@ -118,12 +118,21 @@ class Replacements:
 
     # -- what most replacements do ---------------------------------------------------------------
 
-    def telling(self, tell: Tell) -> Callable[[Original], Original]:
-        """Return what makes a function that calls its original and then tells of it."""
+    def telling(
+        self, tell: Tell, before: Callable[[tuple[Any, ...]], None] | None = None
+    ) -> Callable[[Original], Original]:
+        """Return what makes a function that calls its original and then tells of it.
+
+        `before` is given the arguments of the call before it.
+        """
 
         def make(original: Original) -> Original:
             @functools.wraps(original)
             def replaced(*args: Any, **kwargs: Any) -> Any:
+                listener = self.listener() if before is not None else None
+                if before is not None and listener is not None:
+                    with muted(listener):
+                        before(args)
                 try:
                     result = self.tape.places.called_from(here(2))(original, args, kwargs)
                 except Exception as error:

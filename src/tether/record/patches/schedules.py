@@ -64,7 +64,8 @@ class Schedules:
         """Put the replacements in place."""
         self._replacements.replace(LRScheduler, "__init__", self._init)
         saving, loading = map(self._replacements.telling, (self._saved, self._loaded))
-        heard = ("state_dict", saving), ("step", self._stepping)
+        stepping = self._replacements.telling(self._stepped, self._steps)
+        heard = ("state_dict", saving), ("step", stepping)
         for kind in list(vars(lr_scheduler).values()):
             if isinstance(kind, type) and issubclass(kind, LRScheduler):
                 for name, make in (*heard, ("load_state_dict", loading)):
@@ -83,24 +84,9 @@ class Schedules:
         if number is not None:
             facts[number] = facts[number]._replace(loaded=SiteId(place[0]))
 
-    def _stepping(self, original: Original) -> Original:
-        """Call a scheduler's step, and then tell of it and of the rates that it puts back."""
-
-        @functools.wraps(original)
-        def step(scheduler: LRScheduler, *args: Any, **kwargs: Any) -> Any:
-            listener = self._replacements.listener()
-            if listener is not None:
-                with muted(listener):
-                    self._before[scheduler] = rates_of(scheduler.optimizer)
-            return original(scheduler, *args, **kwargs)
-
-        def tell(
-            listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *rest: Any
-        ) -> None:
-            self._stepped(listener, place, args, *rest)
-            self._put_back(args[0], SiteId(place[0]))
-
-        return self._replacements.telling(tell)(step)
+    def _steps(self, args: tuple[Any, ...]) -> None:
+        """Look at the rates before a scheduler's step."""
+        self._before[args[0]] = rates_of(args[0].optimizer)
 
     def _put_back(self, scheduler: LRScheduler, site: SiteId) -> None:
         """Note the groups that a step gave the rate of zero again, and that had another one."""
@@ -124,6 +110,7 @@ class Schedules:
             stepped = fact.stepped if fact.steps else SiteId(place[0])
             turns = fact.turns + self._has_turned(args[0])
             facts[number] = fact._replace(steps=fact.steps + 1, stepped=stepped, turns=turns)
+        self._put_back(args[0], SiteId(place[0]))
 
     def _has_turned(self, scheduler: LRScheduler) -> bool:
         """Whether the rate has come up again from where it had fallen to, and not by one leap."""

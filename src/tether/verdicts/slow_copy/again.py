@@ -236,7 +236,7 @@ def _often_in_turn(groups: Collection[Sequence[int]]) -> bool:
     Then little is kept at a time of what is made of them: the cache of each layer, for one batch.
     """
     turns = [sum(one[0] <= some[0] <= one[-1] for one in groups) for some in groups]
-    return min(map(len, groups)) >= PART * max(turns)
+    return min(map(len, groups)) > PART * max(turns)
 
 
 def _comes_back(again: Repeats, places: Sequence[int]) -> bool:
