@@ -20,7 +20,7 @@ PROGRAMS = {
         steps()
         kept = copy.deepcopy(optimizer.state_dict())
         for attempt in range(3):
-            optimizer.load_state_dict(copy.deepcopy(kept))  #? yes an optimizer holds it
+            optimizer.load_state_dict(copy.deepcopy(kept))  #? yes while `kept` lives
             steps()
     """,
     "a model copied for its state to be saved": """

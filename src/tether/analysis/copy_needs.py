@@ -773,7 +773,7 @@ class Judge:
         source, copy = copied.source, copied.copy
         if self._kind(copy) != "Tensor":
             return WhyNeeded("yes", f"it is a {self._kind(copy)} of its own")
-        if copy.tensor in self.held or self._steps_with(copied):
+        if self._is_held(copied):
             return WhyNeeded("yes", "an optimizer holds it")
         if self._is_module(copied):
             return None
@@ -787,10 +787,11 @@ class Judge:
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(copied)
 
-    def _steps_with(self, copied: Copied) -> bool:
-        """Whether an optimizer loaded a copy into its state, which its steps read and write."""
+    def _is_held(self, copied: Copied) -> bool:
+        """Whether an optimizer has a copy, or loaded it into its state: its steps write it."""
         later = self._afterwards(copied)
-        return any(one.operation == LOADS and one.results for one in later)
+        loaded = any(one.operation == LOADS and one.results for one in later)
+        return loaded or copied.copy.tensor in self.held
 
     def _replaced(self, at: int, copy: Operand) -> str:
         """Say what becomes of the memory behind a copy; nothing of one that is handed on."""

@@ -89,6 +89,11 @@ def check(history: History) -> Iterator[Claim]:
             second = history.steps_of(tensor)[1:2] == [history.position(fact.at)]
             yield _claim(history, tensor, fact, always=second and times[tensor] > 1)
     yield from _of_others(history, first)
+    yield from _within_steps(history)
+
+
+def _within_steps(history: History) -> Iterator[Claim]:
+    """Give the claims about what adds up before one step, or is stepped on without one."""
     yield from (_apart(history, one) for one in stepped_apart(history))
     yield from (_short(history, one) for one in short_windows(history))
     yield from (_by_hand(history, one) for one in carried_updates(history))
