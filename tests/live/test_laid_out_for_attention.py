@@ -3,6 +3,8 @@
 Each program says in comments what must be found and where; see `programs.py`.
 """
 
+import sys
+
 import pytest
 import torch
 
@@ -100,6 +102,12 @@ for _ in range(3):
     print(torch.bmm(rows, rows.mT).amax().item())
 """,
 }
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """Let no thread count that another test of this process has left: what drops is tried alone."""
+    monkeypatch.setattr(sys.modules["tether.record.listener"], "active_count", lambda: 1)
 
 
 @pytest.mark.parametrize("program", FOUND.values(), ids=FOUND)

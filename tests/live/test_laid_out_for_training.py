@@ -4,6 +4,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 """
 
 import gc
+import sys
 import weakref
 
 import pytest
@@ -196,6 +197,12 @@ def forward(x):
     return q @ q.mT
 """,
 }
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """Let no thread count that another test of this process has left: what drops is tried alone."""
+    monkeypatch.setattr(sys.modules["tether.record.listener"], "active_count", lambda: 1)
 
 
 @pytest.mark.parametrize("program", FOUND.values(), ids=FOUND)

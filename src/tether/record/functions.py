@@ -58,6 +58,9 @@ Special = Callable[[Call], None]
 """Notes what is particular to a call of one function."""
 
 
+_DROPOUT = 4  # place of `dropout_p` among the arguments of scaled_dot_product_attention
+
+
 class Function:
     """One torch function as the recorder treats it."""
 
@@ -218,6 +221,12 @@ _SPECIALS: dict[Notes, Special] = {
     "hook": _hooked,
     "dimension": _along,
 }
+
+
+def drops(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether attention was asked to drop some of what it computes: else it draws no numbers."""
+    given = args[_DROPOUT] if len(args) > _DROPOUT else kwargs.get("dropout_p", 0.0)
+    return type(given) is not float or given != 0.0
 
 
 def flags_of(call: Call) -> int:

@@ -30,7 +30,7 @@ from tether.record.array_copies import ArrayCopyLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.collisions import CollisionLog
 from tether.record.events import PACK_HEAD, PACK_ROWS
-from tether.record.functions import Call, Function, flags_of, learn, original
+from tether.record.functions import Call, Function, drops, flags_of, learn, original
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
@@ -458,10 +458,11 @@ class Listener(TorchFunctionMode):
         self, what: Function, func: Any, call: Call, reads: Sequence[Snapshot], index: int
     ) -> None:
         """Make a call again; one that may draw only where no other thread draws meanwhile."""
-        if what.draws and active_count() > 1:
+        draws = what.draws and drops(call.args, call.kwargs)
+        if draws and active_count() > 1:
             return
         given, made = (call.tensors, reads), (call.args, call.kwargs)
-        self._laid_out.read(func, made, given, call.result, index, draws=what.draws)
+        self._laid_out.read(func, made, given, call.result, index, draws=draws)
 
     def _follow_places(self, what: Function, index: int, call: Call) -> None:
         """Follow tensors of which several places are one element, and views of them."""
