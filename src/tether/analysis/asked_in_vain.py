@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.history import History
-from tether.facts import UNKNOWN, SiteId, TensorId
+from tether.analysis.history import History, following
+from tether.facts import SiteId
 
 LEAST_PASSES = 3
 """Backward passes after which it is no accident that a gradient was always gone."""
@@ -53,24 +53,14 @@ def _is_lost(history: History, tensor: int) -> bool:
     if (
         operand is None
         or tensor in history.held
-        or len(_given(history, TensorId(tensor))) < LEAST_PASSES
+        or len(history.graded_after(tensor)) < LEAST_PASSES
     ):
         return False
     return next(history.writes_to(operand, history.backwards[0]), None) is None
 
 
-def _given(history: History, tensor: TensorId) -> list[int]:
-    """Return when a tensor had a gradient after a backward pass."""
-    facts = history.after_backward
-    return [history.position(one.at) for one in facts if one.status.get(tensor, "none") != "none"]
-
-
 def _told(history: History, site: SiteId, tensors: list[int], others: int) -> AskedInVain:
-    passes = _given(history, TensorId(tensors[0]))
+    passes = history.graded_after(tensors[0])
     last = history.backwards[max(bisect_left(history.backwards, passes[-1]) - 1, 0)]
-    clears = (
-        at for at, event in history.events.where({"zero_grad", "grad.__set__"}.__contains__)
-        if any(one.tensor == tensors[0] for one in event.reads)
-    )  # fmt: skip
-    cleared = next((at for at in clears if at > passes[0]), UNKNOWN)
+    cleared = following(history.let_go.get(tensors[0], []), passes[0])
     return AskedInVain(site, tuple(tensors), others, len(passes), last, cleared)

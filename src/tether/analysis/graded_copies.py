@@ -60,7 +60,7 @@ def _copy(history: History, tensor: int) -> GradedCopy | None:
 
 def _passes(history: History, tensor: TensorId) -> int:
     """Count the passes after which a tensor had a gradient."""
-    return sum(one.status.get(tensor, "none") != "none" for one in history.after_backward)
+    return len(history.graded_after(tensor))
 
 
 def _users(history: History, backward: int, tensor: int) -> list[int]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, Trace
+from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
@@ -136,6 +136,21 @@ class History:
             for tensor, status in fact.status.items()
             if status != "none"
         }
+
+    def graded_after(self, tensor: int) -> list[int]:
+        """Return when, in order, a tensor had a gradient after a backward pass."""
+        one, facts = TensorId(tensor), self.after_backward
+        return [self.position(fact.at) for fact in facts if fact.status.get(one, "none") != "none"]
+
+    @cached_property
+    def let_go(self) -> dict[int, list[int]]:
+        """For each tensor the calls that set its gradient or clear it, in order."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for at, event in self.events.where({"zero_grad", "grad.__set__"}.__contains__):
+            several = event.operation == "zero_grad"
+            for one in event.reads if several else event.reads[:1]:
+                found[one.tensor].append(at)
+        return found
 
     def inside(self, event: Event, *kinds: str) -> int:
         """Return the innermost span of one of these kinds around an event, or -1.

@@ -40,7 +40,7 @@ def kept_gradients(history: History) -> Iterator[KeptGradient]:
     """Yield them by the line that set them."""
     if not history.whole:
         return
-    touched = _touched(history)
+    touched = history.let_go
     lines: dict[SiteId, list[KeptGradient]] = defaultdict(list)
     for tensor in sorted(touched.keys() & history.held, key=lambda one: history.order[one]):
         calls = touched[tensor]
@@ -51,16 +51,6 @@ def kept_gradients(history: History) -> Iterator[KeptGradient]:
                 lines[event.site].append(found)
     for some in lines.values():
         yield some[0]._replace(tensors=tuple(one.tensors[0] for one in some))
-
-
-def _touched(history: History) -> dict[int, list[int]]:
-    """Return tensor -> the calls that set or clear its gradient, in order."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for at, event in history.events.where({"zero_grad", "grad.__set__"}.__contains__):
-        several = event.operation == "zero_grad"
-        for one in event.reads if several else event.reads[:1]:
-            found[one.tensor].append(at)
-    return found
 
 
 def _kept(

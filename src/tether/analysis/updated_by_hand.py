@@ -44,7 +44,7 @@ def carried_updates(history: History) -> Iterator[CarriedUpdates]:
     """Yield the tensors whose gradients are used by an update and added to for the next."""
     if history.in_part:
         return
-    given = _cleared(history)
+    given = history.let_go
     for tensor, gradients in _gradients_asked_for(history).items():
         operand = history.operand_of(tensor)
         if operand is None or history.steps_of(tensor):
@@ -52,7 +52,7 @@ def carried_updates(history: History) -> Iterator[CarriedUpdates]:
         updates = _updates(history, operand, gradients)
         touched = {one: history.on_storage(of) for one, of in gradients.items()}
         pairs = [
-            (at, added_between(history, touched[gradient], given[tensor], at, later))
+            (at, added_between(history, touched[gradient], given.get(tensor, []), at, later))
             for (at, _, gradient), (_, later, _) in pairwise(updates)
             if history.next_pass(at) < later
         ]
@@ -77,9 +77,9 @@ def summed_gradients(history: History) -> Iterator[SummedGradients]:
     if history.in_part:
         return
     found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)  # step -> tensor -> how
-    given = _cleared(history)
+    given = history.let_go
     for tensor, gradients in _gradients_asked_for(history).items():
-        for step, move, backward in _summed(history, tensor, gradients, given[tensor]):
+        for step, move, backward in _summed(history, tensor, gradients, given.get(tensor, [])):
             found[step].setdefault(tensor, (move, backward))
     lines: dict[int, list[SummedGradients]] = defaultdict(list)
     for fact in history.steps:
@@ -105,15 +105,6 @@ def _summed(
         step, here = following(steps, at), touched[gradient]
         if history.next_pass(at) < step and added_between(history, here, cleared, read, step) >= 0:
             yield step, at, added_between(history, here, cleared, at, step)
-
-
-def _cleared(history: History) -> dict[int, list[int]]:
-    """Return tensor -> the calls that let go of its gradient, or set it."""
-    given: dict[int, list[int]] = defaultdict(list)
-    for at, event in history.events.where({"zero_grad", "grad.__set__"}.__contains__):
-        for one in event.reads:
-            given[one.tensor].append(at)
-    return given
 
 
 def _gradients_asked_for(history: History) -> dict[int, dict[int, Operand]]:

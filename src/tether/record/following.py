@@ -177,12 +177,15 @@ def _are_finite(came: Iterable[torch.Tensor | None]) -> bool:
     return all(one is None or is_finite(one) is not False for one in came)
 
 
+def runs_compiled() -> bool:
+    """Whether backward passes are compiled: their nodes do not run one by one."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(getattr(compiled, "compiled_autograd_enabled", False))
+
+
 def can_follow(losses: Iterable[torch.Tensor]) -> bool:
     """Whether a backward pass from some losses may be followed without being heard."""
-    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
-    if getattr(compiled, "compiled_autograd_enabled", False):
-        return False
-    return all(loss.is_cpu for loss in losses)
+    return not runs_compiled() and all(loss.is_cpu for loss in losses)
 
 
 # -- twins -----------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ has put before it; where a program could hear it all the same, nothing is made a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import torch
 
 from tether.record.contents import words_of
 from tether.record.equals import Ints
+from tether.record.following import runs_compiled
 
 _at_work: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
 _run_backward = torch.autograd.Variable._execution_engine.run_backward
@@ -31,14 +31,13 @@ Unheard = Callable[[], AbstractContextManager[None]]
 
 def backward_alone() -> bool:
     """Whether a forward and a backward pass made now would be plain ones, that nobody hears."""
-    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     return not (
         torch.is_anomaly_enabled()
         or _at_work() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch.autograd.forward_ad._current_level >= 0
         or torch._C._is_any_autocast_enabled()  # it keeps what it made of leaves
-        or getattr(compiled, "compiled_autograd_enabled", False)
+        or runs_compiled()
     )
 
 

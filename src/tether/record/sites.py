@@ -120,7 +120,7 @@ MOST_CALLERS = 6
 Stack = tuple[tuple[types.CodeType | None, int], ...]
 """The frames above one, the nearest first: of those of the user's the instruction, else -1."""
 
-NOWHERE: Stack = ((None, -1),)
+ROOT: Stack = ((None, -1),)
 """What a stack ends with that goes down to where its thread began."""
 
 
@@ -182,7 +182,7 @@ class Places:
                 if len(found) == MOST_CALLERS or _is_program(above):
                     break
             above = above.f_back
-        return tuple(found), (*stack, *(NOWHERE if above is None else ()))
+        return tuple(found), (*stack, *(ROOT if above is None else ()))
 
     def add_definition(self, code: types.CodeType) -> int:
         """Learn the first line of a function, where its decorators stand."""

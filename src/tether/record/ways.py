@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from tether.facts import MOST_REACHED, Moment, SiteId, WayThere
-from tether.record.sites import NOWHERE, Place, Places, Stack
+from tether.record.sites import ROOT, Place, Places, Stack
 from tether.record.tape import Tape
 
 
@@ -29,7 +29,7 @@ class WayLog:
         """Look at the way to a place of the user's that is about to call, in its own frame."""
         site = place.number
         above: types.FrameType | None = frame
-        for code, offset in self._stacks.get(site, NOWHERE):
+        for code, offset in self._stacks.get(site, ROOT):
             above = above.f_back if above is not None else None
             if above is None and code is None:
                 return

@@ -136,7 +136,7 @@ def _always_cleared(history: History, tensor: TensorId) -> tuple[int, Gradients]
         return None
     found: list[tuple[int, Gradients]] = []
     since = 0
-    passes = _filling(history, tensor), _given(history, tensor)
+    passes = _filling(history, tensor), history.graded_after(tensor)
     for step in steps:
         at = history.position(step.at)
         # What was not looked into says nothing; before the first pass there is nothing to clear.
@@ -183,14 +183,6 @@ def _clearing(
 def _filling(history: History, tensor: TensorId) -> set[SiteId]:
     """Return the lines whose passes were seen to give a tensor something else than zeros."""
     return {one.site for one in history.after_backward if one.status.get(tensor) == "some"}
-
-
-def _given(history: History, tensor: TensorId) -> list[int]:
-    """Return when, in order, a tensor had a gradient after a pass."""
-    facts = history.after_backward
-    return sorted(
-        history.position(one.at) for one in facts if one.status.get(tensor, "none") != "none"
-    )
 
 
 def _is_of(event: Event, tensor: TensorId) -> bool:
