@@ -299,16 +299,25 @@ class Name(NamedTuple):
 
 
 class PlainFlag(NamedTuple):
-    """A module or tensor has an attribute of its own that says it is frozen, and that nobody reads.
+    """A module or tensor has an attribute of its own that is to freeze it or to let it train.
 
-    PyTorch asks a tensor's ``requires_grad``; a module has none, nor has a tensor one of another
-    spelling.
+    And that nobody reads. PyTorch asks a tensor's ``requires_grad``; a module has none, nor has a
+    tensor one of another spelling.
     """
 
     at: Moment  # found
     owner: str  # class of the module or tensor
     name: str  # of the attribute
     tensors: tuple[TensorId, ...]  # the tensor, or the parameters of the module
+    on: bool = False  # it says that they are to train
+
+
+class OwnBackward(NamedTuple):
+    """A module's class has a method ``backward`` that takes a gradient; PyTorch calls none."""
+
+    at: Moment  # found
+    owner: str  # the class of the module
+    site: SiteId  # where the method begins
 
 
 HolderKind = Literal["variable", "attribute", "slot", "closure", "default", "cache", "state"]
@@ -1080,6 +1089,7 @@ class Trace:
     storages: Mapping[int, StorageFact] = field(default_factory=dict)  # by StorageId
     names: list[Name] = field(default_factory=list)
     plain_flags: list[PlainFlag] = field(default_factory=list)
+    own_backwards: list[OwnBackward] = field(default_factory=list)
     reassigned: list[Reassigned] = field(default_factory=list)
     in_rings: list[InRing] = field(default_factory=list)
     cache_kept: list[CacheKept] = field(default_factory=list)

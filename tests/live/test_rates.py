@@ -59,6 +59,26 @@ for step in range(100):
         group["lr"] *= 0.1 if step > 40 else 1
     train(opt)
 """,
+    "a rate that falls between two looks, for a quarter of the steps": """\
+opt = SGD(net.parameters(), lr=0.1)  #! parameter-unmoved net.weight (note)
+for step in range(80):
+    for group in opt.param_groups:
+        group["lr"] *= 0.1 ** (step // 12)
+    train(opt)
+""",
+    "rates of two groups of three that are multiplied at each step": """\
+layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), net])
+opt = Adam(  #! parameter-unmoved layers.0.weight (note)
+    [{"params": one.parameters(), "depth": 2 - k} for k, one in enumerate(layers)], lr=0.01
+)
+for step in range(120):
+    for group in opt.param_groups:
+        group["lr"] *= 0.6 ** group["depth"]
+    x = layers[1](layers[0](torch.rand(8, 3)).tanh()).tanh()
+    opt.zero_grad()
+    (net(x) - torch.rand(8, 1)).pow(2).mean().backward()
+    opt.step()
+""",
     "a rate of one group that the program sets to zero, and never back": """\
 head = torch.nn.Linear(1, 1)
 opt = SGD([{"params": net.parameters()}, {"params": head.parameters()}], lr=0.1)
@@ -173,6 +193,19 @@ for _ in range(40):
 }
 
 RIGHT = {
+    "rates of three groups that each step computes from the first ones": """\
+layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), net])
+opt = Adam(
+    [{"params": one.parameters(), "depth": 2 - k} for k, one in enumerate(layers)], lr=0.01
+)
+for step in range(120):
+    for group in opt.param_groups:
+        group["lr"] = 0.01 * 0.6 ** group["depth"] * 0.99**step
+    x = layers[1](layers[0](torch.rand(8, 3)).tanh()).tanh()
+    opt.zero_grad()
+    (net(x) - torch.rand(8, 1)).pow(2).mean().backward()
+    opt.step()
+""",
     "a rate of zero for the first epoch, which is set back": """\
 opt = SGD(net.parameters(), lr=0.1)
 for epoch in range(6):

@@ -66,6 +66,7 @@ def example() -> Trace:
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
         reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
         plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
+        own_backwards=[facts.OwnBackward(8, "Reversed", 0)],
         in_rings=[facts.InRing(0)],
         cache_kept=[facts.CacheKept("Net.table", 0, 3, (1,), 4096, (0,))],
         made_once=[facts.MadeOnce(8, "head", 0, 2, ("a", "b"), (0, 1), "")],

@@ -114,7 +114,7 @@ def _sets(history: History, frozen: int, let_go: int) -> bool:
 
 
 class FlaggedInVain(NamedTuple):
-    """What a line of the text gives a plain attribute, to freeze it, and what trained all the same.
+    """What a line of the text gives a plain attribute, to freeze tensors or to let them train.
 
     A class may have such an attribute for itself: what it gives ``self`` is not spoken of.
     """
@@ -125,19 +125,20 @@ class FlaggedInVain(NamedTuple):
     tensors: tuple[int, ...]
 
 
-def flagged_in_vain(history: History) -> Iterator[FlaggedInVain]:
+def flagged_in_vain(history: History, *, on: bool) -> Iterator[FlaggedInVain]:
     """Yield them by the name and the class; the lines are those at which no tensor was asked."""
     switched = {
         history.site_of(event).position[:2] for _, event in history.events.where(SWITCHES[1].__eq__)
     }
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for fact in history.trace.plain_flags:
-        found[fact.name][fact.owner] += fact.tensors
+        if fact.on == on:
+            found[fact.name][fact.owner] += fact.tensors
     for name, owners in found.items():
         lines = tuple(
             Site(file, line, end_line=line)
             for file in history.trace.sources
-            for line in given_to_others(history.get(Surroundings).source(file), name)
+            for line in given_to_others(history.get(Surroundings).source(file), name, on)
             if (file, line) not in switched
         )
         if lines:

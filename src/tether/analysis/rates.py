@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
@@ -17,6 +18,7 @@ from tether.facts import (
     RatePutBack,
     Schedule,
     SiteId,
+    TensorId,
 )
 
 LOADS = "load_state_dict"
@@ -124,15 +126,18 @@ LOST_IN_SINGLE = 2.0**-25
 
 
 class RateSpent(NamedTuple):
-    """An optimizer whose last steps change nothing."""
+    """An optimizer whose last steps change nothing of some parameter groups, or of all."""
 
     optimizer: OptimizerId
+    tensors: tuple[TensorId, ...]  # of the groups that were the first to stay
+    others: int  # tensors of groups that stayed later
+    last: int  # the step from which on the last of all stays
     schedule: Schedule | None  # what set its rate, last of all
     step: SiteId  # the line of its steps
     number: int  # the first step that was seen to change nothing
     steps: int  # in all
     rate: float  # the greatest of a group at that step
-    before: float  # and at a step that moved its parameters
+    before: float  # and of the steps before it
     alone: bool  # nothing else moved in the meantime
 
 
@@ -145,27 +150,40 @@ def rates_spent(history: History) -> Iterator[RateSpent]:
         if one.moment == "step":
             looks[one.optimizer].append(one)
     for number, some in looks.items():
-        still = _still(some)
-        if still and len(still) < len(some):
-            found = _spent(history, number, some[-len(still) - 1], still)
-            if found is not None:
-                yield found
+        groups = sorted(_still(history, number, some).items())
+        found = [_spent(history, number, those, some[at:]) for at, those in groups]
+        spent = [one for one in found if one is not None]
+        if spent:
+            others = sum(len(one.tensors) for one in spent[1:])
+            yield spent[0]._replace(others=others, last=spent[-1].number)
 
 
-def _still(looks: list[Movement]) -> list[Movement]:
-    """Return the looks, the last one among them, that found all values as they had been."""
-    first = len(looks)
-    while first and set(looks[first - 1].status.values()) == {"same"}:
-        first -= 1
-    return looks[first:]
+def _still(
+    history: History, number: OptimizerId, looks: list[Movement]
+) -> dict[int, dict[int, list[TensorId]]]:
+    """Return the groups that moved once and then no more, by the first look that found them so."""
+    members: dict[int, list[TensorId]] = defaultdict(list)
+    for tensor, group in history.trace.optimizers[number].members():
+        members[group].append(tensor)
+    found: dict[int, dict[int, list[TensorId]]] = defaultdict(dict)
+    for group, tensors in members.items():
+        first = len(looks)
+        while first and {looks[first - 1].status.get(one) for one in tensors} == {"same"}:
+            first -= 1
+        if 0 < first < len(looks):
+            found[first][group] = tensors
+    return found
 
 
 def _spent(
-    history: History, number: OptimizerId, moved: Movement, still: list[Movement]
+    history: History,
+    number: OptimizerId,
+    groups: dict[int, list[TensorId]],
+    still: list[Movement],
 ) -> RateSpent | None:
-    rates = _Rates(history, number)
+    rates = _Rates(history, number, groups)
     spent = next((one for one in still if rates.spent(one)), None)
-    if spent is None or rates.at(moved).keys() != rates.at(spent).keys():
+    if spent is None:
         return None
     facts = [one for one in history.steps if one.optimizer == number]
     steps = [history.position(one.at) for one in facts]
@@ -176,34 +194,41 @@ def _spent(
         return None
     made = [one for one in history.trace.schedules if one.optimizer == number and one.after]
     return RateSpent(
-        number, made[-1] if made else None, spent.site, at, len(steps),
-        max(rates.since(spent).values()), max(rates.greatest.values()), _alone(history, spent),
+        number, tuple(itertools.chain(*groups.values())), 0, at, made[-1] if made else None,
+        spent.site, at, len(steps), max(rates.since(spent).values()), max(rates.greatest.values()),
+        _alone(history, spent),
     )  # fmt: skip
 
 
 def _alone(history: History, still: Movement) -> bool:
-    """Whether no step of another optimizer was seen to move anything after a look."""
+    """Whether no step was seen to move anything after a look, or in it."""
     return not any(
-        one.moment == "step" and one.optimizer != still.optimizer and "moved" in one.status.values()
+        one.moment == "step" and one.at >= still.at and "moved" in one.status.values()
         for one in history.trace.movements
-        if one.at > still.at
     )
 
 
 class _Rates:
-    """The rates of an optimizer's groups, as far as they were noted."""
+    """The rates of some groups of an optimizer, as far as they were noted."""
 
-    def __init__(self, history: History, number: OptimizerId) -> None:
-        self._facts = [one for one in history.trace.rates if one.optimizer == number]
+    def __init__(
+        self, history: History, number: OptimizerId, groups: dict[int, list[TensorId]]
+    ) -> None:
+        self._groups = groups.keys()
+        self._facts = [
+            one for one in history.trace.rates if one.optimizer == number and one.group in groups
+        ]
         self.greatest: dict[int, float] = {}
         for one in self._facts:
             self.greatest[one.group] = max(one.rate, self.greatest.get(one.group, 0.0))
-        self._lost = _lost(history, number)
+        self._lost = _lost(history, itertools.chain(*groups.values()))
 
     def spent(self, look: Movement | Gradients) -> bool:
         """Whether the rate of each group is too small from a step on, and is known."""
-        now = self.since(look).items()
-        return bool(now) and all(rate <= self.greatest[one] * self._lost for one, rate in now)
+        now = self.since(look)
+        return now.keys() == self._groups and all(
+            rate <= self.greatest[one] * self._lost for one, rate in now.items()
+        )
 
     def at(self, look: Movement | Gradients) -> dict[int, float]:
         """Return the rate of each group as the step was made that was looked at."""
@@ -218,8 +243,8 @@ class _Rates:
         return found
 
 
-def _lost(history: History, number: OptimizerId) -> float:
-    operands = map(history.operand_of, history.trace.optimizers[number].tensors)
+def _lost(history: History, tensors: Iterable[TensorId]) -> float:
+    operands = map(history.operand_of, tensors)
     return min((LOST.get(one.dtype, LOST_IN_SINGLE) for one in operands if one), default=0.0)
 
 

@@ -39,7 +39,7 @@ class ScaledChange(NamedTuple):
 
 def scaled_changes(history: History) -> Iterator[ScaledChange]:
     """Yield the lines that bound scaled gradients."""
-    bounds, owners = _Bounds(history), _owners(history)
+    bounds, owners = Bounds(history), _owners(history)
     found: dict[SiteId, list[tuple[int, int, int, int]]] = {}
     divisions = history.events.where(lambda name: operation(name).unscales)
     for at, event in islice(divisions, MOST_DIVISIONS):
@@ -73,7 +73,7 @@ def _owners(history: History) -> dict[int, int]:
     }
 
 
-class _Bounds:
+class Bounds:
     """What calls that write gradients were given beside them."""
 
     def __init__(self, history: History) -> None:

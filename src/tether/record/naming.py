@@ -27,6 +27,7 @@ from tether.facts import (
     WAITING,
     Moment,
     Name,
+    OwnBackward,
     PlainFlag,
     SiteId,
     Suspended,
@@ -69,6 +70,7 @@ _CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
 
 
 _SWITCH = "requires_grad"
+_BACKWARD = "backward"
 _WORDS = ["require", "gra"]  # of the switch, without endings
 
 
@@ -92,7 +94,11 @@ class Naming:
         self.made_once = made_once
         self.facts: dict[tuple[int, str], Name] = {}
         self.suspended: dict[str, Suspended] = {}
-        self.flags: dict[tuple[int, str], PlainFlag] = {}  # by module, or by tensor below zero
+        self.flags: dict[
+            tuple[int, str, bool], PlainFlag
+        ] = {}  # by module, or by tensor below zero
+        self.own_backwards: list[OwnBackward] = []
+        self._classes: set[type] = set()  # of modules that were come to
         self._count: dict[int, int] = {}
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._next_module = itertools.count().__next__
@@ -186,6 +192,8 @@ class Naming:
         if module:
             number = self.number(value)
             self._flagged(value, number)
+            if kind not in self._classes:
+                self._note_class(kind)
             own = registered(value)
             for table, lists in ((own.parameters, listed), (own.buffers, False)):
                 for part, tensor in table.items():
@@ -197,6 +205,14 @@ class Naming:
         for part_path, part in () if again else parts_of(path, value):
             yield Reached(part_path, part, depth + 1, users, listed and not module, owner)
 
+    def _note_class(self, kind: type) -> None:
+        """Take note of a method by which a module is to compute gradients."""
+        self._classes.add(kind)
+        method = _own_backward(kind)
+        if method is not None:
+            site = SiteId(self._tape.places.add_definition(method))
+            self.own_backwards.append(OwnBackward(Moment(self._tape.now()), kind.__name__, site))
+
     def number(self, module: torch.nn.Module) -> int:
         """Return the number of a module object: an address alone may come back."""
         known = self._modules.get(id(module))
@@ -207,24 +223,24 @@ class Naming:
         return number
 
     def _flagged(self, module: torch.nn.Module, number: int) -> None:
-        """Take note of what says that a module or a parameter of it is frozen, and does not do it.
+        """Take note of what is to freeze a module or a parameter, or to let it train, in vain.
 
         The name that a tensor asks by is a plain attribute of a module.
         """
-        for name in _said_off(module):
+        for key in _flags(module):
             held = [self._tape.who.find(one) for one in module.parameters()]
-            self._flag((number, name), module, [one.serial for one in held if one is not None])
+            self._flag((number, *key), module, [one.serial for one in held if one is not None])
         for tensor in registered(module).parameters.values():
             ref = None if tensor is None or not vars(tensor) else self._tape.who.find(tensor)
             if ref is not None:
-                for name in _said_off(tensor):
-                    self._flag((-1 - ref.serial, name), tensor, [ref.serial])
+                for key in _flags(tensor):
+                    self._flag((-1 - ref.serial, *key), tensor, [ref.serial])
 
-    def _flag(self, key: tuple[int, str], owner: Any, serials: list[int]) -> None:
+    def _flag(self, key: tuple[int, str, bool], owner: Any, serials: list[int]) -> None:
         tensors = tuple(map(TensorId, serials))
         if key not in self.flags or len(self.flags[key].tensors) < len(tensors):
             now = Moment(self._tape.now())
-            self.flags[key] = PlainFlag(now, type(owner).__name__, key[1], tensors)
+            self.flags[key] = PlainFlag(now, type(owner).__name__, key[1], tensors, key[2])
 
     def _found(self, place: Reached, module: str = "", holder: int = UNKNOWN) -> None:
         ref = self._tape.who.find(place.value)
@@ -240,13 +256,27 @@ class Naming:
         )  # fmt: skip
 
 
-def _said_off(value: Any) -> list[str]:
-    """Return the plain attributes of a module or tensor that say it is frozen."""
+def _own_backward(kind: type) -> types.CodeType | None:
+    """Return the code of a class's method `backward`, if it is the user's and takes a gradient.
+
+    One that calls another `backward` begins a pass, and a library that has one calls it itself.
+    """
+    methods = [vars(one)[_BACKWARD] for one in kind.__mro__ if _BACKWARD in vars(one)]
+    codes = [getattr(getattr(one, "__func__", one), "__code__", None) for one in methods]
+    users = [code for code in codes if code is not None and is_user_file(code.co_filename)]
+    if not users or len(users) < len(codes):
+        return None
+    code: types.CodeType = users[0]
+    return code if code.co_argcount > 1 and _BACKWARD not in code.co_names else None
+
+
+def _flags(value: Any) -> list[tuple[str, bool]]:
+    """Return the plain attributes of a module or tensor that say whether it is to train."""
     module = isinstance(value, torch.nn.Module)
     return [
-        name
+        (name, said)
         for name, said in vars(value).items()
-        if said is False and (_is_misspelt(name) or (module and name == _SWITCH))
+        if isinstance(said, bool) and (_is_misspelt(name) or (module and name == _SWITCH))
     ]
 
 

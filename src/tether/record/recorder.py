@@ -188,6 +188,7 @@ class Recorder:
             "altered": list(self.altered.facts),
             "names": list(self.naming.facts.values()),
             "plain_flags": list(self.naming.flags.values()),
+            "own_backwards": list(self.naming.own_backwards),
             "reassigned": list(self.reassigned.facts),
             "in_rings": list(self.rings.facts),
             "cache_kept": self.cached,

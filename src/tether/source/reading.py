@@ -238,12 +238,16 @@ def _set(source: Source, name: str) -> Iterator[int]:
             yield node.lineno
 
 
-def given_to_others(source: Source, attribute: str) -> list[int]:
-    """Return the lines that assign to an attribute of this name of anything but ``self``."""
+def given_to_others(source: Source, attribute: str, value: object) -> list[int]:
+    """Return the lines that assign to an attribute of this name of anything but ``self``.
+
+    What may be the value: a line that says another one is none of them.
+    """
     return [
         node.lineno
         for node in source.nodes
         if isinstance(node, ast.Assign)
+        and not (isinstance(node.value, ast.Constant) and node.value.value is not value)
         and any(
             isinstance(one, ast.Attribute)
             and one.attr == attribute

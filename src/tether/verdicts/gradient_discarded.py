@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tether.analysis.asked_in_vain import AskedInVain, asked_in_vain
 from tether.analysis.begun_anew import BegunAnew, begun_anew
+from tether.analysis.bounded_early import BoundedEarly, bounded_early
 from tether.analysis.gone_through import GoneThrough, gone_through
 from tether.analysis.graded_copies import GradedCopy, graded_copies
 from tether.analysis.history import History, shortened
@@ -47,7 +48,9 @@ earlier steps. Or the line computes a part of some losses, and a gradient scaler
 of each of them. Or passes go back through a copy of what is trained, a target network: its
 parameters get gradients that nothing uses (a note). Or a line that changes parameters by their
 gradients itself asks for this one's, and it is never there yet. Or the program reads an iterator of
-parameters again that its optimizer has gone through (a note).
+parameters again that its optimizer has gone through (a note). Or a line limits the gradients of an
+accumulation, and backward adds to them before the step uses the sum, which nothing limits; it is a
+note where the sum is limited as well, or where another loss adds to them.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -94,6 +97,8 @@ def check(history: History) -> Iterator[Claim]:
         yield _nothing_clipped(history, clip)
     for bound in scaled_changes(history):
         yield _bounded(history, bound)
+    for early in bounded_early(history):
+        yield _bounded_in_part(history, early)
     for part in skipped_parts(history):
         yield _skipped(history, part)
     for anew in begun_anew(history):
@@ -441,6 +446,42 @@ def _nothing_clipped(history: History, clip: VainClip) -> Claim:
                      " once.")
         ),
         count=0,
+    )  # fmt: skip
+
+
+def _bounded_in_part(history: History, found: BoundedEarly) -> Claim:
+    events = history.events
+    written, added = events[found.write].site, events[found.added].site
+    parts = {
+        "written": At(written), "added": At(added), "step": At(events[found.step].site),
+        "passes": found.passes, "n": found.steps, "call": CallOf(found.write),
+    }  # fmt: skip
+    then = (
+        "what an early pass gave is scaled again after each later one, for each of {n} steps."
+        if found.again
+        else "nothing limits the sum that {step} uses, in each of {n} steps."
+    )
+    return Claim(
+        tensors=found.tensors,
+        cause=("in part", written),
+        site=written,
+        calls=(found.write,),
+        operation=events[found.write].operation,
+        severity="warning" if found.alike and not found.again else "note",
+        message=say(
+            "The gradient of {subject} is limited at {written} as the sum of a part of {passes}"
+            " passes; backward at {added} adds to it, and " + then,
+            **parts,
+        ),
+        story=(
+            Step("written", written, say("it is limited here, before all passes have added to it")),
+            Step("made", added, say("this pass adds to what was limited")),
+            Step("step", events[found.step].site, say("the optimizer uses the sum")),
+        ),
+        repair=Repair(
+            say("Limit the gradients once for each step, after its last pass of backward.", **parts)
+        ),
+        count=found.steps,
     )  # fmt: skip
 
 

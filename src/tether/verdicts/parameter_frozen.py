@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.frozen import ended_frozen, frozen_for_its_value
+from tether.analysis.frozen import (
+    FlaggedInVain,
+    ended_frozen,
+    flagged_in_vain,
+    frozen_for_its_value,
+)
 from tether.analysis.history import History, common_module
 from tether.analysis.holding import Holding, root_of
 from tether.analysis.kept_frozen import KeptFrozen, kept_frozen
@@ -22,10 +27,11 @@ PAGE = """
 
 ## What it says
 As a warning: an optimizer holds this tensor, but it never required grad, and no line says that it
-should not; or `detach_()`, called for its value, took the tensor itself off the graph; or it
-trained until a line froze it, its optimizer goes on, and the freeze was not to last: the line that
-is to switch it on again switched nothing on, nothing else that the optimizer holds has a gradient,
-or the line freezes it in each round for another optimizer's loss. As a note:
+should not; or `detach_()`, called for its value, took the tensor itself off the graph; or a line
+gave its module a plain attribute, `module.requires_grad = True`, to let it train, which nothing
+reads; or it trained until a line froze it, its optimizer goes on, and the freeze was not to last:
+the line that is to switch it on again switched nothing on, nothing else that the optimizer holds
+has a gradient, or the line freezes it in each round for another optimizer's loss. As a note:
 parameters were frozen at this line, or made frozen, and an optimizer holds them all the same; or
 nothing trains them. The modules are listed, so that you see whether the line froze what you meant.
 
@@ -53,21 +59,64 @@ It changes what is trained: never applied by itself.
 """
 
 
+MOST_LINES = 3
+"""Lines that one finding names."""
+
+
 def check(history: History) -> Iterator[Claim]:
     """Give a warning for what an optimizer holds, and a note for each line that froze the rest."""
     frozen_at = ended_frozen(history)
-    by_site: dict[int, list[int]] = defaultdict(list)
     frozen = [int(one) for one in history.get(Missing).frozen]
+    flagged = list(_flagged(history, {*frozen, *frozen_at}))
+    yield from flagged
+    told = {tensor for claim in flagged for tensor in claim.tensors}
+    frozen_at = {tensor: at for tensor, at in frozen_at.items() if tensor not in told}
     later = [*_frozen_later(history, frozen_at), *_taken_off(history, frozen_at)]
-    for tensor in dict.fromkeys([*frozen, *later]):
-        if tensor in history.held:
-            position = frozen_at.get(tensor, UNKNOWN)
-            by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
+    held = [one for one in [*frozen, *later] if one in history.held and one not in told]
+    by_site: dict[int, list[int]] = defaultdict(list)
+    for tensor in dict.fromkeys(held):
+        position = frozen_at.get(tensor, UNKNOWN)
+        by_site[history.events[position].site if position >= 0 else UNKNOWN].append(tensor)
     for site, tensors in by_site.items():
         yield _held(history, site, tensors, frozen_at)
-    told = {tensor for tensors in by_site.values() for tensor in tensors}
+    told.update(held)
     yield from (_stays(history, one) for one in kept_frozen(history) if one.tensor not in told)
     yield from _notes(history, frozen_at)
+
+
+def _flagged(history: History, frozen: set[int]) -> Iterator[Claim]:
+    """Tell of tensors that stay frozen, though a line gave a plain attribute to let them train."""
+    for found in flagged_in_vain(history, on=True):
+        stay = tuple(one for one in found.tensors if one in frozen)
+        if stay:
+            yield _in_vain(found, stay)
+
+
+def _in_vain(found: FlaggedInVain, stay: tuple[int, ...]) -> Claim:
+    line = found.lines[0]
+    of_module = found.name == "requires_grad"
+    return Claim(
+        tensors=stay,
+        cause=("flagged", found.name),
+        site=line,
+        operation="requires_grad",
+        message=say(
+            f"{{subject}} stayed frozen, though `{found.name} = True` at {{line}} was to end that:"
+            f" {found.owner} has no such switch, so that only makes a plain attribute, which"
+            " nothing reads.",
+            line=At(line),
+        ),
+        story=tuple(
+            Step("mode", one, say(f"a plain attribute `{found.name}` is made"))
+            for one in found.lines[:MOST_LINES]
+        ),
+        repair=Repair(
+            say("Switch on what is in the module: module.requires_grad_(True).")
+            if of_module
+            else say("Spell it `requires_grad`.")
+        ),
+        count=0,
+    )
 
 
 def _stays(history: History, found: KeptFrozen) -> Claim:

@@ -79,7 +79,7 @@ def check(history: History) -> Iterator[Claim]:
         moved = [one for one in vain.tensors if history.get(Training).moved(one)]
         if moved:
             yield _in_vain(history, vain, moved)
-    for flag in flagged_in_vain(history):
+    for flag in flagged_in_vain(history, on=False):
         moved = [one for one in flag.tensors if history.get(Training).moved(one)]
         if moved:
             yield _flagged(flag, moved)

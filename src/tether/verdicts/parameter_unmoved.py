@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tether.analysis.alike import AlikeUnits, alike_units
 from tether.analysis.emptied import Emptied, emptied
@@ -11,6 +12,7 @@ from tether.analysis.misplaced import Misplaced
 from tether.analysis.rates import RateSpent, rates_spent
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.training import BY_VALUES, Training
+from tether.facts import Schedule
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
 
@@ -120,17 +122,12 @@ def check(history: History) -> Iterator[Claim]:
 
 def _spent(history: History, found: RateSpent) -> Claim:
     optimizer, schedule = history.trace.optimizers[found.optimizer], found.schedule
-    site = optimizer.site if schedule is None else schedule.site
-    parts = {
-        "kind": optimizer.kind, "n": found.number, "steps": found.steps, "step": At(found.step),
-        "rate": f"{found.rate:.3g}", "before": f"{found.before:.3g}",
-        "setter": "the program" if schedule is None else schedule.kind,
-    }  # fmt: skip
     half = 2 * (found.steps - found.number) >= found.steps
+    parts = _parts(history, found)
     return Claim(
-        tensors=optimizer.tensors,
+        tensors=found.tensors,
         cause=("spent", found.optimizer),
-        site=site,
+        site=optimizer.site if schedule is None else schedule.site,
         operation="step",
         severity="warning" if half and found.alone and schedule is not None else "note",
         message=say(
@@ -140,19 +137,45 @@ def _spent(history: History, found: RateSpent) -> Claim:
         ),
         story=(
             Step("held", optimizer.site, say("{kind} is made here", **parts)),
-            *(() if schedule is None else
-              (Step("rate", schedule.site, say("{setter} sets its rate", **parts)),)),
-            *(() if schedule is None or schedule.stepped < 0 else
-              (Step("rate", schedule.stepped, say("{setter} is stepped here, {m} times in all",
-                    m=schedule.steps, **parts)),)),
-            *(history.get(Surroundings).rates_stored() if schedule is None else ()),
+            *(history.get(Surroundings).rates_stored() if schedule is None else
+              _scheduled(schedule, parts)),
             Step("step", found.step, say("its steps go on, {steps} in all, and change nothing",
                  **parts)),
+            *((Step("step", found.step, say("{others} more stay as they are from step {last} on",
+                    **parts)),) if found.others else ()),
         ),
-        repair=Repair(say("Let {setter} count what it was made for: a schedule in epochs is stepped"
-                          " once an epoch, one in batches is given their number.", **parts)),
+        repair=Repair(say(_COUNTS if schedule is not None else _ANEW, **parts)),
         count=0,
     )  # fmt: skip
+
+
+_COUNTS = (
+    "Let {setter} count what it was made for: a schedule in epochs is stepped once an epoch, one in"
+    " batches is given their number."
+)
+
+_ANEW = (
+    "Compute the rate of each step from the one that the optimizer was made with: what multiplies"
+    " the last rate at each step soon leaves nothing of it."
+)
+
+
+def _parts(history: History, found: RateSpent) -> dict[str, Any]:
+    schedule = found.schedule
+    return {
+        "kind": history.trace.optimizers[found.optimizer].kind, "n": found.number,
+        "steps": found.steps, "step": At(found.step), "rate": f"{found.rate:.3g}",
+        "before": f"{found.before:.3g}", "others": found.others, "last": found.last,
+        **({} if schedule is None else {"setter": schedule.kind, "m": schedule.steps}),
+    }  # fmt: skip
+
+
+def _scheduled(schedule: Schedule, parts: dict[str, Any]) -> Iterator[Step]:
+    yield Step("rate", schedule.site, say("{setter} sets its rate", **parts))
+    if schedule.stepped >= 0:
+        yield Step(
+            "rate", schedule.stepped, say("{setter} is stepped here, {m} times in all", **parts)
+        )
 
 
 def _emptied(found: Emptied) -> Claim:

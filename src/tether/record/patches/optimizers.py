@@ -41,6 +41,9 @@ from tether.record.tape import NOWHERE, Tape
 __tracebackhide__ = True
 
 _ITERATORS = (filter, map, zip, itertools.chain, types.GeneratorType)
+
+GREAT = 16
+"""Times by which a learning rate has grown or fallen since it was noted, to be noted again."""
 """What gives its elements once; an optimizer takes them all."""
 
 
@@ -355,7 +358,7 @@ class _Step:
             last = tape.last_rates.get((self.optimizer, number))
             if rate is None or rate == last:
                 continue
-            if last is None or self._looks or 0.0 in (rate, last):
+            if last is None or self._looks or not last / GREAT < rate < last * GREAT:
                 tape.note_rate(self.optimizer, number, rate)
 
     def written(self) -> list[torch.Tensor]:

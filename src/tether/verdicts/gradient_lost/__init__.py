@@ -13,6 +13,7 @@ from tether.analysis.history import History, losses_of
 from tether.analysis.holding import Holding
 from tether.analysis.incoming import Ignored, incoming_ignored
 from tether.analysis.leaving import left_the_graph
+from tether.analysis.own_backward import never_called
 from tether.analysis.second_order import (
     FirstOrder,
     LastDerivative,
@@ -22,7 +23,7 @@ from tether.analysis.second_order import (
     taken_for_constant,
 )
 from tether.analysis.surroundings import Surroundings
-from tether.facts import Event, Operand, SiteId
+from tether.facts import Event, Operand, OwnBackward, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation
 from tether.source.filling import Fill
@@ -55,7 +56,8 @@ gives gradients only to parameters whose gradients are cleared before a step use
 cut the term off from what the next step trains: a generator's loss that takes what a discriminator
 says of a detached value. Or values are drawn from a distribution without a graph
 (`posterior.sample()`), and no term of the loss that uses them leads back to what the distribution
-was computed from, though other terms do.
+was computed from, though other terms do. Or a module has a method `backward` of its own, by which
+gradients were to be computed: PyTorch never calls it.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
@@ -115,6 +117,29 @@ def check(history: History) -> Iterator[Claim]:
         yield _ignored(ignored)
     yield from in_vain(history)
     yield from drawn(history)
+    for method in never_called(history):
+        yield _never_called(method)
+
+
+def _never_called(found: OwnBackward) -> Claim:
+    return Claim(
+        tensors=(),
+        cause=("own backward", found.site),
+        site=found.site,
+        operation="backward",
+        severity="note",
+        message=say(
+            f"No operation ran in `{found.owner}.backward`: PyTorch computes a module's gradients"
+            " by what its forward did, and calls the backward of an autograd.Function only.",
+        ),
+        subject=f"`{found.owner}.backward`",
+        story=(Step("made", found.site, say("the method that never runs")),),
+        repair=Repair(
+            say("Move it, and what forward computes, into a torch.autograd.Function, and let"
+                " forward call its apply.")
+        ),
+        count=0,
+    )  # fmt: skip
 
 
 def _cancelled(history: History, found: CancelledTerms) -> Claim:
