@@ -1,8 +1,8 @@
 """Passes that no step uses: all but the last of one line, or all of a line that another replaces.
 
-A pass is lost when what it gave a parameter was cleared before the next pass of its line, no
-optimizer stepped between them and nobody read the gradient. Where the same line's last pass before
-each step is used, the others were to count as well. Where no pass of a line is ever used, for none
+A pass is lost when what it gave a parameter was cleared before the last pass of its line before a
+step, no optimizer stepped between them and nobody read the gradient. Where the last pass is used,
+the others were to count as well. Where no pass of a line is ever used, for none
 of the tensors that it reaches, and a pass of another line fills their gradients before each step,
 the steps follow another loss than that line's. Where each step takes the gradients of several
 passes, those that an epoch has left over, too few for a step, may be cleared at the next. The
@@ -301,12 +301,9 @@ class _Passes:
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""
         ends, times = self._ends[tensor], self._times[tensor]
-        found = list[tuple[int, int]]()
-        for first, last in pairwise(passes):
-            place = bisect_right(times, first)
-            after = times[place] if place < len(times) else last
-            stepped = bisect_right(self._steps, first) < bisect_right(self._steps, last)
-            if after >= last or not ends[after] or stepped:
-                return []
-            found.append((first, after))
-        return found
+        *firsts, last = passes
+        if bisect_right(self._steps, passes[0]) < bisect_right(self._steps, last):
+            return []
+        found = [(first, following(times, first)) for first in firsts]
+        kept = any(not first < after < last or not ends[after] for first, after in found)
+        return [] if kept else found

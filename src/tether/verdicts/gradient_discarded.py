@@ -253,7 +253,7 @@ def _only_the_last(history: History, lost: LostPasses) -> Claim:
         ),
         story=(
             Step("made", loss, say("backward fills the gradient, several times for each step")),
-            Step("cleared", cleared, say("it is cleared here before the next pass")),
+            Step("cleared", cleared, say("it is cleared here before the last pass")),
             Step("step", step, say("the optimizer steps with what the last pass gave")),
         ),
         repair=Repair(say("Clear gradients once for each step: right after it, or before the first"
