@@ -73,6 +73,10 @@ FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth h
 LOOKED = 32
 """Arrays of a line that were looked at, and not written, by which the others of it are judged."""
 
+OFTEN = 8
+"""Runs of a line that each took everything in order, by an index made of the values: fewer may be
+a guard that met nothing yet."""
+
 Key = tuple[int, int, str]
 """A copying line: the user's site, the library's site (or -1) and the operation."""
 
@@ -100,6 +104,7 @@ class Need:
     relaid: bool = False  # its copies have another layout than their sources
     unread: int = 0  # executions whose copies nothing read
     bound: bool = False  # more than calls that copy would have to go
+    chosen: bool = False  # the values of the source decided what was taken of it: everything
     rounds: bool = True  # if it was needed, then for the rounding of what is computed of it
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
     looked: int = 0  # executions of which the array was looked at, where others' were not
@@ -178,6 +183,7 @@ class CopyNeeds:
         judge = Judge(history, made)
         for key, need in self.found.items():
             judge.library = key[1] != UNKNOWN
+            judge.often = need.count >= OFTEN
             self._answer(judge, need)
 
     def _need(self, history: History, position: int) -> Need:
@@ -199,6 +205,7 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 need.replaces |= judge.is_written(one)
+                need.chosen |= judge.chosen_by(one, judge.event(one)) != UNKNOWN
         need.unread = len(unread)
         self._conclude(judge, need, read, unread)
 
@@ -256,6 +263,7 @@ class Judge:
         self.held = history.held
         self._blind = read_unseen(history)
         self.library = False  # the copy in question is made by a library's line
+        self.often = False  # its line ran often, and gave what was there each time
         self.left_out: dict[int, Copied] = {}  # storage of a copy that is its source
         self._stand_in: set[int] = set()  # memories that count for copies that were left out
         pairs = [(one.source, one.copy) for one in made]
@@ -327,15 +335,19 @@ class Judge:
 
     # -- one execution ---------------------------------------------------------------------------
 
+    def event(self, copied: Copied) -> Event:
+        """Return the call that made a copy."""
+        return self.history.events[copied.position]
+
     def reason(self, copied: Copied) -> WhyNeeded | None:
         """Return why the copy was needed or why that is unknown; None when it was not needed."""
-        event = self.history.events[copied.position]
+        event = self.event(copied)
         if copied.taken is not None:
             return self.unseen(copied, event) or self.of_array(copied, copied.taken)
         copied = copied._replace(source=self._resolved(copied.source)[0])
         return (
             self.unseen(copied, event)
-            or self._chosen_by_values(copied, event)
+            or self._guards(copied, event)
             or self._computed(copied, event)
             or self._writes_of_source(copied)
             or self._writes_of_copy(copied)
@@ -598,10 +610,17 @@ class Judge:
         fact = self.trace.tensors.get(operand.tensor)
         return fact.kind if fact is not None else "Tensor"
 
-    def _chosen_by_values(self, copied: Copied, event: Event) -> WhyNeeded | None:
+    def _guards(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call whether the very values decide it: a guard that met nothing this time."""
-        if copied.any_choice or not (operation(event.operation).picks or computes(event)):
+        made = self.chosen_by(copied, event)
+        if made < 0 or (self.often and operation(event.operation).picks):
             return None
+        return WhyNeeded("unknown", "what it takes hangs on the values", made)
+
+    def chosen_by(self, copied: Copied, event: Event) -> int:
+        """Return the call by which the source's values decide what is taken of it; -1 for none."""
+        if copied.any_choice or not (operation(event.operation).picks or computes(event)):
+            return UNKNOWN
         memory = self.flow.memory(copied.source)
         # What a round trip leads through is made of the source's values as a matter of course.
         for one in event.reads[copied.since != copied.position :]:
@@ -609,8 +628,8 @@ class Judge:
             if self.flow.memory(one) == memory or made < 0:
                 continue
             if any(self._uses(at, memory) for at in (made, *self.flow.behind(made, _FAR))):
-                return WhyNeeded("unknown", "what it takes hangs on the values", made)
-        return None
+                return made
+        return UNKNOWN
 
     def _computed(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call that computes whether it gives what was there for any values."""

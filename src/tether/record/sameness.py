@@ -78,6 +78,8 @@ class SameLog:
         """Look at a call that chose elements of its arguments, into memory of its own."""
         found = self._of_one(name, args, result) if _fit(result) else None
         any_choice = found is not None
+        if found is None and _fit(result):
+            found = _padded_by_nothing(name, args, result)
         if found is None and self._wanted(result):
             with self._budget:
                 found = chosen(name, args, result)
@@ -304,6 +306,15 @@ def chosen(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | No
         if view is not None and view[1] == tuple(result.shape):
             return source, view
     return None
+
+
+def _padded_by_nothing(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
+    """Return what `pad` was given, whole, where all its widths are zero."""
+    source, widths, *_ = args if name == "pad" and len(args) > 1 else (None, ())
+    plain = isinstance(source, torch.Tensor) and isinstance(widths, (list, tuple))
+    if not plain or not all(type(one) is int and one == 0 for one in widths):
+        return None
+    return source, (int(source.storage_offset()), tuple(result.shape), source.stride())
 
 
 # -- by index --------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> I
             " each was made again with the source and gave the same bits, and the same gradients"
             " where it has any"
         )
-    if may_differ(history, copied):
+    if need.chosen or may_differ(history, copied):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
     if need.operation == "__deepcopy__" != event.operation and not unread:
         yield say("nothing but the tensors of what was copied is used or changed")

@@ -42,7 +42,7 @@ def repeated(again: Repeats) -> Iterator[Slow]:
                 or _of_parts(again, places)
             )
         elif _gives_the_same(lines, name, places):
-            found = _from_tensor(again, places)
+            found = _from_tensor(again, places) or _from_grown(again, places)
         else:
             continue
         if found is not None and not lines.needless(found.at):
@@ -228,6 +228,43 @@ def _from_tensor(again: Repeats, places: Sequence[int]) -> Slow | None:
         return None
     what = "elements that nothing wrote,"
     return told(again, places, sorted(repeats), what, groups=groups.values())
+
+
+def _from_grown(again: Repeats, places: Sequence[int]) -> Slow | None:
+    """Find memory that is filled on, and converted each time from its beginning: a cache.
+
+    What was converted at the run before is in the run's source, and nothing wrote it since.
+    """
+    events, pairs = again.lines.events, list[tuple[int, int]]()
+    last: dict[int, int] = {}  # by the memory
+    for at in places if converts(events[places[0]].operation) else ():
+        event = events[at]
+        if len(event.reads) != 1 or len(event.results) != 1 or again.needs_its_own(event.results[0]):
+            return None
+        memory = again.history.flow.memory(event.reads[0])
+        before = last.get(memory, at)
+        first = events[before].reads[0]
+        if _goes_on(first, event.reads[0]) and again.unchanged(first, before, first, at):
+            pairs.append((before, at))
+        last[memory] = at
+    converted = sum(nbytes(events[before].results[0]) for before, _ in pairs)
+    whole = sum(nbytes(events[at].results[0]) for at in last.values())
+    mostly = 2 * len(pairs) >= len(places) and len(pairs) >= STEPS
+    if not mostly or converted < max(LARGE, PART * whole):
+        return None
+    at = pairs[-1][1]
+    what = f"{events[at].operation} converts what it had converted before, and nothing wrote since,"
+    what += f" at each of {len(pairs):,} steps, {converted:,} bytes for {whole:,}"
+    fix = "Keep what was converted, and convert only what is new; or keep it in that type at once."
+    return Slow(at, events[at].reads[0], len(places), converted, None, "copied", what, fix)
+
+
+def _goes_on(first: Operand, then: Operand) -> bool:
+    """Whether an operand begins as another one does, and is longer in one dimension."""
+    if (first.storage, first.offset, first.strides) != (then.storage, then.offset, then.strides):
+        return False
+    longer = [(a, b) for a, b in zip(first.shape, then.shape, strict=False) if a != b]
+    return len(first.shape) == len(then.shape) and len(longer) == 1 and 0 < longer[0][0] < longer[0][1]
 
 
 def _often_in_turn(groups: Collection[Sequence[int]]) -> bool:
