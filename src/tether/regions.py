@@ -44,7 +44,9 @@ def may_overlap(a: Operand, b: Operand) -> bool:
 
 
 _Steps = tuple[tuple[int, int], ...]
-_MOST = 4096  # remainders that are looked at
+_Runs = tuple[tuple[int, int], ...]
+"""Of remainders without a gap: the first, and the one after the last."""
+_MOST = 4096  # runs that are looked at
 
 
 def _steps(operand: Operand) -> _Steps:
@@ -58,20 +60,36 @@ def _interleaved(distance: int, a: _Steps, b: _Steps) -> bool:
     """Whether remainders prove that two strided sets, `distance` apart, have nothing in common."""
     for modulus in sorted({stride for _, stride in (*a, *b)}, reverse=True):
         one, other = _remainders(0, a, modulus), _remainders(distance, b, modulus)
-        if modulus > 1 and one and other and one.isdisjoint(other):
+        if modulus > 1 and one and other and _apart(one, other):
             return True
     return False
 
 
-def _remainders(start: int, steps: _Steps, modulus: int) -> set[int]:
+def _remainders(start: int, steps: _Steps, modulus: int) -> _Runs:
     """Return the remainders of all positions; none where they are too many to look at."""
-    inner = [(size, stride) for size, stride in steps if stride % modulus]
-    if math.prod(size for size, _ in inner) > _MOST:
-        return set()
-    found = {start % modulus}
-    for size, stride in inner:
-        found = {(at + n * stride) % modulus for at in found for n in range(size)}
-    return found
+    width, others = 1, list[tuple[int, int]]()
+    for size, stride in sorted(steps, key=lambda step: step[1]):
+        if stride == width and stride < modulus:
+            width *= size  # side by side
+        elif stride % modulus:
+            others.append((size, stride))
+    if width >= modulus or math.prod(size for size, _ in others) > _MOST:
+        return ()
+    firsts = {start % modulus}
+    for size, stride in others:
+        firsts = {(at + n * stride) % modulus for at in firsts for n in range(size)}
+    over = [(0, at + width - modulus) for at in firsts if at + width > modulus]
+    return (*over, *((at, min(at + width, modulus)) for at in firsts))
+
+
+def _apart(a: _Runs, b: _Runs) -> bool:
+    """Whether no run of one set meets one of the other."""
+    until = [-1, -1]
+    for first, last, whose in sorted([(*run, 0) for run in a] + [(*run, 1) for run in b]):
+        if first < until[1 - whose]:
+            return False
+        until[whose] = max(until[whose], last)
+    return True
 
 
 def overlaps(a: Operand, b: Operand) -> bool:

@@ -17,6 +17,34 @@ x, b = torch.arange(24.).view(6, 4), torch.arange(4.)
 """
 
 SPELLINGS = {
+    "rows in an order that the values give, which is theirs in each of many runs": """
+        for n in range(9):
+            y = (x + n) * 2
+            z = y[y[:, 0].argsort()]  #? no
+            print(z.sum())
+        """,
+    "rows in such an order, once another one": """
+        for n in range(9):
+            y = (x + n) * (2 if n < 8 else -2)
+            z = y[y[:, 0].argsort()]  #? unknown not all of its runs
+            print(z.sum())
+        """,
+    "padded by nothing": """
+        for n in range(3):
+            y = torch.nn.functional.pad(x + n, (0, 0, 0, -x.shape[0] % 3))  #? no
+            print(y.sum())
+        """,
+    "padded by nothing, and by a row": """
+        for n in range(3):
+            y = torch.nn.functional.pad(x[n:], (0, 0, 0, n))  #? unknown not all of its runs
+            print(y.sum())
+        """,
+    "padded by nothing, and written": """
+        for n in range(3):
+            y = torch.nn.functional.pad(x, (0, 0))  #? yes writes
+            y += 1
+            print(x.sum() + y.sum())
+        """,
     "cat of one": "y = torch.cat([x])  #? no\nprint(y.sum())",
     "stack of one, indexed": "y = torch.stack([x])  #? no\nprint(y[0].sum())",
     "stack of rows that lie side by side": "y = torch.stack([x[0], x[1]])  #? no\nprint(y.sum())",

@@ -11,6 +11,14 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "a cache that is filled on, and converted from its beginning at each step": """
+        import torch
+        store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)
+        for n in range(64):
+            store[:, :, n] = torch.randn(2, 8, 64)
+            keys, values = store[:, :, : n + 1].float()  #! slow-copy keys (note)
+            print(torch.einsum("hd,hnd->hn", q, keys).softmax(-1).sum(), values.mean())
+    """,
     "rows of an array, one by one for a loader": """
         import numpy as np, torch
         table = np.random.rand(3000, 6).astype(np.float32)
@@ -844,6 +852,32 @@ SLOW = {
 }
 
 QUIET = {
+    "a cache of which each step converts what is new": """
+        import torch
+        store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)
+        for n in range(64):
+            store[:, :, n] = torch.randn(2, 8, 64)
+            keys, values = store[:, :, n].float()
+            print((q * keys).sum(), values.mean())
+    """,
+    "a cache whose beginning is written again before it is converted": """
+        import torch
+        store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)
+        for n in range(64):
+            store[:, :, n] = torch.randn(2, 8, 64)
+            store[:, :, 0] *= 0.5
+            keys, values = store[:, :, : n + 1].float()
+            print(torch.einsum("hd,hnd->hn", q, keys).softmax(-1).sum(), values.mean())
+    """,
+    "a cache whose converted values are written": """
+        import torch
+        store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)
+        for n in range(64):
+            store[:, :, n] = torch.randn(2, 8, 64)
+            whole = store[:, :, : n + 1].float()
+            whole += 1
+            print(whole.sum())
+    """,
     "rows of a data set, converted in each epoch": """
         import torch
         rows = [torch.randn(300, 64).to(torch.bfloat16) for _ in range(20)]

@@ -24,6 +24,7 @@ import torch
 
 from tether.facts import COMPARED, PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
+from tether.record.indexed import Region
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]
@@ -185,6 +186,18 @@ class Identities:
         self.rows += _pack_row(row, serial, storage, version, *ref.layout)
         ref.snapshot = found = (serial, storage, version, requires_grad, leaf, row)
         return found
+
+    def part(self, tensor: torch.Tensor, region: Region) -> Snapshot:
+        """Take a row of some elements of a tensor, as it was last looked at."""
+        serial, storage, version, requires_grad, leaf, _ = whole = self.snapshot(tensor)
+        dtype = self.names.get(tensor.dtype)
+        if dtype is None:
+            return whole
+        (offset, *sizes), row = region, self._next_row()
+        a, b = map(self._tuple, sizes)
+        flags = dtype << 2 | requires_grad << 1 | leaf
+        self.rows += _pack_row(row, serial, storage, version, offset, a, b, flags)
+        return (serial, storage, version, requires_grad, leaf, row)
 
     def serial(self, tensor: torch.Tensor) -> int:
         """Return the serial number of `tensor`, meeting it first if need be."""
@@ -409,17 +422,18 @@ class Identities:
     ) -> tuple[int, int]:
         """Return the number of a tensor inside a graph, and the row that shows it."""
         serial, row = self._next_tensor(), self._next_row()
-        known = [self.tuples.get(one) for one in (shape, strides)]
-        a, b = (
-            self.tuples.setdefault(one, self._next_name()) if number is None else number
-            for one, number in zip((shape, strides), known, strict=True)
-        )
+        a, b = map(self._tuple, (shape, strides))
         c = self.names.get(dtype)
         if c is None:
             c = self._number(dtype, str(dtype).removeprefix("torch."))
         layout = (offset, a, b, c << 2 | requires_grad << 1 | leaf)
         self.rows += _pack_row(row, serial, memory, 0, *layout)
         return serial, row
+
+    def _tuple(self, numbers: tuple[int, ...]) -> int:
+        """Return the number of a shape, or of strides."""
+        known = self.tuples.get(numbers)
+        return self.tuples.setdefault(numbers, self._next_name()) if known is None else known
 
     def stood_in(self, tensors: Iterable[int], born: int) -> None:
         """Take note that tensors inside a graph are gone: its last call was just appended."""

@@ -34,6 +34,7 @@ from tether.record.functions import Call, Function, drops, flags_of, learn, orig
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
+from tether.record.indexed import region_of
 from tether.record.open_steps import leave_stale_steps
 from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
@@ -547,10 +548,17 @@ class Listener(TorchFunctionMode):
             version = before[2]
             moved = version >= 0 and tensor._version != version
             if moved or (what.writes and number < among):
-                writes.append(who.refresh(tensor))
+                found = who.refresh(tensor)
+                whole = number > 0 or what.name != "__setitem__"
+                writes.append(found if whole else self._indexed(call, found))
         received = self.tape.take_received()
         call.unversioned += [one for one in call.tensors if id(one) in received]
         return tuple(dict.fromkeys([*writes, *(who.refresh(one) for one in call.unversioned)]))
+
+    def _indexed(self, call: Call, whole: Snapshot) -> Snapshot:
+        """Return of an assignment to an index which elements it wrote, as far as that is plain."""
+        region = region_of(call.args[0], call.args[1])
+        return whole if region is None else self.who.part(call.args[0], region)
 
     def _set_apart(self, result: Any) -> None:
         ref = self.who.find(result) if isinstance(result, torch.Tensor) else None

@@ -1,10 +1,11 @@
-"""Arrays that NumPy copied on their way into PyTorch: part of `needless-copy`."""
+"""Arrays that NumPy copied on their way into PyTorch, or out of it: part of `needless-copy`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tether.analysis.array_copies import ArrayCopies, NeedlessArrays
+from tether.analysis.arrays_out import ArraysOut, arrays_out
 from tether.analysis.history import History, shortened
 from tether.facts import UNKNOWN, Event
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
@@ -15,6 +16,8 @@ def of_arrays(history: History) -> Iterator[Claim]:
     """Tell of each expression whose copies of an array were not needed."""
     for found in history.get(NeedlessArrays).found:
         yield _claim(history, found)
+    for out in arrays_out(history):
+        yield _out(history, out)
 
 
 def _claim(history: History, found: ArrayCopies) -> Claim:
@@ -36,6 +39,32 @@ def _claim(history: History, found: ArrayCopies) -> Claim:
     )
 
 
+def _out(history: History, found: ArraysOut) -> Claim:
+    event = history.events[found.calls[0]]
+    copy, array = (Segment(f"`{shortened(text)}`", "code") for text in (found.text, found.array))
+    return Claim(
+        tensors=(event.reads[0].tensor,),
+        cause=("array out", event.site),
+        site=event.site,
+        operation=event.operation,
+        message=say(
+            "{copy} ({line}) is a copy that nothing needed{times}: nothing reads or writes the"
+            " memory of the tensor after {array} has given its array.",
+            copy=copy, line=At(event.site), array=array, times=_copies(len(found.calls)),
+        ),
+        story=(Step("made", event.site, say("the array is copied as soon as it is there")),),
+        repair=Repair(say("Keep the array itself: {array}.", array=array), "by hand"),
+        subject=shortened(found.text),
+        assumes=(say("no line of the program that did not run uses the tensor after that"),),
+        count=len(found.calls),
+        bytes=found.bytes,
+    )  # fmt: skip
+
+
+def _copies(count: int) -> str:
+    return f" (all {count:,} copies)" if count > 1 else ""
+
+
 def _event(history: History, found: ArrayCopies) -> Event:
     """Return the first call that was given such a copy."""
     return history.events[found.executions[0].position]
@@ -49,7 +78,7 @@ def _message(history: History, found: ArrayCopies, subject: str) -> Sentence:
         begin=begin,
         format=f" in {found.executions[0].copy.dtype}" if found.how == "narrowed"
         else ", element by element,",
-        times=f" (all {found.count:,} copies)" if found.count > 1 else "",
+        times=_copies(found.count),
         why=_why(history, found),
         seen=f" in each of the {len(found.facts):,} runs that were looked at"
         if len(found.facts) < found.count else "",

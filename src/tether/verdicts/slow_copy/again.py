@@ -239,7 +239,9 @@ def _from_grown(again: Repeats, places: Sequence[int]) -> Slow | None:
     last: dict[int, int] = {}  # by the memory
     for at in places if converts(events[places[0]].operation) else ():
         event = events[at]
-        if len(event.reads) != 1 or len(event.results) != 1 or again.needs_its_own(event.results[0]):
+        if not len(event.reads) == len(event.results) == 1:
+            return None
+        if again.needs_its_own(event.results[0]):
             return None
         memory = again.history.flow.memory(event.reads[0])
         before = last.get(memory, at)
@@ -263,8 +265,8 @@ def _goes_on(first: Operand, then: Operand) -> bool:
     """Whether an operand begins as another one does, and is longer in one dimension."""
     if (first.storage, first.offset, first.strides) != (then.storage, then.offset, then.strides):
         return False
-    longer = [(a, b) for a, b in zip(first.shape, then.shape, strict=False) if a != b]
-    return len(first.shape) == len(then.shape) and len(longer) == 1 and 0 < longer[0][0] < longer[0][1]
+    others = [(a, b) for a, b in zip(first.shape, then.shape, strict=True) if a != b]
+    return len(others) == 1 and 0 < others[0][0] < others[0][1]
 
 
 def _often_in_turn(groups: Collection[Sequence[int]]) -> bool:

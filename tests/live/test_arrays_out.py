@@ -1,0 +1,68 @@
+"""Arrays that an expression copies as soon as PyTorch has given them."""
+
+import pytest
+
+from programs import record_program
+
+PROGRAM = """\
+import copy
+
+import numpy as np
+import torch
+
+torch.manual_seed(0)
+x, kept = torch.randn(200, 200), []
+weight = torch.randn(200, 200, requires_grad=True)
+
+def keep(values):
+    LINE
+
+for n in range(4):
+    values = MADE
+    keep(values)
+    AFTER
+print(sum(one.sum() for one in kept))
+"""
+NEW, COPY = "x * n", "kept.append(values.numpy().copy())"
+
+CASES = {
+    "of what is made anew": (COPY, NEW, "pass", 1),
+    "by numpy.array": ("kept.append(np.array(values))", NEW, "pass", 1),
+    "by numpy.array, of the array": ("kept.append(np.array(values.numpy()))", NEW, "pass", 1),
+    "by numpy.copy": ("kept.append(np.copy(values.numpy()))", NEW, "pass", 1),
+    "by copy.deepcopy": ("kept.append(copy.deepcopy(values.numpy()))", NEW, "pass", 1),
+    "after ways that give the tensor": (
+        "kept.append(values.detach().cpu().numpy().copy())", NEW, "pass", 1,
+    ),
+    "the copy is written, which nobody but it would see": (
+        f"{COPY}; kept[-1] += 1", NEW, "pass", 1,
+    ),
+    "the tensor is read later": (COPY, NEW, "print(values.sum())", 0),
+    "the tensor is written later": (COPY, NEW, "values += 1", 0),
+    "of one memory each time": (COPY, "x.mul_(1.5)", "pass", 0),
+    "of a part of it": ("kept.append(values[:100].numpy().copy())", NEW, "pass", 0),
+    "of another layout": ("kept.append(values.t().numpy().copy())", NEW, "pass", 0),
+    "in another format": ("kept.append(np.array(values, dtype=np.float64))", NEW, "pass", 0),
+    "of what a backward pass reads": (
+        COPY, NEW, "(values * weight).sum().backward()", 0,
+    ),
+    "of a detached part of a graph": (
+        "kept.append(values.detach().numpy().copy())", "weight * n", "pass", 0,
+    ),
+    "beside the array itself": (
+        "kept.append(values.numpy()); kept.append(values.numpy().copy())", NEW, "pass", 0,
+    ),
+    "of an array that came in": (
+        COPY, "torch.from_numpy(np.ones((200, 200), np.float32))", "pass", 0,
+    ),
+    "of the program's own kind of array": ("kept.append(keep.copy(values.numpy()))", NEW, "pass", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_array_that_is_copied_at_once(name, tmp_path):
+    line, made, after, expected = CASES[name]
+    text = PROGRAM.replace("LINE", line).replace("MADE", made).replace("AFTER", after)
+    text = text.replace("for n in", "keep.copy = lambda one: one * 1\nfor n in")
+    found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
+    assert [(one.site.line, one.bytes) for one in found] == [(11, 640_000)] * expected
