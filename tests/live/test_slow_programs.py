@@ -16,7 +16,7 @@ SLOW = {
         store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)
         for n in range(64):
             store[:, :, n] = torch.randn(2, 8, 64)
-            keys, values = store[:, :, : n + 1].float()  #! slow-copy keys (note)
+            keys, values = store[:, :, : n + 1].float()  #! slow-copy keys, values (note)
             print(torch.einsum("hd,hnd->hn", q, keys).softmax(-1).sum(), values.mean())
     """,
     "rows of an array, one by one for a loader": """

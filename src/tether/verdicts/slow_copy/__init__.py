@@ -81,6 +81,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
 | a window that moves on by `cat` at each step | a slice of a memory of twice the size |
+| a cache converted from its beginning at each step | what is new alone, or the type it is read in |
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
 | channels-last laid out anew for a call that lays it back | the tensor as it lies |
 | the same for a convolution, which takes either order | the tensor as it lies |
