@@ -40,6 +40,15 @@ def put(values):
 """
 
 LOST = {
+    "an average is put in the place of what was not even copied": (
+        "note",
+        """\
+for _ in range(4):
+    fit()
+    put(average)
+    print(evaluate())
+""",
+    ),
     "an average is evaluated and trained on from": (
         "warning",
         """\
@@ -101,12 +110,6 @@ for _ in range(4):
         put(kept)
 fit()
 """,
-    "the average is to be trained on from": """\
-for _ in range(4):
-    fit()
-    put(average)
-    print(evaluate())
-""",
     "evaluated in a copy": """\
 for _ in range(4):
     fit()
@@ -128,6 +131,42 @@ fit()
 kept = [p.detach().clone() for p in model.parameters()]
 put(average)
 print(evaluate())
+""",
+    "averages that take up what they are put in the place of, each time": """\
+slow = [p.detach().clone() for p in model.parameters()]
+for _ in range(4):
+    for _ in range(2):
+        opt.zero_grad()
+        (model(x) - y).pow(2).mean().backward()
+        opt.step()
+    with torch.no_grad():
+        for mean, p in zip(slow, model.parameters()):
+            mean.lerp_(p, 0.5)
+    put(slow)
+    print(evaluate())
+""",
+    "the trained values are saved first": """\
+import io
+for _ in range(4):
+    fit()
+    torch.save(model.state_dict(), io.BytesIO())
+    put(average)
+    print(evaluate())
+""",
+    "an average is evaluated in a model of its own": """\
+other = copy.deepcopy(model)
+for _ in range(4):
+    fit()
+    with torch.no_grad():
+        for p, value in zip(other.parameters(), average):
+            p.copy_(value)
+        print((other(x) - y).pow(2).mean().item())
+""",
+    "once, before the training is finished with": """\
+fit()
+put(average)
+print(evaluate())
+fit()
 """,
 }
 

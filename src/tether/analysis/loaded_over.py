@@ -1,4 +1,4 @@
-"""Loaded parameters over which copies from before the load are written, once these were stepped.
+"""Loaded parameters over which other values are written, before a pass or after the first step.
 
 An optimizer that steps copies of a model's parameters, of a higher precision, writes them back
 after each step. Where the model loads a state after the copies were made, and nothing brings the
@@ -16,6 +16,40 @@ from tether.analysis.from_itself import LOADS
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, Event, Operand, SiteId
 from tether.operations.table import operation
+
+
+class LoadedUnused(NamedTuple):
+    """A line that loads what another one overwrites unread: positions."""
+
+    loaded: int
+    written: int
+    tensors: tuple[int, ...]
+
+
+def loaded_unused(history: History) -> Iterator[LoadedUnused]:
+    """Yield the lines that overwrite loaded values with computed ones, before anything read them.
+
+    Constants and draws begin a part anew, which may well be meant, as may what a library writes.
+    """
+    found: dict[tuple[SiteId, SiteId], list[LoadedUnused]] = defaultdict(list)
+    for loaded, target in () if history.in_part else _first_loads(history):
+        later = (at for at in history.on_storage(target) if at > loaded)
+        then = next((at for at in later if not history.events[at].shows(target)), UNKNOWN)
+        if then >= 0 and _replaces(history, then, target):
+            key = history.events[loaded].site, history.events[then].site
+            found[key].append(LoadedUnused(loaded, then, (int(target.tensor),)))
+    for some in found.values():
+        yield some[0]._replace(tensors=tuple(tensor for one in some for tensor in one.tensors))
+
+
+def _replaces(history: History, at: int, target: Operand) -> bool:
+    """Whether a line of the program's own gives all of a tensor values that were computed."""
+    event, memory = history.events[at], history.flow.memory(target)
+    whole = [one for one in event.writes if (one.offset, one.shape) == target[3:5]]
+    others = [one for one in event.reads if history.flow.memory(one) != memory]
+    own = event.inner in (UNKNOWN, event.site)
+    return bool(own and whole and others and operation(event.operation).overwrites)
+
 
 MOST_CALLS = 8
 """Calls between a copy that is stepped and what is written back of it."""

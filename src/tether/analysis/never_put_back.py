@@ -10,11 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.facts import GRAD_ON, UNKNOWN, Operand
 from tether.operations.table import operation
+
+OFTEN = 2
+"""Times that values were lost (once may be where a training ends, or begins), and that an average
+took them up before each."""
 
 MOST_COPIES = 256
 """Copies of one line of which each is asked what came after it."""
@@ -32,9 +37,19 @@ class NeverPutBack(NamedTuple):
     times: int  # that the first of them lost its values
 
 
+class NeverKept(NamedTuple):
+    """A line that gives parameters others of their values to train on from, and keeps none."""
+
+    tensors: tuple[int, ...]
+    written: int  # the first time
+    evaluated: int  # a call that computes with what was written
+    step: int  # the line of the step that goes on from it
+    times: int  # that the first of them lost its values
+
+
 class _Lost(NamedTuple):
     tensor: int
-    copied: int
+    copied: int  # or, of what is not copied, the write before
     written: int
     evaluated: int
     step: int
@@ -55,6 +70,25 @@ def never_put_back(history: History) -> Iterator[NeverPutBack]:
             whole = any(set(tensors) >= set(one.tensors) for one in history.trace.optimizers)
             times = sum(one.tensor == tensors[0] for one in lost)
             yield NeverPutBack(tensors, *lost[0][1:], whole, times)
+
+
+def never_kept(history: History) -> Iterator[NeverKept]:
+    """Yield the lines that write averages over what they are averages of, for an evaluation.
+
+    An average takes up the values several times before it is written over them: what is written
+    back each time that it took them up (slow weights, beside fast ones) is to be trained on from.
+    """
+    if history.in_part or not history.steps:
+        return
+    steps = _StepsOfEach(history)
+    found: dict[int, list[tuple[int, list[_Lost]]]] = defaultdict(list)
+    for tensor in sorted(history.held):
+        lost = steps.overwritten(tensor)
+        if len(lost) >= OFTEN:
+            found[history.events[lost[0].written].site].append((tensor, lost))
+    for some in found.values():
+        first, times = some[0][1][0], len(some[0][1])
+        yield NeverKept(tuple(tensor for tensor, _ in some), *first[2:], times)
 
 
 def _copies(history: History) -> dict[int, list[tuple[int, int]]]:
@@ -89,6 +123,59 @@ class _StepsOfEach:
             for tensor, status in fact.status.items():
                 if status != "none":
                     self._of[tensor].append((history.position(fact.at), int(fact.site)))
+
+    def overwritten(self, tensor: int) -> list[_Lost]:
+        """Return how an average of its own was written over a parameter, if each time was alike."""
+        operand = self._history.operand_of(tensor)
+        if operand is None:
+            return []
+        writes = [UNKNOWN, *self._between(tensor, operand)]
+        found = [self._overwritten(tensor, operand, *pair) for pair in pairwise(writes)]
+        lost = [one for one in found if one is not None]
+        often = all(self._taken_up(one, operand) >= OFTEN for one in lost)
+        return lost if len(lost) == len(found) and often else []
+
+    def _between(self, tensor: int, operand: Operand) -> Iterator[int]:
+        """Yield the writes to a parameter that come between two steps of it, and are no step."""
+        history, steps = self._history, self._of[tensor]
+        for at in history.writes_to(operand, steps[0][0]) if steps else ():
+            event = history.events[at]
+            inside = event.operation == "step" or history.inside(event, "step") >= 0
+            if at < steps[-1][0] and not inside:
+                yield at
+
+    def _overwritten(self, tensor: int, operand: Operand, before: int, at: int) -> _Lost | None:
+        """Return what became of a parameter that a call writes; None if its values were kept."""
+        number = bisect_right(self._of[tensor], (at, UNKNOWN))
+        since, (until, line) = self._of[tensor][number - 1][0], self._of[tensor][number]
+        evaluated = self._evaluated(operand, at, until)
+        if evaluated < 0 or not self._replaces(at, operand) or self._kept(operand, since, at):
+            return None
+        return _Lost(tensor, before, at, evaluated, line)
+
+    def _kept(self, operand: Operand, since: int, until: int) -> bool:
+        """Whether a call copied a tensor, or gave it away, between two others."""
+        history, memory = self._history, self._history.flow.memory(operand)
+        rows = (
+            operation(history.events[at].operation)
+            for at in history.on_storage(operand)
+            if since < at < until
+        )
+        return any(row.copies or row.exports or row.leaves or row.lends for row in rows) or any(
+            memory in map(history.flow.memory, history.saved(at))
+            for at, _ in history.events.where("save".__eq__)
+            if since < at < until
+        )
+
+    def _taken_up(self, lost: _Lost, operand: Operand) -> int:
+        """Return how often what was written over a tensor had been given its values since then."""
+        history, memory = self._history, self._history.flow.memory
+        *_, average = history.events[lost.written].reads
+        return sum(
+            any(memory(one) == memory(operand) for one in history.events[at].reads)
+            for at in history.writes_to(average, lost.copied)
+            if at < lost.written
+        )
 
     def lost(self, copied: int, tensor: int) -> _Lost | None:
         """Return what became of a parameter after a copy of it, if its values were lost."""

@@ -8,25 +8,7 @@ from tether.analysis.derived_in_vain import DerivedInVain, derived_in_vain
 from tether.analysis.from_itself import FromItself, from_itself
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.loaded_over import LoadedOver, loaded_over
-from tether.analysis.never_put_back import NeverPutBack, never_put_back
-from tether.analysis.rates import (
-    RateLost,
-    RateUndone,
-    ScheduleInVain,
-    rates_lost,
-    rates_undone,
-    schedules_in_vain,
-)
-from tether.analysis.states_left import (
-    LeftBehind,
-    LoadedInVain,
-    StateOfNone,
-    left_behind,
-    loaded_in_vain,
-    states_of_none,
-)
-from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.surroundings import at_line
 from tether.analysis.written_in_vain import (
     BoundInVain,
     GivenInVain,
@@ -43,9 +25,8 @@ from tether.finding import At, CallOf, Claim, Code, Repair, Segment, Step, Tenso
 from tether.operations.table import operation
 from tether.source.vain_stores import BoundAgain
 from tether.verdicts.base import Example, Expected, Verdict
-
-SEVERAL = 3
-"""Evaluations after which it is no accident that what was copied was not put back."""
+from tether.verdicts.values_lost.rates import of_rates
+from tether.verdicts.values_lost.states import of_states
 
 PAGE = """
 # values-lost
@@ -78,6 +59,10 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   steps its parameters, and nothing asks for what that one keeps.
 - A model loads a state, and the first step writes copies of the parameters over it that the
   optimizer steps, and that were made before the load.
+- A model loads a state, and a line of the program writes other values over it before anything has
+  read it (a note).
+- Parameters are given other values for an evaluation, made of their own earlier ones, no copy of
+  the trained ones is there, and the training goes on from the others (a note).
 - Parameters are copied, given other values for an evaluation, such as an average, and trained on
   from those: nothing ever reads the copies.
 - A line gives tensors the values that they have: a network loads its own `state_dict`, or is
@@ -145,22 +130,11 @@ def _never_used(history: History) -> Iterator[Claim]:
     """Give one claim for each place that what was handed over, loaded or kept never reached."""
     yield from (_given(history, one) for one in given_in_vain(history))
     yield from (_derived(history, one) for one in derived_in_vain(history))
-    yield from _rates(history)
+    yield from of_rates(history)
     yield from (_handed(history, one) for one in handed_in_vain(history))
     yield from (_written(history, one) for one in written_in_vain(history))
-    yield from (_left(history, one) for one in left_behind(history))
-    yield from (_of_none(one) for one in states_of_none(history))
-    yield from (_loaded(history, one) for one in loaded_in_vain(history))
-    yield from (_over(history, one) for one in loaded_over(history))
-    yield from (_kept(history, one) for one in never_put_back(history))
+    yield from of_states(history)
     yield from (_own(history, one) for one in from_itself(history))
-
-
-def _rates(history: History) -> Iterator[Claim]:
-    """Give one claim for each learning rate that no step, or hardly one, used."""
-    yield from (_rate(history, one) for one in rates_lost(history))
-    yield from (_undone(history, one) for one in rates_undone(history))
-    yield from (_scheduled(history, one) for one in schedules_in_vain(history))
 
 
 def _claim(history: History, at: int, fact: Collision) -> Claim:
@@ -446,155 +420,6 @@ def _written(history: History, found: WrittenInVain) -> Claim:
     )  # fmt: skip
 
 
-def _left(history: History, found: LeftBehind) -> Claim:
-    fact = found.fact
-    scheduler = fact.kind != history.trace.optimizers[fact.optimizer].kind
-    parts = {"kind": fact.kind, "line": At(fact.site), "saved": At(fact.saved), "n": fact.steps}
-    missing = "the state which {saved} handed out with them, after {n} steps, was not loaded"
-    saved, repair = "the state of {kind} after {n} steps is handed out", "Load it"
-    if fact.filed:
-        missing = "{saved} saved them after {n} steps, without what {kind} had kept for them"
-        saved = "the parameters are saved after {n} steps, without the state of {kind}"
-        repair = "Save the state_dict() of the optimizer too, and load it"
-    given = () if found.given < 0 else (
-        Step("written", found.given, say("the parameters get the values that they had then")),
-    )  # fmt: skip
-    return Claim(
-        tensors=(),
-        subject=f"state of {fact.kind}",
-        cause=("left", fact.site, fact.kind),
-        site=fact.site,
-        operation="load_state_dict",
-        severity="warning" if found.goes_on and not fact.filed else "note",
-        message=say(
-            "{kind}, made at {line}, begins anew for parameters that have the values of a saved"
-            f" training: {missing}.",
-            **parts,
-        ),
-        story=(
-            Step("saved", fact.saved, say(saved, **parts)),
-            *given,
-            Step("made", fact.site, say("{kind} is made, as the other was, and given no state",
-                 **parts)),
-        ),
-        repair=Repair(say(f"{repair}: {{what}}.load_state_dict(...), once the {{what}} is made.",
-                          what="scheduler" if scheduler else "optimizer")),
-        count=0,
-    )  # fmt: skip
-
-
-def _of_none(found: StateOfNone) -> Claim:
-    given, idle, stepped = found.given.site, found.idle.site, found.stepped.site
-    parts = {"kind": found.idle.kind, "given": At(given), "idle": At(idle), "made": At(stepped),
-             "step": At(found.step), "n": found.steps}  # fmt: skip
-    return Claim(
-        tensors=(),
-        subject=f"state of {found.idle.kind}",
-        cause=("of none", given),
-        site=given,
-        operation="state_dict",
-        message=say(
-            "The state of {kind} that {given} hands out is empty: the one made at {idle} never"
-            " steps, and {n} steps were those of another, made at {made} of the same parameters,"
-            " whose state nothing asks for.",
-            **parts,
-        ),
-        story=(
-            Step("held", idle, say("{kind} is made, and never steps", **parts)),
-            Step("held", stepped, say("another {kind} of the same parameters is made", **parts)),
-            Step("step", found.step, say("the other one steps")),
-            Step("saved", given, say("the state of the first is handed out")),
-        ),
-        repair=Repair(say("Hand out the state of the {kind} that steps.", **parts)),
-        count=0,
-    )  # fmt: skip
-
-
-def _loaded(history: History, found: LoadedInVain) -> Claim:
-    fact, made = found.loaded, found.made
-    steps = [one for one in history.steps if one.optimizer == found.number]
-    parts = {"kind": made.kind, "loaded": At(fact.site), "made": At(made.site),
-             "step": At(steps[0].site)}  # fmt: skip
-    return Claim(
-        tensors=(),
-        subject=f"state of {made.kind}",
-        cause=("loaded", fact.site, made.site),
-        site=fact.site,
-        operation="load_state_dict",
-        severity="warning" if found.alike else "note",
-        message=say(
-            "The state that {loaded} loads into {kind} is lost: before a step used it, {made} makes"
-            " another {kind} of the same parameters, which steps at {step} and was given no state.",
-            **parts,
-        ),
-        story=(
-            Step("loaded", fact.site, say("the state is loaded")),
-            Step("made", made.site, say("another {kind} of these parameters is made", **parts)),
-            Step("step", steps[0].site, say("the other one steps, from no state")),
-        ),
-        repair=Repair(say("Load the state into the optimizer that steps: after {made}.", **parts)),
-        count=0,
-    )  # fmt: skip
-
-
-def _over(history: History, found: LoadedOver) -> Claim:
-    loaded, copied, step, written = (
-        history.events[at].site for at in (found.loaded, found.copied, found.step, found.written)
-    )
-    parts = {"loaded": At(loaded), "copied": At(copied), "step": At(step), "written": At(written)}
-    return Claim(
-        tensors=found.tensors,
-        cause=("over", loaded, written),
-        site=loaded,
-        operation="load_state_dict",
-        message=say(
-            "What {loaded} loads into {subject} is lost: {step} steps a copy that was made of it"
-            " before the load, at {copied}, and {written} writes that copy over what was loaded.",
-            **parts,
-        ),
-        story=(
-            Step("made", copied, say("{x} is copied, before the load", x=Tensor(found.tensors[0]))),
-            Step("loaded", loaded, say("the state is loaded into {x}, and not into the copy",
-                 x=Tensor(found.tensors[0]))),
-            Step("step", step, say("the copy is stepped")),
-            Step("written", written, say("the copy is written over what was loaded")),
-        ),
-        repair=Repair(say("Load the state before the copies are made, or give them the loaded"
-                          " values right after the load: copy.copy_(parameter).")),
-        count=0,
-    )  # fmt: skip
-
-
-def _kept(history: History, found: NeverPutBack) -> Claim:
-    copied, written, evaluated = (
-        history.events[at].site for at in (found.copied, found.written, found.evaluated)
-    )
-    parts = {"copied": At(copied), "written": At(written), "step": At(found.step)}
-    return Claim(
-        tensors=found.tensors,
-        cause=("kept", copied, written),
-        site=written,
-        operation=history.events[found.written].operation,
-        severity="warning" if found.whole and found.times >= SEVERAL else "note",
-        message=say(
-            "The trained values of {subject}, which {copied} copies, are lost: {written} writes"
-            " others over them to compute without gradients, nothing ever reads a copy, and the"
-            " step at {step} goes on from the others.",
-            **parts,
-        ),
-        story=(
-            Step("saved", copied, say("the trained values are copied")),
-            Step("written", written, say("other values are written over them")),
-            Step("used", evaluated, say("a call without gradients computes with the others")),
-            Step("step", found.step, say("the training goes on from the others")),
-        ),
-        repair=Repair(say("Write the copies back into the parameters after the evaluation, before"
-                          " {step}.", **parts)),
-        assumes=(say("no line of the program that did not run puts them back"),),
-        count=found.times,
-    )  # fmt: skip
-
-
 def _own(history: History, found: FromItself) -> Claim:
     event = history.events[found.write]
     parts = {"call": Code(event.site), "line": At(event.site), "n": found.times}
@@ -647,148 +472,6 @@ def _made_one(history: History, event: Event) -> Iterator[Step]:
         said = say("from {code} on `{name}` is the other one", code=Code(plain[0].site),
                    name=called_on)  # fmt: skip
         yield Step("shared", plain[0].site, said)
-
-
-def _rate(history: History, found: RateLost) -> Claim:
-    loaded, replaced = found.loaded.site, found.replaced.site
-    kind = history.trace.optimizers[found.replaced.optimizer].kind
-    parts = {
-        "kind": found.replaced.kind, "before": f"{found.before:.3g}", "after": f"{found.after:.3g}"
-    }  # fmt: skip
-    return Claim(
-        tensors=(),
-        subject=f"learning rate of {kind}",
-        cause=("rate", replaced),
-        site=replaced,
-        operation=found.replaced.kind,
-        severity="note",
-        message=say(
-            "The learning rate {before}, which {loaded} loads, is lost before any step uses it:"
-            " {kind} at {line} starts with {after}.",
-            loaded=At(loaded), line=At(replaced), **parts,
-        ),
-        story=(
-            Step("made", loaded, say("the optimizer loads its state, with the rate {before}",
-                 **parts)),
-            Step("written", replaced, say("{kind} sets the rate {after} as it is made", **parts)),
-        ),
-        repair=Repair(say("Make the scheduler first and then load both states; or tell it by"
-                          " last_epoch at which step it goes on.")),
-        count=0,
-    )  # fmt: skip
-
-
-def _undone(history: History, found: RateUndone) -> Claim:
-    fact, made = found.fact, found.made
-    optimizer = history.trace.optimizers[fact.optimizer]
-    given = optimizer.added[fact.group] if fact.group < len(optimizer.added) else optimizer.site
-    parts = {
-        "kind": optimizer.kind, "group": fact.group, "scheduler": fact.kind,
-        "rate": f"{fact.rate:.3g}", "line": At(fact.site), "n": found.used, "m": found.steps,
-    }  # fmt: skip
-    return Claim(
-        tensors=tuple(one for one, group in optimizer.members() if group == fact.group),
-        cause=("undone", fact.site, fact.optimizer),
-        site=fact.site,
-        operation=fact.kind,
-        message=say(
-            "The learning rate {rate} of {subject}, parameter group {group} of {kind}, is lost:"
-            " {scheduler} had set it to zero, and its step at {line} sets zero again. {n} steps had"
-            " the rate, and the {m} after them have zero.",
-            **parts,
-        ),
-        story=(
-            Step("held", given, say("{kind} gets the group", **parts)),
-            *(() if made is None else
-              (Step("made", made.site, say("{scheduler} takes its rate of zero to start from",
-                    **parts)),)),
-            *history.get(Surroundings).rates_stored(),
-            Step("rate", fact.site, say("{scheduler} sets zero again", **parts)),
-        ),
-        repair=Repair(say("Give the group the rate that it is to have before {scheduler} is made,"
-                          " and keep the group back by the schedule, or by requires_grad; or set"
-                          " the scheduler's base_lrs with the rate.", **parts)),
-        count=0,
-    )  # fmt: skip
-
-
-_IN_VAIN = {
-    "never": (
-        (
-            "Nothing steps the {kind} that {line} makes: the learning rate of {optimizer} is the"
-            " same in all of its {n} steps."
-        ),
-        "the optimizer steps, at one rate",
-        "Call its step() once an epoch, or once a batch: what its numbers count.",
-    ),
-    "other": (
-        (
-            "The {kind} that {line} makes sets the learning rate of an optimizer that never steps:"
-            " {n} steps at {stepped} are those of the {optimizer} made at {made}, of the same"
-            " parameters."
-        ),
-        "the other optimizer steps, at a rate of its own",
-        "Give {kind} the optimizer that steps.",
-    ),
-    "anew": (
-        (
-            "{line} makes a new {kind} for each of its steps, {n} times: each begins at the rate"
-            " that the first began with, and none comes further than its first step."
-        ),
-        "the optimizer steps",
-        "Make {kind} once, before the loop.",
-    ),
-    "short": (
-        (
-            "The {kind} that {line} makes has a course of {planned} steps and is given {taken}: it"
-            " is {stepped} that runs {n} times, so most of the course never comes."
-        ),
-        "it runs {n} times",
-        (
-            "Step {kind} as often as it was planned for, or plan for as many steps as it is given:"
-            " a plan in batches is stepped after each batch, one in epochs once an epoch."
-        ),
-    ),
-    "again": (
-        (
-            "The {kind} that {line} makes lets the learning rate fall and rise again {n} times in"
-            " {taken} steps: its course is shorter than the training."
-        ),
-        "the optimizer steps",
-        (
-            "If the rate is to fall once, plan for as many steps as {kind} is given: a plan in"
-            " epochs is stepped once an epoch, one in batches is given their number."
-        ),
-    ),
-}
-"""What is said of a scheduler in vain, of the steps, and what to do."""
-
-
-def _scheduled(history: History, found: ScheduleInVain) -> Claim:
-    schedule, message = found.schedule, _IN_VAIN[found.why]
-    optimizer = history.trace.optimizers[found.other]
-    parts = {
-        "kind": schedule.kind, "line": At(schedule.site), "n": found.steps,
-        "optimizer": optimizer.kind, "made": At(optimizer.site), "stepped": At(found.stepped),
-        "planned": schedule.planned, "taken": schedule.steps,
-    }  # fmt: skip
-    steps = [schedule.stepped] if schedule.stepped >= 0 else []
-    return Claim(
-        tensors=(),
-        subject=schedule.kind,
-        cause=("scheduled", schedule.site),
-        site=schedule.site,
-        operation=schedule.kind,
-        severity="warning" if found.why in ("other", "short") else "note",
-        message=say(message[0], **parts),
-        story=(
-            Step("made", schedule.site, say("{kind} is made", **parts)),
-            *(Step("rate", one, say("it is stepped here")) for one in steps),
-            Step("step", found.stepped, say(message[1], **parts)),
-        ),
-        repair=Repair(say(message[2], **parts)),
-        count=0,
-    )  # fmt: skip
 
 
 VERDICT = Verdict(
