@@ -11,6 +11,13 @@ from test_examples import copies, line_of, record
 from tether.record.budget import Budget
 
 SLOW = {
+    "a table that is counted up place by place": """
+        import torch
+        table, pixels = torch.zeros(5, 5), torch.randint(0, 5, (1500, 2))
+        for one, other in pixels:
+            table[one, other] += 1  #! slow-copy table[one, other] (note)
+        print(table)
+    """,
     "a cache that is filled on, and converted from its beginning at each step": """
         import torch
         store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)
@@ -852,6 +859,21 @@ SLOW = {
 }
 
 QUIET = {
+    "a table that is counted up, and asked for the next place": """
+        import torch
+        table, pixels = torch.zeros(5, 5), torch.randint(0, 5, (1500, 2))
+        for one, other in pixels:
+            table[one, other] += 1
+            table[table.argmax() // 5, other] += 1
+        print(table)
+    """,
+    "a table that is counted up by one call": """
+        import torch
+        table, pixels = torch.zeros(5, 5), torch.randint(0, 5, (1500, 2))
+        for some in pixels.split(100):
+            table.index_put_((some[:, 0], some[:, 1]), torch.ones(100), accumulate=True)
+        print(table)
+    """,
     "a cache of which each step converts what is new": """
         import torch
         store, q = torch.zeros(2, 8, 64, 64, dtype=torch.float16), torch.randn(8, 64)

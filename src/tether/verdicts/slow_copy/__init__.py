@@ -74,6 +74,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a whole tensor compared with one number at a time | `searchsorted`, or a new dimension |
 | small tensors kept one by one, and joined for each batch | rows of one tensor, and an index |
 | rows of a tensor or an array taken one by one for each batch | one index for all of a batch |
+| elements of a tensor counted up one by one | `bincount`, `index_put_(..., accumulate=True)` |
 | numbers put into a tensor one by one | `torch.tensor` of lists, `pad_sequence` |
 | many tensors joined, of which a part is taken | the part first, then joined |
 | tensors stacked, and taken apart again by what reads them | the list of them |

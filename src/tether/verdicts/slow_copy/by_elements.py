@@ -7,6 +7,7 @@ again, and the writes of numbers.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -47,6 +48,8 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
             )
         elif row.part and row.writes:
             found = _put(lines, places)
+        elif row.writes and row.pointwise:
+            found = _counted(lines, places)
         else:
             continue
         if found is not None and not lines.needless(found.at):
@@ -262,6 +265,41 @@ def _put(lines: Lines, places: Sequence[int]) -> Slow | None:
     if len(largest.reads) > 1:
         fix = "Compute them all by one call, along dimensions of the tensors that they are made of."
     return Slow(at, written, count, 0, None, "written", what, fix, UNKNOWN)
+
+
+def _counted(lines: Lines, places: Sequence[int]) -> Slow | None:
+    """Find places of a tensor changed by numbers one by one, where nothing else asks for it."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at in places:
+        if _is_place(lines, lines.events[at]):
+            groups[lines.events[at].writes[0].storage].append(at)
+    runs = [some for some in groups.values() if len(some) >= COUNT and _is_alone(lines, some)]
+    count = sum(map(len, runs))
+    if count < max(CALLS, len(places)):
+        return None
+    at, name = runs[0][0], lines.events[runs[0][0]].operation
+    what = f"{name} changes one of its elements by one number at a time, {count:,} times, and"
+    what += " nothing else reads them meanwhile"
+    fix = "Do it by one call: torch.bincount counts, and index_put_(..., accumulate=True) adds"
+    fix += " values up, each at its place."
+    return Slow(at, lines.events[at].writes[0], count, 0, None, "written", what, fix)
+
+
+def _is_place(lines: Lines, event: Event) -> bool:
+    """Whether a call changes one element of a larger memory, by no more than one number."""
+    if len(event.writes) != 1 or len(event.reads) > 2:
+        return False
+    single = all(math.prod(one.shape) == 1 for one in (*event.reads, *event.writes))
+    (written,) = event.writes
+    large = lines.history.trace.storages[written.storage].nbytes > nbytes(written)
+    return single and large and not written.requires_grad
+
+
+def _is_alone(lines: Lines, runs: Sequence[int]) -> bool:
+    """Whether, between the first and the last run of a line, only that line touches the memory."""
+    touching = lines.history.on_storage(lines.events[runs[0]].writes[0])
+    within = touching[bisect_left(touching, runs[0]) : bisect_right(touching, runs[-1])]
+    return len({lines.history.site_of(lines.events[at]).row for at in within}) == 1
 
 
 def _is_number(event: Event) -> bool:
