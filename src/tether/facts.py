@@ -94,7 +94,7 @@ OUT = 2  # results went to an out= argument
 NON_BLOCKING = 4  # the copy may not be there when the call returns
 CREATE_GRAPH = 8  # of backward, autograd.grad
 RETAIN_GRAPH = 16  # of backward, autograd.grad: what was saved is kept
-ON = 32  # set_grad_enabled, requires_grad_ and its assignment: on; without it, off
+ON = 32  # set_grad_enabled, requires_grad_ and its assignment: on; a truth asked for: true
 INFERENCE = 64  # set_grad_enabled: inference mode from here on
 KEEPS = 256  # of the first step of an optimizer: it keeps tensors of its own for later ones
 NONE = 128  # grad: None was read or assigned; zero_grad: gradients became None, not zeros
@@ -139,6 +139,10 @@ class Event(NamedTuple):
         """The call raised."""
         return bool(self.flags & RAISED)
 
+    def whole(self, written: Operand) -> Operand:
+        """Return all of a tensor of which the call wrote some elements: ``x[1] = 0``."""
+        return next((one for one in self.reads if one.tensor == written.tensor), written)
+
     def shows(self, operand: Operand) -> bool:
         """Whether the call gives views of an operand's memory and nothing else, and writes none."""
         same = all(one.storage == operand.storage for one in self.results)
@@ -151,7 +155,7 @@ class Event(NamedTuple):
 
     @property
     def on(self) -> bool:
-        """The switch was turned on."""
+        """The switch was turned on, or what was asked is true."""
         return bool(self.flags & ON)
 
     @property
@@ -537,6 +541,24 @@ class IteratorTaken(NamedTuple):
     site: SiteId  # of the call that made the optimizer
     kind: str  # "SGD"
     name: str  # "self.trainable"
+
+
+class IteratorHeld(NamedTuple):
+    """A running function had a variable with an iterator, when one of its lines was first met.
+
+    Or an attribute of its `self`. An iterator gives its elements once.
+    """
+
+    at: Moment
+    site: SiteId  # the line of that function
+    name: str  # "params", "self.params"
+    kind: str  # "zip"; of a generator the function that it runs: "Module.parameters"
+    ended: bool  # it gives nothing any more; that is known of generators alone
+    given: SiteId  # the user's line that called the function; UNKNOWN: none did
+
+
+MOST_HELD: Final = 1 << 12
+"""Variables with iterators that are noted."""
 
 
 class RatePutBack(NamedTuple):
@@ -1102,6 +1124,7 @@ class Trace:
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
     iterators_taken: list[IteratorTaken] = field(default_factory=list)
+    iterators_held: list[IteratorHeld] = field(default_factory=list)
     rates_put_back: list[RatePutBack] = field(default_factory=list)
     states_of_others: list[StateOfAnother] = field(default_factory=list)
     states_left: list[StateLeft] = field(default_factory=list)

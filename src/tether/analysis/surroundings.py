@@ -246,6 +246,12 @@ class WaysThere:
             return ()
         return later[number - 1][1] if number else self._first.get(site, ())
 
+    def ways(self, number: SiteId) -> list[tuple[int, tuple[SiteId, ...]]]:
+        """Return the ways to a line, each with the position from which on it was reached by it."""
+        position = self._history.position
+        later = [(position(at), above) for at, above in self._later.get(number, ())]
+        return [(0, self._first.get(number, ())), *later]
+
     def seen_by(self, at: int, *others: int) -> SiteId:
         """Return the line of a call in the nearest function that ran for other calls as well.
 

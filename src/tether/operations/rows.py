@@ -48,7 +48,7 @@ ROWS: dict[str, Row] = _joined(
     _each(
         "item __float__ __int__ __index__ __complex__", leaves="number", memory="owns", waits=True
     ),
-    _each("__bool__ is_nonzero", leaves="truth", memory="owns", waits=True),
+    _each("__bool__ is_nonzero", leaves="truth", memory="owns", waits=True, notes="answer"),
     _each("equal allclose", leaves="answer", waits=True),
     _each("__contains__", leaves="answer"),
     _each("tolist", leaves="numbers", memory="owns", waits=True, moves=True),

@@ -31,6 +31,7 @@ Notes = Literal[
     "statistics",
     "dimension",
     "padding",
+    "answer",
 ]
 
 ALL = (-1,)

@@ -197,6 +197,10 @@ def _along(call: Call) -> None:
     call.detail = str(given) if given else ""  # 0 is what it is without a word
 
 
+def _answered(call: Call) -> None:
+    call.flags |= ON if call.result is True else 0
+
+
 def _hooked(call: Call) -> None:
     hook = call.argument(1, "hook")
     call.detail = getattr(hook, "__qualname__", "")
@@ -220,6 +224,7 @@ _SPECIALS: dict[Notes, Special] = {
     "gradient assigned": _gradient_assigned,
     "hook": _hooked,
     "dimension": _along,
+    "answer": _answered,
 }
 
 

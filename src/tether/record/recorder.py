@@ -24,6 +24,7 @@ from tether.record.gradients import CarriedLog, GradientLog
 from tether.record.graph import GraphLog
 from tether.record.holders import HolderLog
 from tether.record.hooks import HookLog
+from tether.record.iterators import IteratorLog
 from tether.record.keepers import roots_of_the_nameless
 from tether.record.kept_again import KeptAgainLog
 from tether.record.listener import Functions
@@ -86,6 +87,7 @@ class Recorder:
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
         self.ways = WayLog(self.tape)
+        self.iterators = IteratorLog(self.tape)
         self.arrays_again = ArrayAgainLog()
         self.array_copies = ArrayCopyLog(self.tape)
         self.read_back = ReadBackLog()
@@ -201,6 +203,7 @@ class Recorder:
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
             "iterators_taken": list(tape.iterators_taken),
+            "iterators_held": list(self.iterators.facts),
             "rates_put_back": list(tape.rates_put_back),
             "states_of_others": list(self.saved_states.facts),
             "states_left": list(self.resumptions.facts),

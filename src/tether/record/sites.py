@@ -133,6 +133,7 @@ class Places:
         self._known: dict[Site, int] = {}  # of those that came as lines
         self.callers: dict[int, tuple[int, ...]] = {}  # place of the user's -> those it came from
         self.on_way: Callable[[Place, types.FrameType], None] = lambda *_: None  # of one called
+        self.on_new: Callable[[types.FrameType], None] = lambda _: None  # at a new one's frame
 
     def of_code(self, code: types.CodeType) -> CodePlaces:
         """Look up, or learn, a code object."""
@@ -158,6 +159,7 @@ class Places:
                     known.numbers[position] = number
                 if known.user and frame is not None:
                     self.callers[number] = self.above(frame)[0]
+                    self.on_new(frame)
             called = known.user and known.code.co_name != "<module>"
             place = known.places[offset] = Place(number, known.code, offset, called=called)
         return place

@@ -253,8 +253,8 @@ def _put(lines: Lines, places: Sequence[int]) -> Slow | None:
     if len(numbers) < max(CALLS, len(places)):
         return None
     times = Counter(one.writes[0].tensor for _, one in numbers)
-    at, largest = max(numbers, key=lambda one: math.prod(one[1].writes[0].shape))
-    written = largest.writes[0]
+    at, largest = max(numbers, key=lambda one: math.prod(one[1].reads[0].shape))
+    written = largest.reads[0]
     if len(written.shape) < 2 or times[written.tensor] < FILLED * max(written.shape):
         return None
     if any(_hangs_on(lines, one) for one, _ in numbers[:: len(numbers) // LOOKED]):

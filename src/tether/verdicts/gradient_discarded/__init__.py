@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from tether.analysis.asked_in_vain import AskedInVain, asked_in_vain
 from tether.analysis.begun_anew import BegunAnew, begun_anew
 from tether.analysis.bounded_early import BoundedEarly, bounded_early
-from tether.analysis.gone_through import GoneThrough, gone_through
 from tether.analysis.graded_copies import GradedCopy, graded_copies
 from tether.analysis.history import History, shortened
 from tether.analysis.lost_changes import LostChange, lost_changes
@@ -24,11 +23,11 @@ from tether.analysis.lost_passes import (
     skipped_parts,
 )
 from tether.analysis.scaled_changes import ScaledChange, VainClip, scaled_changes, vain_clips
-from tether.analysis.surroundings import at_line
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.gradient_discarded.iterators import of_iterators
 
 PAGE = """
 # gradient-discarded
@@ -43,14 +42,16 @@ line clears those that an epoch has left over, and the count for the next step m
 cleared and made anew before a step used it. Or the line clips gradients and never found any: there
 were none yet, or it was given an iterator that had been gone through. Or it clips gradients that
 still hold the scale of a gradient scaler, which divides them, and with them the limit, before the
-step. Or the line makes a new optimizer for each step, of a kind that goes by the gradients of
-earlier steps. Or the line computes a part of some losses, and a gradient scaler left out the step
-of each of them. Or passes go back through a copy of what is trained, a target network: its
-parameters get gradients that nothing uses (a note). Or a line that changes parameters by their
-gradients itself asks for this one's, and it is never there yet. Or the program reads an iterator of
-parameters again that its optimizer has gone through (a note). Or a line limits the gradients of an
-accumulation, and backward adds to them before the step uses the sum, which nothing limits; it is a
-note where the sum is limited as well, or where another loss adds to them.
+step. Or the program goes through an iterator of parameters, or of batches, a second time, where it
+gives nothing any more: what is done there is done once, or never (a note where nothing says that
+the program came there again). Or the line makes a new optimizer for each step, of a kind that goes
+by the gradients of earlier steps. Or the line computes a part of some losses, and a gradient scaler
+left out the step of each of them. Or passes go back through a copy of what is trained, a target
+network: its parameters get gradients that nothing uses (a note). Or a line that changes parameters
+by their gradients itself asks for this one's, and it is never there yet. Or the program reads an
+iterator of parameters again that its optimizer has gone through (a note). Or a line limits the
+gradients of an accumulation, and backward adds to them before the step uses the sum, which nothing
+limits; it is a note where the sum is limited as well, or where another loss adds to them.
 
 ## Why it matters
 The optimizer steps on nothing: the loss stays where it is, and there is no error. Where only the
@@ -60,6 +61,7 @@ element by the learning rate, however small its gradient is.
 ## Known problems
 Only what happens at every recorded step is reported; clearing once is taken as meant (a skipped
 step, a gradient that was not finite). A changed gradient that anything read counts as used.
+An iterator is known by a variable, or an attribute of `self`, that is assigned once.
 
 ## Example
 ```python
@@ -112,10 +114,7 @@ def _not_found(history: History) -> Iterator[Claim]:
     """Yield the lines that look for gradients, or parameters, and find none."""
     for asked in asked_in_vain(history):
         yield _never_found(history, asked)
-    clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
-    for gone in gone_through(history):
-        if clips.isdisjoint((history.site(gone.fact.site).file, line) for line in gone.lines):
-            yield _gone_through(history, gone)
+    yield from of_iterators(history)
 
 
 def _in_part(history: History, told: set[int]) -> Iterator[Claim]:
@@ -299,33 +298,6 @@ def _left_over(history: History, lost: LeftOverPasses) -> Claim:
                       if lost.within else
                       say("Step once more at the end of an epoch with what is left over, or clear"
                           " gradients right after each step and nowhere else.")),
-        count=0,
-    )  # fmt: skip
-
-
-def _gone_through(history: History, gone: GoneThrough) -> Claim:
-    fact, first = gone.fact, at_line(history.site(gone.fact.site), gone.lines[0])
-    parts = {"kind": fact.kind, "made": At(fact.site)}
-    return Claim(
-        tensors=(),
-        subject=fact.name,
-        cause=("gone through", fact.site),
-        site=first,
-        operation="",
-        severity="note",
-        message=say(
-            f"`{fact.name}` is an iterator, and {{kind}} at {{made}} has gone through it: whoever"
-            " goes through it again, as {again} may, finds no parameters.",
-            again=At(first), **parts,
-        ),
-        story=(
-            Step("held", fact.site, say("{kind} takes all that the iterator gives", **parts)),
-            *(
-                Step("used", at_line(first, line), say(f"`{fact.name}` is read again here"))
-                for line in gone.lines
-            ),
-        ),
-        repair=Repair(say("Make a list of it, which can be gone through again: list(...).")),
         count=0,
     )  # fmt: skip
 

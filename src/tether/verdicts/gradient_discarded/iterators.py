@@ -1,0 +1,109 @@
+"""Iterators that had been gone through when they were read again: part of `gradient-discarded`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tether.analysis.gone_through import GoneThrough, gone_through
+from tether.analysis.gone_twice import GoneTwice, gone_twice
+from tether.analysis.history import History
+from tether.analysis.scaled_changes import vain_clips
+from tether.analysis.surroundings import at_line
+from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
+
+_LIST = say("Make a list of it, which can be gone through again: list(...).")
+
+
+def of_iterators(history: History) -> Iterator[Claim]:
+    """Yield the lines that find no parameters, or no batches, in an iterator."""
+    clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
+    taken = {history.site(one.site).row for one in history.trace.iterators_taken}
+    said = set[tuple[str, int]]()
+    for twice in gone_twice(history):
+        # What an optimizer took, and the line of a clipping, is spoken of in other words.
+        known = not twice.certain and twice.first.row in taken
+        if not known and clips.isdisjoint(one.row for one in twice.again):
+            said.add(twice.first.row)
+            yield _twice(twice)
+    for gone in gone_through(history):
+        site = history.site(gone.fact.site)
+        if site.row not in said and clips.isdisjoint((site.file, line) for line in gone.lines):
+            yield _gone_through(history, gone)
+
+
+def _twice(found: GoneTwice) -> Claim:
+    turn = () if found.turn is None else (
+        Step("used", found.turn, say("it is gone through again from here on")),
+    )  # fmt: skip
+    made = () if found.made is None else (
+        Step("made", found.made, say("an iterator gives its elements once")),
+    )  # fmt: skip
+    return Claim(
+        tensors=found.tensors,
+        subject=found.name,
+        cause=("gone twice", found.again),
+        site=found.again[0],
+        operation="",
+        severity=None if found.certain else "note",
+        message=_said(found),
+        story=(
+            *made,
+            Step("used", found.first, say("this goes through all that it gives")),
+            *turn,
+            *(Step("used", one, say("nothing is left for this")) for one in found.again),
+        ),
+        repair=Repair(
+            _LIST
+            if found.made is None
+            else say(
+                "Give a list at {made}, which can be gone through again: list(...).",
+                made=At(found.made),
+            )
+        ),
+        count=0,
+    )
+
+
+def _said(found: GoneTwice) -> Sentence:
+    again = At(found.again[0])
+    what, made = f"`{found.name}` is an iterator", dict[str, Any]()
+    if found.made is not None:
+        what += " ({given}, {made})"
+        made = {"given": Code(found.made), "made": At(found.made)}
+    if found.turn is None:
+        finds = "finds" if found.known else "would find"
+        return say(f"{what}: {{first}} has gone through it, and {{again}} {finds} nothing left.",
+                   first=At(found.first), again=again, **made)  # fmt: skip
+    if found.turn.function:
+        return say(f"{what}: {{again}} goes through it once, and finds nothing left in later calls"
+                   f" of `{found.turn.function}`.", again=again, **made)  # fmt: skip
+    return say(f"{what}: {{again}} goes through it once, and finds nothing left in later turns of"
+               " the loop at {turn}.", again=again, turn=At(found.turn), **made)  # fmt: skip
+
+
+def _gone_through(history: History, gone: GoneThrough) -> Claim:
+    fact, first = gone.fact, at_line(history.site(gone.fact.site), gone.lines[0])
+    parts = {"kind": fact.kind, "made": At(fact.site)}
+    return Claim(
+        tensors=(),
+        subject=fact.name,
+        cause=("gone through", fact.site),
+        site=first,
+        operation="",
+        severity="note",
+        message=say(
+            f"`{fact.name}` is an iterator, and {{kind}} at {{made}} has gone through it: whoever"
+            " goes through it again, as {again} may, finds no parameters.",
+            again=At(first), **parts,
+        ),
+        story=(
+            Step("held", fact.site, say("{kind} takes all that the iterator gives", **parts)),
+            *(
+                Step("used", at_line(first, line), say(f"`{fact.name}` is read again here"))
+                for line in gone.lines
+            ),
+        ),
+        repair=Repair(_LIST),
+        count=0,
+    )  # fmt: skip
