@@ -38,6 +38,12 @@ COMPUTED = {
         y = x.masked_fill(torch.zeros(200, 1, dtype=torch.bool), 0.0)  #? no
         print((y @ w).sum())
         """,
+    "what an adapter adds, which begins with zeros": """
+        down, up = torch.nn.Linear(100, 4), torch.nn.Parameter(torch.zeros(100, 4))
+        with torch.no_grad():
+            y = x + down(x) @ up.t()  #? unknown computed of parameters
+        print((y @ w).sum())
+        """,
     "a guard that met nothing": "y = x.clamp(-99, 99)  #? unknown hangs on the values\nprint((y @ w).sum())",
     "a mask of the values themselves": """
         y = x * (x == x)  #? unknown hangs on the values

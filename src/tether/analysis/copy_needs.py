@@ -636,7 +636,26 @@ class Judge:
         more, text = pays(event, copied.source), doubt(self.history, event, copied.source)
         if more:
             return WhyNeeded("yes", more, copied.position)
+        if not text and computes(event) and self._of_parameters(copied, event):
+            text = "what else it is made of is computed of parameters, which may train"
         return WhyNeeded("unknown", text, copied.position) if text else None
+
+    def _of_parameters(self, copied: Copied, event: Event) -> bool:
+        """Whether another operand of a call comes from parameters: zero now, and not when trained.
+
+        As what an adapter adds to its layer does, which begins with a factor of zero.
+        """
+        others = [one for one in event.reads if one.tensor != copied.source.tensor]
+        if len(others) == len(event.reads):
+            return False
+        makers = [at for one in others if (at := self.history.made_at(one.tensor)) >= 0]
+        read = [*others, *(
+            one
+            for at in makers
+            for behind in (at, *self.flow.behind(at, _FAR))
+            for one in self.history.events[behind].reads
+        )]  # fmt: skip
+        return any(one.requires_grad and one.leaf for one in read)
 
     def coincidence(self, copied: Copied) -> WhyNeeded | None:
         """Ask of the only run of a join, or a computation: it may be given something else.
