@@ -39,9 +39,10 @@ COMPUTED = {
         print((y @ w).sum())
         """,
     "what an adapter adds, which begins with zeros": """
-        down, up = torch.nn.Linear(100, 4), torch.nn.Parameter(torch.zeros(100, 4))
+        base, down = torch.nn.Linear(100, 100), torch.nn.Linear(100, 4)
+        up = torch.nn.Parameter(torch.zeros(100, 4))
         with torch.no_grad():
-            y = x + down(x) @ up.t()  #? unknown computed of parameters
+            y = base(x) + down(x) @ up.t()  #? unknown computed of parameters
         print((y @ w).sum())
         """,
     "a guard that met nothing": "y = x.clamp(-99, 99)  #? unknown hangs on the values\nprint((y @ w).sum())",
