@@ -74,8 +74,8 @@ LOOKED = 32
 """Arrays of a line that were looked at, and not written, by which the others of it are judged."""
 
 OFTEN = 8
-"""Runs of a line that each took everything in order, by an index made of the values: fewer may be
-a guard that met nothing yet."""
+"""Runs of a line that each took everything in order, by numbers made of the values: fewer may be
+an order that came about by chance."""
 
 Key = tuple[int, int, str]
 """A copying line: the user's site, the library's site (or -1) and the operation."""
@@ -613,7 +613,9 @@ class Judge:
     def _guards(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call whether the very values decide it: a guard that met nothing this time."""
         made = self.chosen_by(copied, event)
-        if made < 0 or (self.often and operation(event.operation).picks):
+        # A mask that took everything may well be such a guard; numbers say an order.
+        masked = any(one.dtype == "bool" for one in event.reads)
+        if made < 0 or (self.often and operation(event.operation).picks and not masked):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
 

@@ -72,6 +72,7 @@ ROWS: dict[str, Row] = _joined(
         " cdist pairwise_distance cosine_similarity kl_div",
         compares=True,
     ),
+    _each("cross_entropy kl_div binary_cross_entropy binary_cross_entropy_with_logits", aims=True),
     _each("add_ sub_ lerp_ addcmul_ addcdiv_", blends=True),
     _each("div div_ divide true_divide", divides=True),
     _each(

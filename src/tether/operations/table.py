@@ -61,6 +61,7 @@ class Operation:
     mixes: bool = False  # takes a Python number beside a tensor
     same: bool = False  # gives the values it was given, as a reader sees them
     compares: bool = False  # says how two tensors differ: of one and the same, that they do not
+    aims: bool = False  # is least where its first argument says what its second one does: a target
     blends: bool = False  # adds a second tensor to the first, in place
     carries: bool = True  # values flow on, into results or into what is written
     flat: bool = False  # its derivative is zero wherever it has one

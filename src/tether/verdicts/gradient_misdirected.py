@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tether.analysis.history import History
 from tether.analysis.misdirected import Misdirected, misdirected
+from tether.analysis.moved_targets import MovedTarget, moved_targets
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.weighing import Weighing, weighing
 from tether.facts import StateOfAnother
@@ -21,7 +22,9 @@ The program writes a parameter itself, or sets its gradient, with a gradient tha
 another parameter, and the parameter's own is not in it. Both were asked for together. Or an
 optimizer goes on, after `load_state_dict`, with what it kept of another parameter's gradients. Or,
 as a note, a loss draws an estimate towards its target, and the difference of the two multiplies
-another loss without being detached: the estimate follows both.
+another loss without being detached: the estimate follows both. Or, as a note, the target of a
+cross entropy or a divergence was computed with a graph, of parameters that what it is compared with
+does not come from: steps move these towards the prediction.
 
 ## Why it matters
 It moves in a direction that has nothing to do with it, where the shapes happen to be the same;
@@ -63,6 +66,38 @@ def check(history: History) -> Iterator[Claim]:
         yield _loaded(history, fact)
     for one in weighing(history):
         yield _weighed(history, one)
+    for moved in moved_targets(history):
+        yield _moved(history, moved)
+
+
+def _moved(history: History, found: MovedTarget) -> Claim:
+    events = history.events
+    loss, entered, backward = (
+        events[at].site for at in (found.loss, found.entered, found.backward)
+    )
+    optimizer = history.trace.optimizers[history.holders_of(found.tensors[0])[0]]
+    names = {"target": Tensor(found.target), "kind": optimizer.kind, "call": CallOf(found.loss)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("target", loss),
+        site=loss,
+        operation=events[found.loss].operation,
+        severity="note",
+        message=say(
+            "The target of {call} at {line} has a graph, to {subject}, which what it is compared"
+            " with does not come from: steps of {kind} move the target towards it as well.",
+            line=At(loss), **names,
+        ),
+        story=(
+            Step("held", optimizer.site, say("{kind} takes {x}", x=Tensor(found.tensors[0]),
+                 **names)),
+            Step("used", entered, say("the target is computed from it here")),
+            Step("loss", backward, say("backward goes through both")),
+        ),
+        repair=Repair(say("Detach the target, or compute it under torch.no_grad(), where only what"
+                          " is compared with it is to learn.", **names)),
+        count=0,
+    )  # fmt: skip
 
 
 def _weighed(history: History, found: Weighing) -> Claim:
