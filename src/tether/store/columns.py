@@ -18,6 +18,7 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
@@ -122,6 +123,7 @@ class Events(Sequence[Event]):
         counts = heads[:, _AT["reads"] :].sum(axis=1, dtype=np.int64)
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._made: dict[int, Event] = {}  # of those behind the first
+        self._touched: dict[tuple[Place, ...], tuple[Numbers, Numbers]] = {}
         self._first: list[Event | None] = [None] * min(len(heads), _KEPT)  # made by blocks
 
     def column(self, name: str) -> Numbers:
@@ -131,8 +133,20 @@ class Events(Sequence[Event]):
 
     def where(self, wanted: Callable[[str], object]) -> Iterator[tuple[int, Event]]:
         """Yield the events whose operation is wanted, by its name, with their positions."""
-        found = [number for number, text in self.names.strings.items() if wanted(text)]
-        yield from self.at(np.flatnonzero(np.isin(self.column("operation"), found)))
+        yield from self.at(np.flatnonzero(self.called(wanted)))
+
+    def called(self, wanted: Callable[[str], object]) -> Numbers:
+        """Return for each event whether its operation is wanted, by its name."""
+        numbers, strings = self._operations, self.names.strings
+        chosen = np.zeros(int(numbers[-1]) + 1 if len(numbers) else 0, bool)
+        chosen[[number for number in numbers.tolist() if wanted(strings[number])]] = True
+        found: Numbers = chosen[self.column("operation")]
+        return found
+
+    @cached_property
+    def _operations(self) -> Numbers:
+        """The numbers of the operations that there are: few, of however many events."""
+        return np.unique(self.column("operation"))
 
     def having(self, *places: Place, without: Sequence[Place] = ()) -> Iterator[tuple[int, Event]]:
         """Yield the events that have operands in these places and none in others."""
@@ -159,13 +173,17 @@ class Events(Sequence[Event]):
 
         In the order of the events, and within an event as `rows` has them; all places without any.
         """
+        if places not in self._touched:
+            self._touched[places] = self._touching(places)
+        return self._touched[places]
+
+    def _touching(self, places: tuple[Place, ...]) -> tuple[Numbers, Numbers]:
         counts = self.heads[:, _AT["reads"] :]
-        events = np.repeat(np.arange(len(self)), counts.sum(axis=1))
-        if not places:
+        wanted = np.array([not places or one in places for one in PLACES])
+        events = np.repeat(np.arange(len(self), dtype=np.int32), counts @ wanted)
+        if wanted.all():
             return events, self.rows
-        which = np.repeat(np.tile(np.arange(3), len(self)), counts.ravel())
-        chosen = np.isin(which, [PLACES.index(one) for one in places])
-        return events[chosen], self.rows[chosen]
+        return events, self.rows[np.repeat(np.tile(wanted, len(self)), counts.ravel())]
 
     def __len__(self) -> int:
         return len(self.heads)
