@@ -87,6 +87,16 @@ class History:
         """Turn the facts' clock into a position in `events`; negative: forgotten."""
         return self.trace.position(at)
 
+    def positions(self, moments: Numbers) -> Numbers:
+        """Return `position` of many times."""
+        kept = np.array(self.trace.kept, np.int64)
+        found = moments.astype(np.int64) - self.trace.dropped + len(kept)
+        early = moments < self.trace.dropped
+        if not len(kept) or not early.any():
+            return np.where(early, UNKNOWN, found)
+        place = np.minimum(np.searchsorted(kept, moments), len(kept) - 1)
+        return np.where(early, np.where(kept[place] == moments, place, UNKNOWN), found)
+
     @cached_property
     def backwards(self) -> list[int]:
         """Positions of the backward passes that started from a loss (``autograd.grad`` too)."""
@@ -456,6 +466,19 @@ class History:
         return Dataflow(self.trace)
 
     @cached_property
+    def memories(self) -> Numbers:
+        """The memory behind each operand of the events' table."""
+        return self.flow.memories(self.events.operands.table[:, 2])
+
+    def memories_of(self, tensor: int) -> list[int]:
+        """Return the memories that a tensor was seen on: one, as long as nothing moved it."""
+        return _on(*self._lying, tensor)
+
+    @cached_property
+    def _lying(self) -> tuple[Numbers, Numbers]:
+        return _pairs(self.events.operands.table[:, 1], self.memories)
+
+    @cached_property
     def _touching(self) -> tuple[Numbers, Numbers]:
         return self._by_memory(*self.events.touched())
 
@@ -465,11 +488,7 @@ class History:
 
     def _by_memory(self, events: Numbers, operands: Numbers) -> tuple[Numbers, Numbers]:
         """Return memories in order, and beside each a position of an event on it."""
-        memories = self.flow.memories(self.events.operands.table[operands, 2])
-        order = np.lexsort((events, memories))
-        memories, events = memories[order], events[order]
-        again = (np.diff(memories, prepend=-1) == 0) & (np.diff(events, prepend=-1) == 0)
-        return memories[~again], events[~again]
+        return _pairs(self.memories[operands], events)
 
     def on_storage(self, operand: Operand) -> list[int]:
         """Positions of the events that touch the memory behind an operand."""
@@ -503,6 +522,15 @@ class History:
         for position in writes[bisect_right(writes, after) :]:
             if any(overlaps(operand, written) for written in self.events[position].writes):
                 yield position
+
+
+def _pairs(numbers: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the distinct pairs of two columns, in order."""
+    order = np.lexsort((others, numbers))
+    numbers, others = numbers[order], others[order]
+    again = np.zeros(len(order), bool)
+    again[1:] = (numbers[1:] == numbers[:-1]) & (others[1:] == others[:-1])
+    return numbers[~again], others[~again]
 
 
 def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
