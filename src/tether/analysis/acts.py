@@ -15,6 +15,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Link, Sharing, Touch, unheard
 from tether.facts import UNKNOWN, Operand
@@ -74,14 +76,11 @@ class Acts:
         written |= {history.flow.memory_of(one.storage) for one in history.trace.unseen}
         now: dict[int, Showing] = {}
         found: dict[int, list[Showing]] = defaultdict(list)
-        for at, event in enumerate(history.events):
-            for one in (*event.reads, *event.results, *event.writes):
-                known = now.get(one.tensor)
-                if known is not None and _same_layout(known.shown, one):
-                    continue
-                if known is not None:
-                    found[memory(known.shown)].append(known._replace(last=at))
-                now[one.tensor] = Showing(one.tensor, at, self.died(one.tensor), one)
+        for at, one in _laid_out_anew(history, written):
+            known = now.get(one.tensor)
+            if known is not None:
+                found[memory(known.shown)].append(known._replace(last=at))
+            now[one.tensor] = Showing(one.tensor, at, self.died(one.tensor), one)
         for place in now.values():
             found[memory(place.shown)].append(place)
         for place in self._arrays():
@@ -206,7 +205,7 @@ class Acts:
         A read of a view is one of each tensor that the view was made of.
         """
         found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for at, operand in self._found.reads.get(memory, ()):
+        for at, operand in self._found.reads_of(memory):
             event = self._history.events[at]
             if self._history.inside(event, "step", "backward", "hook") >= 0:
                 continue
@@ -272,8 +271,21 @@ def _some(them: list[Item], most: int) -> list[Item]:
     return them if len(them) <= most else [*them[: most // 2], *them[-most // 2 :]]
 
 
-def _same_layout(a: Operand, b: Operand) -> bool:
-    return a.storage == b.storage and a[3:6] == b[3:6]
+def _laid_out_anew(history: History, memories: set[int]) -> Iterator[tuple[int, Operand]]:
+    """Yield the tensors that were on some memories, whenever one shows other elements than before.
+
+    In the order of the events; each also the first time that it is seen.
+    """
+    events, rows = history.events.touched()
+    table = history.events.operands.table
+    on_them = np.isin(history.memories, list(memories))
+    chosen = np.flatnonzero(np.isin(table[:, 1], table[on_them, 1])[rows])
+    chosen = chosen[np.argsort(table[rows[chosen], 1], kind="stable")]
+    shown = table[rows[chosen]][:, [1, 2, 4, 5, 6]]  # the tensor, its storage and layout
+    anew = np.ones(len(shown), bool)
+    anew[1:] = (shown[1:] != shown[:-1]).any(axis=1)
+    for place in np.sort(chosen[anew]).tolist():
+        yield int(events[place]), history.events.operands[int(rows[place])]
 
 
 def reaches(history: History, written: Operand, shown: Operand) -> bool:

@@ -113,7 +113,7 @@ class OddWrites:
                 yield OddWrite("result", source.tensor, target.tensor, (at,), at, at)
 
     def _next_read(self, operand: Operand, at: int) -> int:
-        reads = self._found.reads.get(self._history.flow.memory(operand), ())
+        reads = self._found.reads_of(self._history.flow.memory(operand))
         return next((one.at for one in reads if one.at > at), UNKNOWN)
 
     # -- one object twice --------------------------------------------------------------------

@@ -7,15 +7,18 @@ tensors made from it by views belong to it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.history import History
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
 from tether.source.names import paths_to
+from tether.store.columns import Numbers
 
 
 class Link(NamedTuple):
@@ -33,22 +36,33 @@ class Touch(NamedTuple):
 
 
 class Sharing:
-    """The links, writes and reads of a trace, by memory; built in one pass."""
+    """The links and writes of a trace, by memory; its reads, when they are asked for."""
 
     def __init__(self, history: History) -> None:
         self._history = history
         self.links: dict[int, Link] = {}
         self.writes: dict[int, list[Touch]] = defaultdict(list)
-        self.reads: dict[int, list[Touch]] = defaultdict(list)
-        memory = history.flow.memory
-        for at, event in enumerate(history.events):
-            if event.reads and event.results:
-                self._link(at, event)
+        self._reads: dict[int, list[Touch]] = {}
+        for at, event in history.events.at(_on_what_they_read(history)):
+            self._link(at, event)
+        for at, event in history.events.having("writes"):
             for one in () if onto_itself(history, at) else _target(event):
-                self.writes[memory(one)].append(Touch(at, one))
-            if operation(event.operation).carries or event.operation in ("save", "__repr__"):
-                for one in _matter(event):
-                    self.reads[memory(one)].append(Touch(at, one))
+                self.writes[history.flow.memory(one)].append(Touch(at, one))
+
+    def reads_of(self, memory: int) -> list[Touch]:
+        """Return what was read of a memory, in order."""
+        found = self._reads.get(memory)
+        if found is None:
+            calls = self._history.on_memory(memory)
+            found = [touch for at in calls for touch in self._matters(at, memory)]
+            self._reads[memory] = found
+        return found
+
+    def _matters(self, at: int, memory: int) -> Iterator[Touch]:
+        """Yield the operands on a memory whose bytes a call looked at."""
+        event, of = self._history.events[at], self._history.flow.memory
+        if operation(event.operation).carries or event.operation in ("save", "__repr__"):
+            yield from (Touch(at, one) for one in _matter(event) if of(one) == memory)
 
     def _link(self, at: int, event: Event) -> None:
         """Note which results of a call lie on which of its operands' memory."""
@@ -107,6 +121,23 @@ class Sharing:
             tensor = link.source
         return tensor, False
 
+    def views(self, tensor: int) -> set[int]:
+        """Return a tensor with all that was made from it, on its memory."""
+        found, waiting = set[int](), [tensor]
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += self._made_from.get(one, ())
+        return found
+
+    @cached_property
+    def _made_from(self) -> dict[int, list[int]]:
+        made: dict[int, list[int]] = defaultdict(list)
+        for tensor, link in self.links.items():
+            made[link.source].append(tensor)
+        return made
+
     def chain(self, tensor: int) -> list[Link]:
         """Return the links from a tensor to the owner of its memory."""
         found: list[Link] = []
@@ -114,6 +145,17 @@ class Sharing:
             found.append(self.links[tensor])
             tensor = found[-1].source
         return found
+
+
+def _on_what_they_read(history: History) -> Numbers:
+    """Return the calls that gave a tensor on the memory of one that they read."""
+    read_at, read = history.events.touched("reads")
+    made_at, made = history.events.touched("results")
+    least = int(history.memories.min(initial=0))
+    width = int(history.memories.max(initial=0)) - least + 1
+    keys = read_at.astype(np.int64) * width + history.memories[read] - least
+    given = made_at.astype(np.int64) * width + history.memories[made] - least
+    return np.unique(made_at[np.isin(given, keys)])
 
 
 def _target(event: Event) -> tuple[Operand, ...]:

@@ -260,6 +260,8 @@ class Events(Sequence[Event]):
 class Lives(Mapping[Any, Fact], Generic[Fact]):
     """Serial number -> a life, in the order in which they began."""
 
+    NUMBERS: tuple[str, ...] = ()
+
     def __init__(self, table: Numbers) -> None:
         self.table = in_order(table)
         self._made: dict[int, Fact] = {}
@@ -305,6 +307,11 @@ class Lives(Mapping[Any, Fact], Generic[Fact]):
         """Return the lives, which are made as they are asked for."""
         return _LifeValues(self)
 
+    def column(self, name: str) -> Numbers:
+        """Return one number of every life, by its name in `TENSOR` or `STORAGE`."""
+        found: Numbers = self.table[:, self.NUMBERS.index(name)]
+        return found
+
     def rows(self) -> Iterator[tuple[int, Fact]]:
         """Yield serial numbers and lives, one after the other."""
         for begin in range(0, len(self.table), _BLOCK):
@@ -329,6 +336,8 @@ class _LifeValues(ValuesView[Any]):
 class TensorLives(Lives[TensorFact]):
     """The lives of tensors; lines of `TENSOR` numbers."""
 
+    NUMBERS = TENSOR
+
     def __init__(self, table: Numbers, names: Names) -> None:
         super().__init__(table)
         self.names = names
@@ -341,6 +350,8 @@ class TensorLives(Lives[TensorFact]):
 
 class StorageLives(Lives[StorageFact]):
     """The lives of storages; lines of `STORAGE` numbers."""
+
+    NUMBERS = STORAGE
 
     def __init__(self, table: Numbers, names: Names) -> None:
         super().__init__(table)
@@ -422,6 +433,22 @@ class Numbering:
 def numbers(rows: Sequence[Sequence[int]], width: int, dtype: Any = np.int64) -> Numbers:
     """Return rows of so many numbers as an array, also when there are none."""
     return np.array(rows, dtype).reshape(-1, width)
+
+
+def storages_of(lives: Mapping[Any, StorageFact]) -> StorageLives:
+    """Return the lives of storages as columns."""
+    if isinstance(lives, StorageLives):
+        return lives
+    numbering = Numbering()
+    return StorageLives(numbering.storages(lives), numbering.names())
+
+
+def tensors_of(lives: Mapping[Any, TensorFact]) -> TensorLives:
+    """Return the lives of tensors as columns."""
+    if isinstance(lives, TensorLives):
+        return lives
+    numbering = Numbering()
+    return TensorLives(numbering.tensors(lives), numbering.names())
 
 
 def columns_of(events: Sequence[Event]) -> Events:

@@ -132,7 +132,7 @@ def _records(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
     """Find records whose memory was written through another name before they were read."""
     for memory, records in found.records.items():
         writes = found.writes.get(memory, ())
-        reads = found.reads.get(memory, ())
+        reads = found.reads_of(memory)
         if not writes:
             continue
         written = {found.family(one.operand.tensor) for one in writes}
@@ -355,7 +355,7 @@ def _acted(
     done = [one.at for one in writes if one.operand.tensor == pair.writer]
     if not done or any(one.operand.tensor == pair.reader for one in writes):
         return None
-    reads = found.reads.get(memory, ())
+    reads = found.reads_of(memory)
     for group in _between(done, history.get(GivenMemory).calls.get(pair.reader, [])):
         read = _next_read(history, found, reads, pair.reader, group.writes[0])
         if UNKNOWN < read < group.until:
