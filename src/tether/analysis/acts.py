@@ -63,6 +63,7 @@ class Acts:
         self._history = history
         self._found = history.get(Sharing)
         self._died: dict[int, int] = {}
+        self._read: dict[int, dict[int, list[tuple[int, int]]]] = {}
         self.places = self._places()
         self.all: list[Act] = sorted(self._heard(), key=lambda one: one.write)
         self.all += self._unheard()
@@ -122,19 +123,18 @@ class Acts:
         for number, places in self.places.items():
             writes = self._found.writes.get(number, [])
             if writes:
-                reads = self._reads(number)
                 times = [one.at for one in writes]
                 for place in _some(places, MOST_PLACES):
-                    yield from self._of_place(place, writes, times, reads)
+                    yield from self._of_place(number, place, writes, times)
 
     def _of_place(
         self,
+        number: int,
         place: Showing,
         writes: list[Touch],
         times: list[int],
-        reads: dict[int, list[tuple[int, int]]],
     ) -> Iterator[Act]:
-        """Yield what writes through other places did to one place."""
+        """Yield what writes through other places did to one place of a memory."""
         first, last = bisect_right(times, place.first), bisect_left(times, place.last)
         own, others = [], []
         for write in _some(writes[first:last], MOST_WRITES):
@@ -143,14 +143,17 @@ class Acts:
                 own.append(write)
             elif reaches(self._history, write.operand, place.shown):
                 others.append((write, writer))
-        seen = [] if place.array != UNKNOWN else reads.get(place.tensor, [])
         for write, writer in others:
-            read = _next_read(seen, write.at)
+            read = _next_read(self._seen(number, place), write.at)
             filled = self._filled_between(own, write.at, read)
             since = tuple(at for at in self._since(place, writer) if at < write.at)
             alive = place.array != UNKNOWN or place.last > len(self._history.events)
             if since and (read >= 0 or alive):
                 yield Act(place, writer, write.at, read, since, filled)
+
+    def _seen(self, number: int, place: Showing) -> list[tuple[int, int]]:
+        """Return the reads of a place of a memory; what reads an array is not heard."""
+        return [] if place.array != UNKNOWN else self._reads(number).get(place.tensor, [])
 
     def _filled_between(self, writes: list[Touch], first: int, last: int) -> bool:
         """Whether one of some writes, between two positions, left nothing of the old values."""
@@ -204,7 +207,9 @@ class Acts:
 
         A read of a view is one of each tensor that the view was made of.
         """
-        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        if memory in self._read:
+            return self._read[memory]
+        found = self._read[memory] = defaultdict[int, list[tuple[int, int]]](list)
         for at, operand in self._found.reads_of(memory):
             event = self._history.events[at]
             if self._history.inside(event, "step", "backward", "hook") >= 0:

@@ -10,7 +10,7 @@ clock (`at`, `Bridge.exit`) counts from the start of the program: `position` con
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -69,6 +69,7 @@ class History:
         self.events = columns_of(trace.events)
         self.memo: dict[str, Any] = {}  # what several verdicts compute from it, once
         self._analyses: dict[Any, Any] = {}
+        self._writes_to: dict[Operand, list[int]] = {}
 
     def get(self, kind: Callable[[History], Analysis]) -> Analysis:
         """Return an analysis of this history, made when it is first asked for."""
@@ -222,20 +223,24 @@ class History:
 
     def times(self, position: int) -> int:
         """Count how often the call at a position was made from the same place."""
-        event = self.events[position]
-        return self._times[event.operation, event.site, event.inner]
+        return int(self._times[self.lines[position]])
 
     @cached_property
-    def _times(self) -> Counter[tuple[str, int, int]]:
-        fields = [self.events.column(name) for name in ("operation", "site", "inner")]
-        keys, counts = np.unique(np.stack(fields, axis=1), axis=0, return_counts=True)
-        strings = self.events.names.strings
-        return Counter(
-            {
-                (strings[name], site, inner): count
-                for (name, site, inner), count in zip(keys.tolist(), counts.tolist(), strict=True)
-            }
-        )
+    def _times(self) -> Numbers:
+        return np.bincount(self.lines)
+
+    @cached_property
+    def lines(self) -> Numbers:
+        """For each event a number that those of one operation have which one line made.
+
+        The line is that of the program together with that of the library, as in `Event.inner`.
+        """
+        operations, *sites = (self.events.column(one) for one in ("operation", "site", "inner"))
+        key = operations.astype(np.int64)
+        for site in sites:
+            key = key * (int(site.max(initial=0)) + 2) + site + 1
+        found: Numbers = np.unique(key, return_inverse=True)[1]
+        return found
 
     # -- who ---------------------------------------------------------------------------------
 
@@ -482,10 +487,6 @@ class History:
     def _touching(self) -> tuple[Numbers, Numbers]:
         return self._by_memory(*self.events.touched())
 
-    @cached_property
-    def _writing(self) -> tuple[Numbers, Numbers]:
-        return self._by_memory(*self.events.touched("writes"))
-
     def _by_memory(self, events: Numbers, operands: Numbers) -> tuple[Numbers, Numbers]:
         """Return memories in order, and beside each a position of an event on it."""
         return _pairs(self.memories[operands], events)
@@ -518,10 +519,39 @@ class History:
 
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""
-        writes = _on(*self._writing, self.flow.memory(operand))
-        for position in writes[bisect_right(writes, after) :]:
-            if any(overlaps(operand, written) for written in self.events[position].writes):
-                yield position
+        key = operand._replace(version=0, requires_grad=False, leaf=False)
+        if key not in self._writes_to:
+            self._writes_to[key] = self._writes_seen_by(operand)
+        writes = self._writes_to[key]
+        yield from writes[bisect_right(writes, after) :]
+
+    def _writes_seen_by(self, operand: Operand) -> list[int]:
+        """Return the events that wrote bytes which an operand can see, each layout asked once."""
+        storages, events, rows = self._written
+        first, last = np.searchsorted(storages, [operand.storage, operand.storage + 1])
+        if first == last or operand.storage == UNKNOWN:
+            return []
+        table = self.events.operands.table[rows[first:last]]
+        layouts = np.stack([*table[:, 4:7].T, table[:, 7] >> 2], axis=1)
+        _, one, which = np.unique(layouts, axis=0, return_index=True, return_inverse=True)
+        operands = (self.events.operands[row] for row in rows[first:last][one].tolist())
+        seen = np.array([overlaps(operand, written) for written in operands])
+        found: list[int] = np.unique(events[first:last][seen[which.ravel()]]).tolist()
+        return found
+
+    @cached_property
+    def _written(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Storages in order, and beside each an event that wrote it and the operand written."""
+        events, rows = self.events.touched("writes")
+        storages = self.events.operands.table[rows, 2]
+        order = np.argsort(storages, kind="stable")
+        return storages[order], events[order], rows[order]
+
+
+def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
+    first, last = np.searchsorted(memories, [memory, memory + 1])
+    found: list[int] = events[first:last].tolist()
+    return found
 
 
 def _pairs(numbers: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
@@ -531,12 +561,6 @@ def _pairs(numbers: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
     again = np.zeros(len(order), bool)
     again[1:] = (numbers[1:] == numbers[:-1]) & (others[1:] == others[:-1])
     return numbers[~again], others[~again]
-
-
-def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
-    first, last = np.searchsorted(memories, [memory, memory + 1])
-    found: list[int] = events[first:last].tolist()
-    return found
 
 
 def shortened(text: str, most: int = 60) -> str:

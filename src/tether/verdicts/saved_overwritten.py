@@ -13,6 +13,7 @@ from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.rows import SAME_AS
 from tether.operations.table import operation
+from tether.store.columns import tensors_of
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -92,9 +93,10 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
 
 def _losses_alive(history: History) -> Iterator[int]:
     """Yield the calls that made what may be a loss: one value with a graph, alive at the end."""
-    for tensor, life in history.trace.tensors.items():
+    lives = tensors_of(history.trace.tensors)
+    for tensor in lives.column("serial")[lives.column("died") == UNKNOWN].tolist():
         operand, made = history.operand_of(tensor), history.made_at(tensor)
-        if operand is None or made < 0 or life.died != UNKNOWN or not history.names_of(tensor):
+        if operand is None or made < 0 or not history.names_of(tensor):
             continue
         if math.prod(operand.shape) == 1 and operand.requires_grad and not operand.leaf:
             yield made
