@@ -22,7 +22,7 @@ from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Si
 from tether.regions import overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
-from tether.store.columns import Numbers, columns_of
+from tether.store.columns import Numbers, columns_of, tensors_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")
@@ -209,6 +209,13 @@ class History:
         if life.died < 0:
             return calls[first:]
         return calls[first : bisect_right(calls, self.trace.first_after(life.died))]
+
+    @cached_property
+    def left(self) -> list[int]:
+        """The tensors that are alive at the end, in the order in which they were first seen."""
+        lives = tensors_of(self.trace.tensors)
+        found: list[int] = lives.column("serial")[lives.column("died") == UNKNOWN].tolist()
+        return found
 
     def first_seen(self, tensor: int) -> int:
         """Position of the first event that a tensor had a part in, or -1."""
@@ -498,6 +505,15 @@ class History:
     def on_memory(self, memory: int) -> list[int]:
         """Positions of the events that touch a memory."""
         return _on(*self._touching, memory)
+
+    def reads_of(self, tensor: int) -> list[int]:
+        """Positions of the events that were given a tensor."""
+        return _on(*self._reading, tensor)
+
+    @cached_property
+    def _reading(self) -> tuple[Numbers, Numbers]:
+        events, operands = self.events.touched("reads")
+        return _pairs(self._tensors(operands), events)
 
     def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
         """Positions of the events after `since`, and before `until`, that read this very tensor."""

@@ -39,6 +39,17 @@ class _MadeOf(NamedTuple):
     given: tuple[int, ...]  # what was there before, of which it was computed: rows of operands
 
 
+class _Computing(NamedTuple):
+    """A call that computes, as numbers."""
+
+    position: int
+    line: int
+    grad_mode: int
+    thread: int
+    reads: list[int]  # rows of operands
+    results: list[int]
+
+
 class Numbered:
     """The calls of a history that computed what one shortly before had computed."""
 
@@ -46,6 +57,7 @@ class Numbered:
         self._history, self._events = history, history.events
         self._made: dict[int, _MadeOf] = {}  # by storage
         self._numbers: dict[_Key, int] = {}
+        self._names: dict[int, Line] = {}
         self._recent: dict[int, deque[tuple[_Key, int]]] = defaultdict(lambda: deque(maxlen=TURNS))
         self._looks = _looks(history)
         self._where: list[tuple[int, int]] = list(
@@ -57,32 +69,38 @@ class Numbered:
         self.given: dict[int, tuple[Operand, ...]] = {}  # of what, by position
         fresh_at, fresh = self._fresh()
         self.bytes = self._bytes(fresh)  # of all new memory that any call made
-        for position in np.flatnonzero(self._computing(fresh_at)).tolist():
-            self._look(position)
+        for one in self._calls(np.flatnonzero(self._computing(fresh_at))):
+            self._look(one)
 
-    def _look(self, position: int) -> None:
-        events = self._events
-        first, last = events.starts[position : position + 2].tolist()
-        rows = events.rows[first:last].tolist()
-        until = int(events.column("reads")[position])
-        reads, results = rows[:until], rows[until:]
-        given = tuple(dict.fromkeys(self._roots(reads)))
+    def _calls(self, positions: Numbers) -> Iterator[_Computing]:
+        """Yield calls as numbers."""
+        events, rows = self._events, self._events.rows.tolist()
+        first = events.starts[positions]
+        until = first + events.column("reads")[positions]
+        columns = (
+            positions, self._history.lines[positions], events.column("grad_mode")[positions],
+            events.column("thread")[positions], first, until, events.starts[positions + 1],
+        )  # fmt: skip
+        for position, line, mode, thread, begin, middle, end in zip(
+            *(one.tolist() for one in columns), strict=True
+        ):
+            yield _Computing(position, line, mode, thread, rows[begin:middle], rows[middle:end])
+
+    def _look(self, call: _Computing) -> None:
+        given = tuple(self._roots(call.reads))
         if len(given) > _MOST:
             return
-        line = int(self._history.lines[position])
-        mode, thread = events.column("grad_mode")[position], events.column("thread")[position]
-        looks = tuple(self._looks[row][1] for row in results)
-        key = (line, int(mode), int(thread), *map(self._value, reads), looks)
+        looks = tuple(self._looks[row][1] for row in call.results)
+        key = (call.line, call.grad_mode, call.thread, *map(self._value, call.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
-        for place, row in enumerate(results):
+        for place, row in enumerate(call.results):
             storage, version = self._where[row]
             self._made[storage] = _MadeOf(number << 8 | place, version, given)
-        self._note(position, line, key, given)
+        self._note(call.position, call.line, key, given)
 
     def _note(self, position: int, line: int, key: _Key, given: tuple[int, ...]) -> None:
         """Note a run of a line, and whether one shortly before computed the same."""
-        event, recent = self._events[position], self._recent[line]
-        name = event.site, event.inner, event.operation
+        name, recent = self._named(line, position), self._recent[line]
         self.runs[name] += 1
         before = next((known for known in recent if known[0] == key), None)
         if before is not None:
@@ -92,6 +110,13 @@ class Numbered:
             self.given[position] = tuple(self._events.operands[row] for row in given)
         recent.append((key, position))
 
+    def _named(self, line: int, position: int) -> Line:
+        """Return the line of a call, by its number."""
+        if line not in self._names:
+            event = self._events[position]
+            self._names[line] = event.site, event.inner, event.operation
+        return self._names[line]
+
     def _value(self, row: int) -> _Key:
         """Return what is the same for operands that show the same elements."""
         storage, version = self._where[row]
@@ -100,15 +125,17 @@ class Numbered:
             return made.number, self._looks[row][0]
         return storage, version, self._looks[row][0]
 
-    def _roots(self, reads: list[int]) -> Iterator[int]:
-        """Yield what was there before of which a call's operands were computed."""
+    def _roots(self, reads: list[int]) -> dict[int, None]:
+        """Return what was there before of which a call's operands were computed."""
+        found: dict[int, None] = {}
         for row in reads:
             storage, version = self._where[row]
             made = self._made.get(storage)
             if made is not None and made.version == version:
-                yield from made.given
+                found |= dict.fromkeys(made.given)
             else:
-                yield row
+                found[row] = None
+        return found
 
     # -- which calls -----------------------------------------------------------------------------
 

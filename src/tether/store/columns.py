@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 _AT = {name: number for number, name in enumerate(HEAD)}
 _KEPT = 1 << 19  # objects of each kind that are kept once made: all of a run of the usual length
 _BLOCK = 1 << 12  # events that are made at once
+_NEAR = 1 << 6  # events that are made with the one that was asked for
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
 
 Fact = TypeVar("Fact")
@@ -159,14 +160,21 @@ class Events(Sequence[Event]):
 
     def at(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
         """Yield the events at some positions, with these: many are quicker made than each."""
-        if len(self._first) == len(self.heads):
-            first = self._first
-            for position in positions.tolist():
-                yield position, first[position] or self[position]
-            return
         for begin in range(0, len(positions), _BLOCK):
             some = positions[begin : begin + _BLOCK]
-            yield from zip(some.tolist(), self._many(some), strict=True)
+            if len(self._first) < len(self.heads):
+                yield from zip(some.tolist(), self._many(some), strict=True)
+            else:
+                yield from self._made_once(some)
+
+    def _made_once(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
+        """Yield the events at some positions, of which each is kept once it was made."""
+        first, places = self._first, positions.tolist()
+        missing = [place for place in places if first[place] is None]
+        for place, event in zip(missing, self._many(np.array(missing, np.int64)), strict=True):
+            first[place] = event
+        for place in places:
+            yield place, first[place]
 
     def touched(self, *places: Place) -> tuple[Numbers, Numbers]:
         """Return for each operand that events read, returned or wrote its event and its position.
@@ -193,6 +201,14 @@ class Events(Sequence[Event]):
     @overload
     def __getitem__(self, index: slice) -> list[Event]: ...
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        if isinstance(index, int) and 0 <= index < len(self._first):
+            made = self._first[index]
+            if made is not None:
+                return made
+        return self._looked_up(index)
+
+    def _looked_up(self, index: int | slice) -> Event | list[Event]:
+        """Return the event at a position, which may have to be made, or those of a slice."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if index < 0:
@@ -202,8 +218,10 @@ class Events(Sequence[Event]):
         made = self._first[index] if index < len(self._first) else self._made.get(index)
         if made is not None:
             return made
-        if index < len(self._first):
-            return self._block(index - index % _BLOCK)[index % _BLOCK]
+        if index < len(self._first):  # what is near it will be asked for as well
+            near = index - index % _NEAR
+            *_, (_, made) = self._made_once(np.arange(near, index + 1))
+            return made
         if len(self._made) > _KEPT:
             self._made.clear()
         first, last = self.starts[index : index + 2].tolist()
@@ -220,9 +238,7 @@ class Events(Sequence[Event]):
         end = min(begin + _BLOCK, len(self.heads))
         if end > len(self._first):
             return self._many(np.arange(begin, end))
-        if self._first[begin] is None:
-            self._first[begin:end] = self._many(np.arange(begin, end))
-        return cast("list[Event]", self._first[begin:end])
+        return [event for _, event in self._made_once(np.arange(begin, end))]
 
     def _many(self, positions: Numbers) -> list[Event]:
         """Return the events at some positions, made together where they are not kept."""

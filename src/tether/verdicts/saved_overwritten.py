@@ -13,7 +13,6 @@ from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.rows import SAME_AS
 from tether.operations.table import operation
-from tether.store.columns import tensors_of
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -93,8 +92,7 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
 
 def _losses_alive(history: History) -> Iterator[int]:
     """Yield the calls that made what may be a loss: one value with a graph, alive at the end."""
-    lives = tensors_of(history.trace.tensors)
-    for tensor in lives.column("serial")[lives.column("died") == UNKNOWN].tolist():
+    for tensor in history.left:
         operand, made = history.operand_of(tensor), history.made_at(tensor)
         if operand is None or made < 0 or not history.names_of(tensor):
             continue

@@ -472,8 +472,9 @@ def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
     """Yield the writes to tensors of which several places are one element."""
     apart = {int(one.tensor) for one in history.trace.addressed_apart}
     for at, operand in (touch for touches in found.writes.values() for touch in touches):
-        write, whole = history.events[at].operation, _sharing_elements(history, found, at, operand)
+        whole = _sharing_elements(history, found, at, operand)
         made = UNKNOWN if whole is None else history.made_at(whole.tensor)
+        write = "" if whole is None else history.events[at].operation
         if whole is not None and made != UNKNOWN and write != "step":
             piece = write == "__setitem__" or whole is not operand
             yield _Overlapped(piece and whole.tensor not in apart, made, at, whole.tensor)

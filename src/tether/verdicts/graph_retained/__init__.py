@@ -15,7 +15,7 @@ from tether.analysis.idle import IdleMemory
 from tether.analysis.kept_by import kept_by
 from tether.analysis.on_ctx import results_on_ctx
 from tether.analysis.wording import and_more
-from tether.facts import UNKNOWN
+from tether.facts import UNKNOWN, TensorId
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.store.columns import tensors_of
 from tether.verdicts.base import Example, Expected, Verdict
@@ -461,14 +461,14 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
     held = {*latest.values(), *told}
     alive: dict[int, int] = {}
     graph, within = history.get(Graph), set[int]()
-    for tensor, life in history.trace.tensors.items():
+    for tensor in history.left:
         made = history.made_at(tensor)
-        if life.died != UNKNOWN or made < 0 or not _has_graph(history, tensor):
+        if made < 0 or not _has_graph(history, tensor):
             continue
         if tensor in held:
             graph.add_behind(made, within)
             within.add(made)
-        elif life.kind == "Tensor":
+        elif history.trace.tensors[TensorId(tensor)].kind == "Tensor":
             alive[made] = tensor
     for at in sorted(alive, reverse=True):
         if at not in within:
