@@ -71,6 +71,8 @@ class Numbered:
         self.bytes = self._bytes(fresh)  # of all new memory that any call made
         for one in self._calls(np.flatnonzero(self._computing(fresh_at))):
             self._look(one)
+        # What served on the way is larger than what was found, and is kept as long as that.
+        del self._made, self._numbers, self._recent, self._looks, self._where
 
     def _calls(self, positions: Numbers) -> Iterator[_Computing]:
         """Yield calls as numbers."""
