@@ -15,6 +15,8 @@ from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Link, Sharing, Touch, unheard
 from tether.facts import UNKNOWN, Operand
@@ -61,6 +63,7 @@ class Acts:
         self._history = history
         self._found = history.get(Sharing)
         self._died: dict[int, int] = {}
+        self._read: dict[int, dict[int, list[tuple[int, int]]]] = {}
         self.places = self._places()
         self.all: list[Act] = sorted(self._heard(), key=lambda one: one.write)
         self.all += self._unheard()
@@ -74,14 +77,11 @@ class Acts:
         written |= {history.flow.memory_of(one.storage) for one in history.trace.unseen}
         now: dict[int, Showing] = {}
         found: dict[int, list[Showing]] = defaultdict(list)
-        for at, event in enumerate(history.events):
-            for one in (*event.reads, *event.results, *event.writes):
-                known = now.get(one.tensor)
-                if known is not None and _same_layout(known.shown, one):
-                    continue
-                if known is not None:
-                    found[memory(known.shown)].append(known._replace(last=at))
-                now[one.tensor] = Showing(one.tensor, at, self.died(one.tensor), one)
+        for at, one in _laid_out_anew(history, written):
+            known = now.get(one.tensor)
+            if known is not None:
+                found[memory(known.shown)].append(known._replace(last=at))
+            now[one.tensor] = Showing(one.tensor, at, self.died(one.tensor), one)
         for place in now.values():
             found[memory(place.shown)].append(place)
         for place in self._arrays():
@@ -123,19 +123,18 @@ class Acts:
         for number, places in self.places.items():
             writes = self._found.writes.get(number, [])
             if writes:
-                reads = self._reads(number)
                 times = [one.at for one in writes]
                 for place in _some(places, MOST_PLACES):
-                    yield from self._of_place(place, writes, times, reads)
+                    yield from self._of_place(number, place, writes, times)
 
     def _of_place(
         self,
+        number: int,
         place: Showing,
         writes: list[Touch],
         times: list[int],
-        reads: dict[int, list[tuple[int, int]]],
     ) -> Iterator[Act]:
-        """Yield what writes through other places did to one place."""
+        """Yield what writes through other places did to one place of a memory."""
         first, last = bisect_right(times, place.first), bisect_left(times, place.last)
         own, others = [], []
         for write in _some(writes[first:last], MOST_WRITES):
@@ -144,14 +143,17 @@ class Acts:
                 own.append(write)
             elif reaches(self._history, write.operand, place.shown):
                 others.append((write, writer))
-        seen = [] if place.array != UNKNOWN else reads.get(place.tensor, [])
         for write, writer in others:
-            read = _next_read(seen, write.at)
+            read = _next_read(self._seen(number, place), write.at)
             filled = self._filled_between(own, write.at, read)
             since = tuple(at for at in self._since(place, writer) if at < write.at)
             alive = place.array != UNKNOWN or place.last > len(self._history.events)
             if since and (read >= 0 or alive):
                 yield Act(place, writer, write.at, read, since, filled)
+
+    def _seen(self, number: int, place: Showing) -> list[tuple[int, int]]:
+        """Return the reads of a place of a memory; what reads an array is not heard."""
+        return [] if place.array != UNKNOWN else self._reads(number).get(place.tensor, [])
 
     def _filled_between(self, writes: list[Touch], first: int, last: int) -> bool:
         """Whether one of some writes, between two positions, left nothing of the old values."""
@@ -205,8 +207,10 @@ class Acts:
 
         A read of a view is one of each tensor that the view was made of.
         """
-        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for at, operand in self._found.reads.get(memory, ()):
+        if memory in self._read:
+            return self._read[memory]
+        found = self._read[memory] = defaultdict[int, list[tuple[int, int]]](list)
+        for at, operand in self._found.reads_of(memory):
             event = self._history.events[at]
             if self._history.inside(event, "step", "backward", "hook") >= 0:
                 continue
@@ -272,8 +276,21 @@ def _some(them: list[Item], most: int) -> list[Item]:
     return them if len(them) <= most else [*them[: most // 2], *them[-most // 2 :]]
 
 
-def _same_layout(a: Operand, b: Operand) -> bool:
-    return a.storage == b.storage and a[3:6] == b[3:6]
+def _laid_out_anew(history: History, memories: set[int]) -> Iterator[tuple[int, Operand]]:
+    """Yield the tensors that were on some memories, whenever one shows other elements than before.
+
+    In the order of the events; each also the first time that it is seen.
+    """
+    events, rows = history.events.touched()
+    table = history.events.operands.table
+    on_them = np.isin(history.memories, list(memories))
+    chosen = np.flatnonzero(np.isin(table[:, 1], table[on_them, 1])[rows])
+    chosen = chosen[np.argsort(table[rows[chosen], 1], kind="stable")]
+    shown = table[rows[chosen]][:, [1, 2, 4, 5, 6]]  # the tensor, its storage and layout
+    anew = np.ones(len(shown), bool)
+    anew[1:] = (shown[1:] != shown[:-1]).any(axis=1)
+    for place in np.sort(chosen[anew]).tolist():
+        yield int(events[place]), history.events.operands[int(rows[place])]
 
 
 def reaches(history: History, written: Operand, shown: Operand) -> bool:

@@ -10,16 +10,18 @@ own view that shows the same elements.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.gives_back import computes, leads_back
 from tether.analysis.history import History
 from tether.analysis.layouts import remapped, same_strides
-from tether.facts import OUT, Event, Operand, Same, Taken
+from tether.facts import OUT, RAISED, Event, Operand, Same, Taken
 from tether.operations.table import operation
 from tether.regions import element_size
+from tether.store.columns import Numbers
 
 Ints = tuple[int, ...]
 
@@ -48,25 +50,28 @@ class AlreadyThere:
         self._same = _came_back(history)
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
-        made_new: dict[tuple[int, int, str], list[int]] = defaultdict(list)  # by line
-        for position, event in enumerate(history.events):
-            if event.raised or not event.results or event.flags & OUT or _gives_itself(event):
-                continue
-            self._find(position, event)
-            if position not in self.by_position:
-                made_new[event.site, event.inner, event.operation].append(position)
-        self.unseen = self._sometimes(made_new)
+        events = history.events
+        makes = events.column("flags") & (RAISED | OUT) == 0
+        makes &= events.column("results") > 0
+        candidates = makes & events.called(_may_give_what_was_there)
+        compared = [at for at in (*self._same, *self._taken) if 0 <= at < len(events)]
+        candidates[compared] = makes[compared]
+        for position, event in events.at(np.flatnonzero(candidates)):
+            if not _gives_itself(event):
+                self._find(position, event)
+        self.unseen = self._sometimes(makes)
 
     def _find(self, position: int, event: Event) -> None:
         found = list(self._made(position, event)) or list(self._seen(position, event))
         if found:
             self.by_position[position] = found
 
-    def _sometimes(self, made_new: dict[tuple[int, int, str], list[int]]) -> set[int]:
+    def _sometimes(self, makes: Numbers) -> set[int]:
         """Return the calls that did not give what was there, on lines that did at other times."""
-        events = (self._history.events[at] for at in self.by_position)
-        lines = {(event.site, event.inner, event.operation) for event in events}
-        return {at for line in lines for at in made_new.get(line, ())}
+        lines = self._history.lines
+        chosen = makes & np.isin(lines, lines[list(self.by_position)])
+        events = self._history.events.at(np.flatnonzero(chosen))
+        return {at for at, event in events if not _gives_itself(event)} - self.by_position.keys()
 
     def _made(self, position: int, event: Event) -> Iterator[Copied]:
         row, (result, *more) = operation(event.operation), event.results
@@ -74,7 +79,7 @@ class AlreadyThere:
             return
         if row.copies:
             yield from self._converted(position, event, result)
-        elif all(self._alike(one, result) for one in event.reads):
+        elif (row.joins or row.repeats) and all(self._alike(one, result) for one in event.reads):
             for source, copy in shown_by(event):
                 yield Copied(position, source, copy, position, part=copy is not result)
 
@@ -181,6 +186,11 @@ def by_values(history: History, copied: Copied) -> bool:
 def may_differ(history: History, copied: Copied) -> bool:
     """Whether the values decide if a call gives what was there: in other runs it may not."""
     return computes(history.events[copied.position]) or by_values(history, copied)
+
+
+def _may_give_what_was_there(name: str) -> bool:
+    row = operation(name)
+    return bool(row.copies or row.joins or row.repeats)
 
 
 def _gives_itself(event: Event) -> bool:

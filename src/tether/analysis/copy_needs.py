@@ -27,6 +27,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from tether.analysis.already_there import (
     AlreadyThere,
     Copied,
@@ -283,9 +285,13 @@ class Judge:
         self._usual = -1.0  # calls that the arrays of a line lived for that were not written
 
     def _index_reads(self, tensors: set[int]) -> None:
-        for position, event in enumerate(self.history.events):
-            saves = event.operation == "save"
-            reads = self.history.saved(position) if saves else event.reads
+        events = self.history.events
+        at, rows = events.touched("reads")
+        saves = events.called("save".__eq__)
+        chosen = saves.copy()
+        chosen[at[np.isin(events.operands.table[rows, 1], list(tensors))]] = True
+        for position, event in events.at(np.flatnonzero(chosen)):
+            reads = self.history.saved(position) if saves[position] else event.reads
             for one in {one.tensor for one in reads} & tensors:
                 self.reads[one].append(position)
 

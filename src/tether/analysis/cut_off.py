@@ -18,6 +18,7 @@ from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand, SiteId
 from tether.operations.table import operation
 from tether.regions import element_size, extent
+from tether.store.columns import storages_of
 
 LARGE = 64 << 10
 """Bytes of a storage that is worth a copy of what is used of it."""
@@ -78,7 +79,9 @@ def view_of(history: History, tensor: int) -> int:
 
 def _lasting(history: History) -> dict[int, list[Operand]]:
     """Return large storage -> the tensors on it that live as long as it does."""
-    large = {one: fact for one, fact in history.trace.storages.items() if fact.nbytes >= LARGE}
+    storages = storages_of(history.trace.storages)
+    many = storages.column("serial")[storages.column("nbytes") >= LARGE].tolist()
+    large = {one: storages[one] for one in many}
     found: dict[int, list[Operand]] = defaultdict(list)
     for tensor, life in history.trace.tensors.items() if large else ():
         operand = history.operand_of(tensor)

@@ -12,17 +12,17 @@ What carries no values: reading or clearing ``.grad``, the backward pass and the
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.log import Log
 from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, StorageFact, Trace
 from tether.operations.table import ALL, operation
 from tether.regions import extent, may_overlap
-from tether.store.columns import STORAGE, Events, Numbers, StorageLives, columns_of
+from tether.store.columns import STORAGE, Numbers, StorageLives, columns_of
 
 _REGIONS = 32
 """Regions of one memory whose last writes are kept apart."""
@@ -35,37 +35,180 @@ class Edge(NamedTuple):
     operand: Operand | None  # None: it came over a bridge, outside the tensors
 
 
+class _Values:
+    """Which event made the values of a tensor, and which wrote a memory, by any time.
+
+    Only logs are made of all events: what is asked of one event is looked up in them.
+    """
+
+    def __init__(self, trace: Trace, flow: Dataflow) -> None:
+        self._flow = flow
+        self._events = events = columns_of(trace.events)
+        carries = np.frombuffer(flow.carries, bool)
+        made_at, made = events.touched("results")
+        put_at = np.flatnonzero(
+            carries & events.called("data.__set__".__eq__) & (events.column("reads") > 0)
+        )
+        wrote_at, wrote = (
+            one[carries[events.touched("writes")[0]]] for one in events.touched("writes")
+        )
+        anew = self._begins_anew(trace, wrote_at, wrote)
+        table = events.operands.table
+        # Of one event the results come first, and then what it wrote: the last counts.
+        tensors = [table[one, 1] for one in (made, events.rows[events.starts[put_at]], wrote)]
+        self._notes = Log(np.concatenate(tensors), np.concatenate([made_at, put_at, wrote_at]))
+        known = np.concatenate([carries[made_at], np.ones(len(put_at), bool), ~anew])
+        self._known = known[self._notes.order].tobytes()
+        memories = flow.memories(table[:, 2])
+        self._writes = Log(memories[wrote], wrote_at)
+        self._written = wrote[self._writes.order]
+        self._anew = anew[self._writes.order].tobytes()
+        self._shown: dict[int, dict[int, int]] = {}
+        on_it = carries[made_at]
+        self._returns = Log(memories[made[on_it]], made_at[on_it])
+        self._returned = table[made[on_it], 1][self._returns.order]
+        self._note_shown(carries)
+
+    def _begins_anew(self, trace: Trace, at: Numbers, rows: Numbers) -> Numbers:
+        """Return for each write whether it only initialises: what was there before goes with it."""
+        events, guarded = self._events, _initialised_until(trace, self._flow)
+        if not guarded:
+            return np.zeros(len(at), bool)
+        table = events.operands.table
+        memories, back = np.unique(self._flow.memories(table[rows, 2]), return_inverse=True)
+        until = np.array([guarded.get(one, -1) for one in memories.tolist()], np.int64)[back]
+        tracked = np.zeros(len(events), bool)
+        tracked[at[(table[rows, 7] & 2) > 0]] = True
+        tracked &= events.column("grad_mode") == GRAD_ON
+        found: Numbers = (at < until) & ~tracked[at]
+        return found
+
+    def producer(self, tensor: int, position: int) -> int:
+        """Return which event, before another one, returned or wrote a tensor last; or -1."""
+        at = self._notes.before(tensor, position)
+        if at < 0 or not self._known[at]:
+            return UNKNOWN
+        return self._source(tensor, self._notes.event(at))
+
+    def _source(self, tensor: int, made: int) -> int:
+        return self._shown[made].get(tensor, made) if made in self._shown else made
+
+    def returned(self, memory: int, position: int) -> int:
+        """Return which event, before another one, last returned a tensor on a memory; or -1."""
+        at = self._returns.before(memory, position)
+        if at < 0:
+            return UNKNOWN
+        return self._source(int(self._returned[at]), self._returns.event(at))
+
+    def writers(self, memory: int, position: int, since: int) -> list[tuple[int, Operand]]:
+        """Return the last writes to the regions of a memory between two events, in order.
+
+        A write covers earlier ones of the same elements (and read them first).
+        """
+        found: dict[object, tuple[int, Operand]] = {}
+        for at, writer in self._writes.back(memory, position):
+            if writer <= since or self._anew[at] or len(found) > _REGIONS:
+                break
+            written = self._events.operands[int(self._written[at])]
+            found.setdefault((written.storage, extent(written)), (writer, written))
+        return [*found.values()][::-1]
+
+    def _note_shown(self, carries: Numbers) -> None:
+        """Note whose values results show, where one call views several tensors.
+
+        Each result of ``broadcast_tensors``, ``meshgrid`` and their kin shows one argument, and no
+        value of the others: it stands for that argument, and the call for nothing.
+        """
+        events = self._events
+        several = (events.column("results") > 1) & (events.column("reads") > 1)
+        chosen = carries & several & (events.column("writes") == 0)
+        for position, event in events.at(np.flatnonzero(chosen)):
+            shown = self._shown_through(position, event)
+            if shown:
+                self._shown[position] = shown
+
+    def _shown_through(self, position: int, event: Event) -> dict[int, int]:
+        """Return result -> the event whose values it shows."""
+        memory = self._flow.memory
+        arguments = {memory(one): one.tensor for one in event.reads}
+        found = {one.tensor: arguments.get(memory(one)) for one in event.results}
+        if None in found.values() or len(set(found.values())) < 2:
+            return {}
+        sources = {one: self.producer(read or UNKNOWN, position) for one, read in found.items()}
+        return {one: source for one, source in sources.items() if source != UNKNOWN}
+
+
 class Edges:
-    """The edges into each event, by its position: numbers, of which edges are made when asked."""
+    """The edges into each event, by its position: looked up when they are asked for."""
 
-    def __init__(self, events: Events) -> None:
-        self._events = events
-        self._ends = array("q", [0])
-        self._sources = array("i")
-        self._places = array("i")  # in what the event read; UNKNOWN: over a bridge
+    def __init__(self, trace: Trace, flow: Dataflow) -> None:
+        self._trace = trace
+        self._flow = flow
+        self._events = columns_of(trace.events)
+        self._found: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
-    def add(self, found: Iterable[tuple[int, int]]) -> None:
-        """Append the edges of the next event: where from, and as which of its operands."""
-        for source, place in found:
-            self._sources.append(source)
-            self._places.append(place)
-        self._ends.append(len(self._sources))
+    @cached_property
+    def _values(self) -> _Values:
+        return _Values(self._trace, self._flow)
 
-    def sources(self, position: int) -> array[int]:
+    def sources(self, position: int) -> tuple[int, ...]:
         """Return where the values that went into an event came from."""
-        return self._sources[self._ends[position] : self._ends[position + 1]]
+        return self._into(position)[0]
 
     def __getitem__(self, position: int) -> tuple[Edge, ...]:
-        places = self._places[self._ends[position] : self._ends[position + 1]]
         reads = self._events[position].reads
         return tuple(
             Edge(source, reads[place] if place >= 0 else None)
-            for source, place in zip(self.sources(position), places, strict=True)
+            for source, place in zip(*self._into(position), strict=True)
         )
+
+    def _into(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return where the values came from, and as which operands: UNKNOWN is over a bridge."""
+        known = self._found.get(position)
+        if known is None:
+            found = list(self._edges(position, self._events[position]))
+            known = tuple(one for one, _ in found), tuple(one for _, one in found)
+            self._found[position] = known
+        return known
+
+    def _edges(self, position: int, event: Event) -> Iterator[tuple[int, int]]:
+        if not self._flow.carries[position]:
+            yield from self._sources(position, range(len(event.reads)))  # asked by why()
+            return
+        yield from self._sources(position, values_read(event), event.results)
+        yield from ((exit_, UNKNOWN) for exit_ in self._flow.bridges.get(position, ()))
+        if event.operation == "apply":
+            # What the forward computed from tensors that were not arguments flows through too.
+            inside = (self._values.producer(one.tensor, position) for one in event.results)
+            yield from ((at, UNKNOWN) for at in inside if at != UNKNOWN)
+
+    def _sources(
+        self, position: int, places: Iterable[int], results: Sequence[Operand] = ()
+    ) -> Iterator[tuple[int, int]]:
+        reads, values = self._events[position].reads, self._values
+        for place in places:
+            operand = reads[place]
+            memory = self._flow.memory(operand)
+            # A view takes on the values of the part that it shows, and of no other.
+            shown = [one for one in results if one.storage == operand.storage] or [operand]
+            producer = values.producer(operand.tensor, position)
+            if producer == UNKNOWN and operand.storage != UNKNOWN:
+                # A tensor that came about unheard: most likely from the latest one on its memory.
+                latest = values.returned(memory, position)
+                producer = latest if self._came_after(operand.tensor, latest) else UNKNOWN
+            yield producer, place
+            for writer, written in values.writers(memory, position, producer):
+                if any(may_overlap(one, written) for one in shown):
+                    yield writer, place
+
+    def _came_after(self, tensor: int, position: int) -> bool:
+        """Whether a tensor was not there yet as a call was made."""
+        life = self._trace.tensors.get(tensor)
+        return life is None or self._trace.position(life.born) > position
 
 
 class Dataflow:
-    """The edges of a trace; built in one pass when they are first asked for."""
+    """The flow of a trace; nothing is made of all its events before an edge is asked for."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -76,31 +219,26 @@ class Dataflow:
     @cached_property
     def edges(self) -> Edges:
         """For each event what went into it."""
-        return self._built[0]
+        return Edges(self._trace, self)
 
     @cached_property
-    def carries(self) -> bytearray:
+    def carries(self) -> bytes:
         """For each event whether it is part of the flow at all."""
-        return self._built[1]
+        events = columns_of(self._trace.events)
+        carries = events.called(lambda name: operation(name).carries)
+        carries[[at for at in self.bridges if 0 <= at < len(events)]] = True
+        quiet = np.isin(events.column("span"), list(_quiet_spans(self._trace)))
+        return (carries & ~quiet).tobytes()
 
     @cached_property
-    def _built(self) -> tuple[Edges, bytearray]:
-        events = columns_of(self._trace.events)
-        self._edges, self._carries = Edges(events), bytearray()
-        self._producer: dict[int, int] = {}  # tensor -> event that returned or wrote it last
-        # memory -> the events that wrote it last, each with the elements it wrote
-        self._writers: dict[int, list[tuple[int, Operand]]] = {}
-        self._alias: dict[int, int] = {}  # memory -> event that last returned a tensor on it
-        self._quiet_spans = _quiet_spans(self._trace)
-        self._guarded = _initialised_until(self._trace, self._memory)
-        self._bridges: dict[int, list[int]] = {}
+    def bridges(self) -> dict[int, list[int]]:
+        """The events by which values came in from outside the tensors: by which they had left."""
+        found: dict[int, list[int]] = {}
         for bridge in self._trace.bridges:
             entry, exit_ = self._trace.position(bridge.entry), self._trace.position(bridge.exit)
             if exit_ >= 0:
-                self._bridges.setdefault(entry, []).append(exit_)
-        for position, event in enumerate(events):
-            self._add(position, event)
-        return self._edges, self._carries
+                found.setdefault(entry, []).append(exit_)
+        return found
 
     def memory(self, operand: Operand) -> int:
         """Return the number of the memory behind an operand; storages on one array have one."""
@@ -116,90 +254,6 @@ class Dataflow:
             return storages
         known, back = np.unique(storages, return_inverse=True)
         return np.array([self.memory_of(one) for one in known.tolist()], np.int64)[back]
-
-    def _add(self, position: int, event: Event) -> None:
-        carries = event.span not in self._quiet_spans and (
-            operation(event.operation).carries or position in self._bridges
-        )
-        self._carries.append(carries)
-        if not carries:
-            self._edges.add(self._sources(event, range(len(event.reads))))  # asked by why()
-            for result in event.results:
-                self._producer.pop(result.tensor, None)
-            return
-        edges = list(self._sources(event, values_read(event), event.results))
-        edges += ((exit_, UNKNOWN) for exit_ in self._bridges.get(position, ()))
-        if event.operation == "apply":
-            # What the forward computed from tensors that were not arguments flows through too.
-            inside = (self._producer.get(result.tensor) for result in event.results)
-            edges += ((at, UNKNOWN) for at in inside if at is not None)
-        self._edges.add(edges)
-        self._note_results(position, event)
-        for written in event.writes:
-            memory = self.memory(written)
-            if position < self._guarded.get(memory, -1) and not _tracked(event):
-                self._producer.pop(written.tensor, None)
-                self._writers.pop(memory, None)
-                continue
-            self._producer[written.tensor] = position
-            self._note_write(memory, position, written)
-
-    def _note_results(self, position: int, event: Event) -> None:
-        """Remember which event made the values that each result of a call shows."""
-        shown = self._shown_through(event)
-        for result in event.results:
-            source = shown.get(result.tensor, position)
-            self._producer[result.tensor] = source
-            self._alias[self.memory(result)] = source
-        if event.operation == "data.__set__" and event.reads:
-            self._producer[event.reads[0].tensor] = position
-
-    def _shown_through(self, event: Event) -> dict[int, int]:
-        """Return result -> the event whose values it shows, where one call views several tensors.
-
-        Each result of ``broadcast_tensors``, ``meshgrid`` and their kin shows one argument, and no
-        value of the others: it stands for that argument, and the call for nothing.
-        """
-        if len(event.results) < 2 or len(event.reads) < 2 or event.writes:
-            return {}
-        arguments = {self.memory(one): one.tensor for one in event.reads}
-        found = {one.tensor: arguments.get(self.memory(one)) for one in event.results}
-        if None in found.values() or len(set(found.values())) < 2:
-            return {}
-        sources = {one: self._producer.get(read or UNKNOWN, UNKNOWN) for one, read in found.items()}
-        return {one: source for one, source in sources.items() if source != UNKNOWN}
-
-    def _note_write(self, memory: int, position: int, written: Operand) -> None:
-        """Remember a write; it covers earlier ones of the same elements (and read them first)."""
-        region = (written.storage, extent(written))
-        kept = [
-            one
-            for one in self._writers.get(memory, ())
-            if (one[1].storage, extent(one[1])) != region
-        ]
-        self._writers[memory] = [*kept[-_REGIONS:], (position, written)]
-
-    def _sources(
-        self, event: Event, places: Iterable[int], results: Sequence[Operand] = ()
-    ) -> Iterator[tuple[int, int]]:
-        for place in places:
-            operand = event.reads[place]
-            # A view takes on the values of the part that it shows, and of no other.
-            shown = [one for one in results if one.storage == operand.storage] or [operand]
-            producer = self._producer.get(operand.tensor, UNKNOWN)
-            if producer == UNKNOWN and operand.storage != UNKNOWN:
-                # A tensor that came about unheard: most likely from the latest one on its memory.
-                latest = self._alias.get(self.memory(operand), UNKNOWN)
-                producer = latest if self._came_after(operand.tensor, latest) else UNKNOWN
-            yield producer, place
-            for writer, written in self._writers.get(self.memory(operand), ()):
-                if writer > producer and any(may_overlap(one, written) for one in shown):
-                    yield writer, place
-
-    def _came_after(self, tensor: int, position: int) -> bool:
-        """Whether a tensor was not there yet as a call was made."""
-        life = self._trace.tensors.get(tensor)
-        return life is None or self._trace.position(life.born) > position
 
     def behind(self, position: int, most: int = 300_000) -> list[int]:
         """Return the events whose values flow into `position`, in order; at most `most`."""
@@ -241,10 +295,6 @@ def _shared_memories(storages: Mapping[int, StorageFact]) -> Iterator[tuple[int,
         yield from ((one, fact.memory) for one, fact in storages.items() if fact.memory >= 0)
 
 
-def _tracked(event: Event) -> bool:
-    return event.grad_mode == GRAD_ON and any(one.requires_grad for one in event.writes)
-
-
 def _quiet_spans(trace: Trace) -> set[int]:
     """Return the spans of backward passes and optimizer steps, with all that lies within them."""
     quiet: set[int] = set()
@@ -254,7 +304,7 @@ def _quiet_spans(trace: Trace) -> set[int]:
     return quiet
 
 
-def _initialised_until(trace: Trace, memories: dict[int, int]) -> dict[int, int]:
+def _initialised_until(trace: Trace, flow: Dataflow) -> dict[int, int]:
     """Return for the memory of each trained tensor when the first optimizer took hold of it."""
     taken: dict[int, int] = {}
     for optimizer in trace.optimizers:
@@ -264,6 +314,6 @@ def _initialised_until(trace: Trace, memories: dict[int, int]) -> dict[int, int]
     seen = columns_of(trace.events).operands.table[:, 1:3]
     of_these = seen[np.isin(seen[:, 0], list(taken))]
     for tensor, storage in np.unique(of_these, axis=0).tolist():
-        memory = memories.get(storage, storage)
+        memory = flow.memory_of(storage)
         until[memory] = max(taken[tensor], until.get(memory, -1))
     return until

@@ -151,7 +151,7 @@ class _Ties:
         history, reads = self._history, dict[int, list[Touch]]()
         ties = (*self._closed, *self._open.values())
         for memory in {history.flow.memory(tie.gradient) for tie in self._closed}:
-            found = sharing.reads.get(memory, ())
+            found = sharing.reads_of(memory)
             reads[memory] = [one for one in found if _goes_on(history.events[one.at])]
         for tie in ties:
             memory = history.flow.memory(tie.gradient)
@@ -306,7 +306,7 @@ class _Ties:
         found = set() if tie.instead is None else {memory(tie.instead)}
         found |= {one for at, one in self._looked[tie.tensor] if since < at < tie.again}
         for one in found - {memory(tie.gradient)}:
-            touches = history.get(Sharing).reads.get(one, ())
+            touches = history.get(Sharing).reads_of(one)
             yield from (touch.at for touch in touches if since < touch.at < tie.again)
 
     @cached_property

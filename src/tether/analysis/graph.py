@@ -8,14 +8,18 @@ program ran, the walk is right.
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from tether.analysis.history import History, latest, losses_of
-from tether.facts import UNKNOWN, Event, Kind, Operand, Walk
+from tether.analysis.history import History, losses_of
+from tether.analysis.log import Log
+from tether.facts import UNKNOWN, Kind, Operand, Walk
+from tether.store.columns import Numbers
 
 
 class Graph:
@@ -28,43 +32,104 @@ class Graph:
         self._behind: dict[int, frozenset[int]] = {}
         self._leaves: dict[int, frozenset[int]] = {}
         self._first: dict[int, int] = {}
-        self._makers: dict[int, list[int]] = defaultdict(list)  # tensor -> calls, in order
-        self._tracked: dict[int, list[int]] = defaultdict(list)  # memory -> tracked writes
-        self._ends: dict[int, list[int]] = defaultdict(list)  # thread -> nodes made by then
-        self._calls: dict[int, list[int]] = defaultdict(list)  # thread -> those calls
-        for position, event in self._events.at(np.flatnonzero(self._events.column("kind") >= 0)):
-            self._add(position, event)
-        for position, event in self._events.where("autograd.grad".__eq__):
-            for result in event.results:
-                if result.requires_grad:  # create_graph=True
-                    self._makers[result.tensor].append(position)
+        kinds = self._events.column("kind")
+        self._number = array("i", kinds.astype(np.int32).tobytes())  # of the kind, by position
+        self._with_kind = kinds >= 0
         self._walks = {history.position(walk.event): walk for walk in history.trace.walks}
 
-    def _add(self, position: int, event: Event) -> None:
-        self._ends[event.thread].append(event.nodes)
-        self._calls[event.thread].append(position)
-        for operand in (*self._made_by(event), *event.writes):
-            if operand.requires_grad:
-                self._makers[operand.tensor].append(position)
-        for operand in event.writes:
-            self._tracked[self._history.flow.memory(operand)].append(position)
+    # -- indexes ---------------------------------------------------------------------------------
 
-    def _made_by(self, event: Event) -> Iterator[Operand]:
-        """Yield the results that a call gave their place: not an operand that it only hands on."""
-        ends = self._kinds[event.kind].results
-        if len(ends) != len(event.results):
-            yield from event.results
-            return
-        read = {one.tensor for one in event.reads}
-        for end, result in zip(ends, event.results, strict=True):
-            if end >= 0 or result.tensor not in read:
-                yield result
+    @cached_property
+    def _makers(self) -> Log:
+        """The calls that gave tensors their place."""
+        table = self._events.operands.table
+        made_at, made = self._events.touched("results")
+        gives = (self._with_kind[made_at] & ~self._handed_on) | self._by_passes[made_at]
+        wrote_at, wrote = self._events.touched("writes")
+        tracked = self._with_kind[wrote_at]
+        at = np.concatenate([made_at[gives], wrote_at[tracked]])
+        rows = np.concatenate([made[gives], wrote[tracked]])
+        grad = (table[rows, 7] & 2) > 0
+        return Log(table[rows[grad], 1], at[grad])
+
+    @property
+    def _by_passes(self) -> Numbers:
+        """Whether each call is one of those whose results have a graph by ``create_graph=True``."""
+        return self._events.called("autograd.grad".__eq__)
+
+    @property
+    def _handed_on(self) -> Numbers:
+        """Whether each result of the events is an operand that its call only hands on."""
+        made_at, made = self._events.touched("results")
+        found = np.zeros(len(made), bool)
+        several = [n for n, one in enumerate(self._kinds) if min(one.results, default=0) < 0]
+        for place in np.flatnonzero(
+            np.isin(self._events.column("kind")[made_at], several)
+        ).tolist():
+            at = int(made_at[place])
+            event, ends = self._events[at], self._kinds[self._number[at]].results
+            number = place - int(np.searchsorted(made_at, at))
+            if len(ends) == len(event.results) and ends[number] < 0:
+                tensor = event.results[number].tensor
+                found[place] = any(one.tensor == tensor for one in event.reads)
+        return found
+
+    @cached_property
+    def _tracked(self) -> Log:
+        """The tracked writes to memories."""
+        at, rows = self._events.touched("writes")
+        tracked = self._with_kind[at]
+        return Log(self._history.memories[rows[tracked]], at[tracked])
+
+    @cached_property
+    def _numbered(self) -> dict[int, tuple[array[int], array[int]]]:
+        """For each thread how many nodes it had made by its calls, and these calls."""
+        threads, nodes = self._events.column("thread"), self._events.column("nodes")
+        found = {}
+        for thread in np.unique(threads[self._with_kind]).tolist():
+            calls = np.flatnonzero(self._with_kind & (threads == thread))
+            numbers = (nodes[calls].astype(np.int64), calls)
+            found[thread] = (array("q", numbers[0].tobytes()), array("q", numbers[1].tobytes()))
+        return found
+
+    @cached_property
+    def _parents(self) -> tuple[array[int], array[int]]:
+        """The calls that each call with a kind leads back to, and where those of each begin."""
+        at, rows = self._targets()
+        table = self._events.operands.table[rows]
+        own = self._makers.latest_of_each(table[:, 1], at)
+        written = self._tracked.latest_of_each(self._history.memories[rows], at)
+        later = (written > own) & ((table[:, 7] & 1) == 0)
+        led = np.stack(
+            [np.where(own >= 0, own, UNKNOWN), np.where(later, written, UNKNOWN)], axis=1
+        )
+        counts = np.bincount(at, (led >= 0).sum(axis=1), len(self._events)).astype(np.int64)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        calls = led[led >= 0].astype(np.int64)
+        return array("q", starts.tobytes()), array("q", calls.tobytes())
+
+    def _targets(self) -> tuple[Numbers, Numbers]:
+        """Return the operands that the nodes of calls lead to, and require grad, by their calls."""
+        events, number = self._events, self._events.column("kind")
+        places = [[-1 - target for *_, target in one.edges if target < 0] for one in self._kinds]
+        many = np.array([*map(len, places), 0])[number]  # of no kind: the last one
+        at = np.repeat(np.arange(len(events)), many)
+        ends = np.cumsum(many)
+        nth = np.arange(len(at)) - np.repeat(ends - many, many)
+        first = np.cumsum([0, *map(len, places)])
+        place = np.array([*itertools.chain.from_iterable(places)], np.int64)[
+            first[number[at]] + nth
+        ]
+        there = place < events.column("reads")[at]
+        at, rows = at[there], events.rows[events.starts[at[there]] + place[there]]
+        grad = (events.operands.table[rows, 7] & 2) > 0
+        return at[grad], rows[grad]
 
     # -- one call --------------------------------------------------------------------------------
 
     def kind(self, position: int) -> Kind | None:
         """Return what autograd made of a call; None where it made no node of the graph."""
-        number = self._events[position].kind
+        number = self._number[position]
         return self._kinds[number] if number >= 0 else None
 
     def saved(self, position: int, *, unchecked: bool = False) -> Iterator[Operand]:
@@ -87,16 +152,18 @@ class Graph:
         places = () if kind is None else kind.on_ctx
         yield from (operands[place] for place in places if place < len(operands))
 
-    def parents(self, position: int) -> Iterator[int]:
-        """Yield the calls that a call's graph leads back to, at once."""
-        kind, event = self.kind(position), self._events[position]
-        if kind is None:
-            if event.is_backward and any(one.requires_grad for one in event.results):
-                for one in losses_of(event):
-                    yield from self.makers_of(one, position)
-            return
-        for one in self._led_to(position):
-            yield from self.makers_of(one, position)
+    def parents(self, position: int) -> Sequence[int]:
+        """Return the calls that a call's graph leads back to, at once."""
+        if self._number[position] < 0:
+            return list(self._behind_pass(position))
+        starts, calls = self._parents
+        return calls[starts[position] : starts[position + 1]]
+
+    def _behind_pass(self, position: int) -> Iterator[int]:
+        event = self._events[position]
+        if event.is_backward and any(one.requires_grad for one in event.results):
+            for one in losses_of(event):
+                yield from self.makers_of(one, position)
 
     def _led_to(self, position: int) -> Iterator[Operand]:
         """Yield the operands that the nodes of a call lead to."""
@@ -153,11 +220,11 @@ class Graph:
         """
         if not operand.requires_grad:
             return
-        own = latest(self._makers.get(operand.tensor, ()), before)
+        own = self._makers.latest(operand.tensor, before)
         if own >= 0:
             yield own
         if not operand.leaf:
-            written = latest(self._tracked.get(self._history.flow.memory(operand), ()), before)
+            written = self._tracked.latest(self._history.flow.memory(operand), before)
             if written > own:
                 yield written
 
@@ -179,7 +246,7 @@ class Graph:
         waiting, first = [position], self._first
         while waiting:
             at = waiting[-1]
-            parents = list(self.parents(at))
+            parents = self.parents(at)
             ahead = [one for one in parents if one not in first]
             if ahead:
                 waiting += ahead
@@ -205,7 +272,7 @@ class Graph:
             losses = losses_of(event)
             waiting = [at for one in losses for at in self.makers_of(one, position)]
         else:
-            waiting = list(self.parents(position))
+            waiting = [*self.parents(position)]
         seen: set[int] = set()
         self._spread(waiting, seen)
         return frozenset(seen)
@@ -223,7 +290,7 @@ class Graph:
         if self._events[position].is_backward:
             seen |= self.behind(position)
         else:
-            self._spread(list(self.parents(position)), seen)
+            self._spread([*self.parents(position)], seen)
 
     def _of_walk(self, walk: Walk) -> frozenset[int]:
         """Return the calls whose nodes were walked."""
@@ -235,7 +302,7 @@ class Graph:
         return frozenset(self._calls_of(walk.thread, walk.freed)) if walk else frozenset()
 
     def _calls_of(self, thread: int, stretches: tuple[tuple[int, int], ...]) -> Iterator[int]:
-        ends, calls = self._ends.get(thread, []), self._calls.get(thread, [])
+        ends, calls = self._numbered.get(thread, ((), ()))
         for first, last in stretches:
             at = bisect_left(ends, first + 1)
             while at < len(ends):

@@ -10,7 +10,7 @@ clock (`at`, `Bridge.exit`) counts from the start of the program: `position` con
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Si
 from tether.regions import overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
-from tether.store.columns import Numbers, columns_of
+from tether.store.columns import Numbers, columns_of, tensors_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")
@@ -69,6 +69,7 @@ class History:
         self.events = columns_of(trace.events)
         self.memo: dict[str, Any] = {}  # what several verdicts compute from it, once
         self._analyses: dict[Any, Any] = {}
+        self._writes_to: dict[Operand, list[int]] = {}
 
     def get(self, kind: Callable[[History], Analysis]) -> Analysis:
         """Return an analysis of this history, made when it is first asked for."""
@@ -86,6 +87,16 @@ class History:
     def position(self, at: int) -> int:
         """Turn the facts' clock into a position in `events`; negative: forgotten."""
         return self.trace.position(at)
+
+    def positions(self, moments: Numbers) -> Numbers:
+        """Return `position` of many times."""
+        kept = np.array(self.trace.kept, np.int64)
+        found = moments.astype(np.int64) - self.trace.dropped + len(kept)
+        early = moments < self.trace.dropped
+        if not len(kept) or not early.any():
+            return np.where(early, UNKNOWN, found)
+        place = np.minimum(np.searchsorted(kept, moments), len(kept) - 1)
+        return np.where(early, np.where(kept[place] == moments, place, UNKNOWN), found)
 
     @cached_property
     def backwards(self) -> list[int]:
@@ -199,6 +210,13 @@ class History:
             return calls[first:]
         return calls[first : bisect_right(calls, self.trace.first_after(life.died))]
 
+    @cached_property
+    def left(self) -> list[int]:
+        """The tensors that are alive at the end, in the order in which they were first seen."""
+        lives = tensors_of(self.trace.tensors)
+        found: list[int] = lives.column("serial")[lives.column("died") == UNKNOWN].tolist()
+        return found
+
     def first_seen(self, tensor: int) -> int:
         """Position of the first event that a tensor had a part in, or -1."""
         events, operands = self.events.touched()
@@ -212,20 +230,24 @@ class History:
 
     def times(self, position: int) -> int:
         """Count how often the call at a position was made from the same place."""
-        event = self.events[position]
-        return self._times[event.operation, event.site, event.inner]
+        return int(self._times[self.lines[position]])
 
     @cached_property
-    def _times(self) -> Counter[tuple[str, int, int]]:
-        fields = [self.events.column(name) for name in ("operation", "site", "inner")]
-        keys, counts = np.unique(np.stack(fields, axis=1), axis=0, return_counts=True)
-        strings = self.events.names.strings
-        return Counter(
-            {
-                (strings[name], site, inner): count
-                for (name, site, inner), count in zip(keys.tolist(), counts.tolist(), strict=True)
-            }
-        )
+    def _times(self) -> Numbers:
+        return np.bincount(self.lines)
+
+    @cached_property
+    def lines(self) -> Numbers:
+        """For each event a number that those of one operation have which one line made.
+
+        The line is that of the program together with that of the library, as in `Event.inner`.
+        """
+        operations, *sites = (self.events.column(one) for one in ("operation", "site", "inner"))
+        key = operations.astype(np.int64)
+        for site in sites:
+            key = key * (int(site.max(initial=0)) + 2) + site + 1
+        found: Numbers = np.unique(key, return_inverse=True)[1]
+        return found
 
     # -- who ---------------------------------------------------------------------------------
 
@@ -456,20 +478,25 @@ class History:
         return Dataflow(self.trace)
 
     @cached_property
+    def memories(self) -> Numbers:
+        """The memory behind each operand of the events' table."""
+        return self.flow.memories(self.events.operands.table[:, 2])
+
+    def memories_of(self, tensor: int) -> list[int]:
+        """Return the memories that a tensor was seen on: one, as long as nothing moved it."""
+        return _on(*self._lying, tensor)
+
+    @cached_property
+    def _lying(self) -> tuple[Numbers, Numbers]:
+        return _pairs(self.events.operands.table[:, 1], self.memories)
+
+    @cached_property
     def _touching(self) -> tuple[Numbers, Numbers]:
         return self._by_memory(*self.events.touched())
 
-    @cached_property
-    def _writing(self) -> tuple[Numbers, Numbers]:
-        return self._by_memory(*self.events.touched("writes"))
-
     def _by_memory(self, events: Numbers, operands: Numbers) -> tuple[Numbers, Numbers]:
         """Return memories in order, and beside each a position of an event on it."""
-        memories = self.flow.memories(self.events.operands.table[operands, 2])
-        order = np.lexsort((events, memories))
-        memories, events = memories[order], events[order]
-        again = (np.diff(memories, prepend=-1) == 0) & (np.diff(events, prepend=-1) == 0)
-        return memories[~again], events[~again]
+        return _pairs(self.memories[operands], events)
 
     def on_storage(self, operand: Operand) -> list[int]:
         """Positions of the events that touch the memory behind an operand."""
@@ -478,6 +505,15 @@ class History:
     def on_memory(self, memory: int) -> list[int]:
         """Positions of the events that touch a memory."""
         return _on(*self._touching, memory)
+
+    def reads_of(self, tensor: int) -> list[int]:
+        """Positions of the events that were given a tensor."""
+        return _on(*self._reading, tensor)
+
+    @cached_property
+    def _reading(self) -> tuple[Numbers, Numbers]:
+        events, operands = self.events.touched("reads")
+        return _pairs(self._tensors(operands), events)
 
     def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
         """Positions of the events after `since`, and before `until`, that read this very tensor."""
@@ -499,16 +535,48 @@ class History:
 
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""
-        writes = _on(*self._writing, self.flow.memory(operand))
-        for position in writes[bisect_right(writes, after) :]:
-            if any(overlaps(operand, written) for written in self.events[position].writes):
-                yield position
+        key = operand._replace(version=0, requires_grad=False, leaf=False)
+        if key not in self._writes_to:
+            self._writes_to[key] = self._writes_seen_by(operand)
+        writes = self._writes_to[key]
+        yield from writes[bisect_right(writes, after) :]
+
+    def _writes_seen_by(self, operand: Operand) -> list[int]:
+        """Return the events that wrote bytes which an operand can see, each layout asked once."""
+        storages, events, rows = self._written
+        first, last = np.searchsorted(storages, [operand.storage, operand.storage + 1])
+        if first == last or operand.storage == UNKNOWN:
+            return []
+        table = self.events.operands.table[rows[first:last]]
+        layouts = np.stack([*table[:, 4:7].T, table[:, 7] >> 2], axis=1)
+        _, one, which = np.unique(layouts, axis=0, return_index=True, return_inverse=True)
+        operands = (self.events.operands[row] for row in rows[first:last][one].tolist())
+        seen = np.array([overlaps(operand, written) for written in operands])
+        found: list[int] = np.unique(events[first:last][seen[which.ravel()]]).tolist()
+        return found
+
+    @cached_property
+    def _written(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Storages in order, and beside each an event that wrote it and the operand written."""
+        events, rows = self.events.touched("writes")
+        storages = self.events.operands.table[rows, 2]
+        order = np.argsort(storages, kind="stable")
+        return storages[order], events[order], rows[order]
 
 
 def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
     first, last = np.searchsorted(memories, [memory, memory + 1])
     found: list[int] = events[first:last].tolist()
     return found
+
+
+def _pairs(numbers: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the distinct pairs of two columns, in order."""
+    order = np.lexsort((others, numbers))
+    numbers, others = numbers[order], others[order]
+    again = np.zeros(len(order), bool)
+    again[1:] = (numbers[1:] == numbers[:-1]) & (others[1:] == others[:-1])
+    return numbers[~again], others[~again]
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -46,7 +46,7 @@ class Holding:
     def __init__(self, history: History) -> None:
         self._history = history
         self.fillings = Fillings(history.trace.sources)
-        self._reads: dict[int, list[tuple[int, int]]] | None = None
+        self._reads: dict[int, list[tuple[int, int]]] = {}
         self._same: dict[int, list[int]] | None = None  # tensor -> calls that gave it back
         self.all = list(self._acts())
 
@@ -160,18 +160,28 @@ class Holding:
 
     def reads_of(self, tensor: int) -> list[tuple[int, int]]:
         """Return the reads of a tensor, each with the position of the view it was read through."""
-        if self._reads is None:
-            self._reads = defaultdict(list)
-            found, end = self._history.get(Sharing), len(self._history.events)
-            for touches in found.reads.values():
-                for at, operand in touches:
-                    event = self._history.events[at]
-                    if self._history.inside(event, "step", "backward", "hook") >= 0:
-                        continue
-                    self._reads[operand.tensor].append((at, end))
-                    for link in found.chain(operand.tensor):
-                        self._reads[link.source].append((at, link.at))
-        return self._reads.get(tensor, [])
+        known = self._reads.get(tensor)
+        if known is None:
+            known = self._reads[tensor] = list(self._reads_through(tensor))
+        return known
+
+    def _reads_through(self, tensor: int) -> Iterator[tuple[int, int]]:
+        """Yield the reads of a tensor and of its views, memory by memory as these were first read.
+
+        What a step, a backward pass or a hook reads is left out.
+        """
+        history, found, end = self._history, self._history.get(Sharing), len(self._history.events)
+        views = found.views(tensor)
+        memories = {number for one in views for number in history.memories_of(one)}
+        read = sorted(filter(None, map(found.reads_of, memories)), key=lambda some: some[0].at)
+        for at, operand in itertools.chain.from_iterable(read):
+            event = history.events[at]
+            if operand.tensor in views and history.inside(event, "step", "backward", "hook") < 0:
+                if operand.tensor == tensor:
+                    yield at, end
+                for link in found.chain(operand.tensor):
+                    if link.source == tensor:
+                        yield at, link.at
 
     def came_by(self, act: HeldAct) -> list[int]:
         """Return the calls that gave a tensor back as it was, or made it of an array's memory."""

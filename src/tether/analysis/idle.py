@@ -20,11 +20,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
+from tether.analysis.blocks import Blocks
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.source.loops import comprehension_at
+from tether.store.columns import Numbers
 
 LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""
@@ -68,38 +72,54 @@ class IdleMemory:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._lines: dict[tuple[str, int, int], list[_Left]] = defaultdict(list)
         self.all: list[Idle] = []
         if history.whole:
-            for block in self._blocks():
-                event = history.events[block.made]
-                self._lines[event.operation, event.site, event.inner].append(block)
             found = [one for one in self._found() if one.graph or one.nbytes >= LEAST_BYTES]
             self.all = sorted(found, key=lambda one: -one.nbytes)
 
-    def _blocks(self) -> Iterator[_Left]:
-        """Yield the memory that calls of the program's made, in order."""
-        history, memory_of = self._history, self._history.flow.memory_of
-        nbytes: dict[int, int] = defaultdict(int)
-        freed: dict[int, int] = {}
-        for serial, fact in history.trace.storages.items():
-            end = len(history.events) + 1 if fact.freed < 0 else history.position(fact.freed)
-            memory = memory_of(serial)
-            nbytes[memory] += fact.nbytes
-            freed[memory] = max(end, freed.get(memory, UNKNOWN))
-        seen: set[int] = set()
-        for at, event in history.events.having("results"):
-            there = {memory_of(one.storage) for one in event.reads}
-            for one in event.results:
-                memory = memory_of(one.storage)
-                if memory not in seen and memory not in there and not _is_kept(history, one.tensor):
-                    yield _Left(memory, at, nbytes[memory], freed.get(memory, UNKNOWN))
-                seen.add(memory)
-            seen |= there
+    def _lines(self) -> list[list[_Left]]:
+        """Return the memory that the calls of each line made, where what is left of it weighs."""
+        history, blocks = self._history, self._history.get(Blocks)
+        made, memories = self._first_made()
+        line = blocks.lines(memories)
+        nbytes = np.where(line >= 0, blocks.nbytes[line], 0) if len(blocks.nbytes) else 0 * line
+        freed = np.where(line >= 0, blocks.freed[line], UNKNOWN) if len(blocks.freed) else line
+        lines = history.lines[made]
+        last = np.full(int(lines.max(initial=0)) + 1, UNKNOWN)
+        np.maximum.at(last, lines, made)
+        left = freed > last[lines]  # with the last one itself: what weighs is looked at again
+        counts = np.bincount(lines[left], minlength=len(last))
+        total = np.bincount(lines[left], nbytes[left], len(last))
+        weighs = ((counts >= LEAST_RUNS) & (total >= LEAST_IN_GRAPHS))[lines]
+        found: dict[int, list[_Left]] = defaultdict(list)
+        columns = (one[weighs].tolist() for one in (lines, memories, made, nbytes, freed))
+        for number, *block in zip(*columns, strict=True):
+            found[number].append(_Left(*block))
+        return [some for some in found.values() if _weighs(_left(some))]
+
+    def _first_made(self) -> tuple[Numbers, Numbers]:
+        """Return the calls that made memory, in order, and this memory.
+
+        Memory that a call before had, or this one was given, it did not make; nor what is kept.
+        """
+        history, events = self._history, self._history.events
+        given_at, given = events.touched("reads")
+        makes = events.column("results")[given_at] > 0
+        given, first_given = np.unique(history.memories[given[makes]], return_index=True)
+        first_given = given_at[makes][first_given]
+        made_at, rows = events.touched("results")
+        made, first = np.unique(history.memories[rows], return_index=True)
+        before = np.full(len(made), len(events))
+        both = np.isin(made, given)
+        before[both] = first_given[np.isin(given, made)]
+        first = np.sort(first[made_at[first] < before])
+        tensors = events.operands.table[rows[first], 1].tolist()
+        own = np.array([not _is_kept(history, one) for one in tensors], bool)
+        return made_at[first[own]], history.memories[rows[first[own]]]
 
     def _found(self) -> Iterator[Idle]:
         history = self._history
-        lines = [some for some in self._lines.values() if _weighs(_left(some))]
+        lines = self._lines()
         if not lines:
             return
         blocks, passes = list(itertools.chain.from_iterable(lines)), _PassesOfLines(history)

@@ -6,11 +6,16 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
+from tether.analysis.blocks import Blocks
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, Operand
-from tether.operations.table import operation
+from tether.facts import UNKNOWN, Operand
+from tether.operations.table import Operation, operation
+from tether.store.columns import Numbers
 
 
 class MemoryWrite(NamedTuple):
@@ -31,9 +36,9 @@ class MemoryLives:
         self._joined: dict[int, int] = {}
         self._heard: dict[int, list[MemoryWrite]] = defaultdict(list)
         self.unheard: dict[int, list[MemoryWrite]] = defaultdict(list)
-        self._born: dict[int, int] = {}  # memory -> position when the first of it was made
-        self._freed: dict[int, float] = {}  # memory -> position when the last of it was gone
-        self.exported: set[int] = set()  # memories that an array showed
+        self._born: dict[int, int]  # memory -> position when the first of it was made
+        self._freed: dict[int, float]  # memory -> position when the last of it was gone
+        self.exported: set[int]  # memories that an array showed
         self.addressed: set[int] = set()  # memories whose address was asked for
         self._index_ends()
         self._index_events()
@@ -81,36 +86,40 @@ class MemoryLives:
     # -- indexes ---------------------------------------------------------------------------------
 
     def _index_events(self) -> None:
-        began = self._began()
-        made: set[int] = set()  # memories that some call was heard to return
-        gradients: set[int] = set()
-        accumulating: list[int] = []
-        moved = _MovedVersions(self._flow.memory, self._memories)
-        for position, event in enumerate(self._history.events):
-            moved.look(position, event)
-            self._note(position, event, began.get(position, UNKNOWN))
-            given = {self._flow.memory(one) for one in event.results}
-            if event.operation == "grad.__get__":
-                gradients |= given
-            else:
-                made |= given
-            if operation(event.operation).accumulates:
-                accumulating.append(position)
+        facts = self._history.get(_MemoryFacts)
+        self.exported |= facts.exported
+        self.addressed |= facts.addressed
+        for position, operand in self._writes():
+            within = facts.began.get(position, UNKNOWN)
+            kept = self._heard if within == UNKNOWN else self.unheard
+            kept[self._flow.memory(operand)].append(MemoryWrite(position, operand, since=within))
         # A backward pass adds to gradients in place, a step writes its optimizer's state.
-        for memory in self._memories & (gradients | (self._memories - made)):
+        for memory in self._memories & (facts.gradients | (self._memories - facts.made)):
             end = self._freed.get(memory, math.inf)
-            for at in accumulating[bisect_left(accumulating, self._born.get(memory, 0)) :]:
-                since = began.get(at, at - 1)
+            for at in facts.accumulating[
+                bisect_left(facts.accumulating, self._born.get(memory, 0)) :
+            ]:
+                since = facts.began.get(at, at - 1)
                 if since > end:
                     break
                 self.unheard[memory].append(MemoryWrite(at, verb="may write", since=since))
         for found in self._heard.values():
             found.sort(key=lambda one: one.at)
-        self._note_moved(moved)
+        self._note_moved(facts.moved)
 
-    def _note_moved(self, moved: _MovedVersions) -> None:
+    def _writes(self) -> Iterator[tuple[int, Operand]]:
+        """Yield the writes to the memories, in order."""
+        events, rows = self._history.events.touched("writes")
+        chosen = np.isin(self._history.memories, list(self._memories))[rows]
+        operands = self._history.events.operands
+        for position, row in zip(events[chosen].tolist(), rows[chosen].tolist(), strict=True):
+            yield position, operands[row]
+
+    def _note_moved(self, moved: list[tuple[int, int, int]]) -> None:
         known: dict[int, list[int]] = {}  # memory -> when it was written
-        for memory, since, position in moved.found:
+        for memory, since, position in moved:
+            if memory not in self._memories:
+                continue
             times = known.get(memory)
             if times is None:
                 heard = (*self._heard.get(memory, ()), *self.unheard.get(memory, ()))
@@ -120,27 +129,6 @@ class MemoryLives:
                 write = MemoryWrite(position, None, "comes after something wrote", since)
                 self.unheard[memory].append(write)
                 insort(times, position)
-
-    def _began(self) -> dict[int, int]:
-        """Return where steps and backward passes began, by the event that tells of their end."""
-        position = self._history.position
-        return {
-            position(span.event): position(span.first)
-            for span in self._history.trace.spans
-            if span.event != UNKNOWN and span.kind in ("step", "backward")
-        }
-
-    def _note(self, position: int, event: Event, within: int) -> None:
-        """Note what an event wrote, and whose memory it handed out."""
-        row = operation(event.operation)
-        if row.lends:
-            shown = self.addressed if row.leaves == "address" else self.exported
-            shown.update(self._flow.memory(one) for one in event.reads)
-        for operand in event.writes:
-            memory = self._flow.memory(operand)
-            if memory in self._memories:
-                kept = self._heard if within == UNKNOWN else self.unheard
-                kept[memory].append(MemoryWrite(position, operand, since=within))
 
     def _index_unseen(self) -> None:
         for unseen in self._history.trace.unseen:
@@ -153,31 +141,60 @@ class MemoryLives:
                 )
 
     def _index_ends(self) -> None:
-        for serial, fact in self._history.trace.storages.items():
-            memory = self._flow.memory_of(serial)
-            if memory in self._memories:
-                born = self._history.position(fact.born)
-                self._born[memory] = min(self._born.get(memory, born), born)
-                end = math.inf if fact.freed == UNKNOWN else self._history.position(fact.freed)
-                self._freed[memory] = max(self._freed.get(memory, -math.inf), end)
-                if fact.memory != UNKNOWN:
-                    self.exported.add(memory)
+        blocks = self._history.get(Blocks)
+        chosen = np.isin(blocks.numbers, list(self._memories))
+        numbers = blocks.numbers[chosen].tolist()
+        self._born = dict(zip(numbers, blocks.born[chosen].tolist(), strict=True))
+        ends = np.where(blocks.alive, math.inf, blocks.freed)[chosen]
+        self._freed = dict(zip(numbers, ends.tolist(), strict=True))
+        self.exported = set(blocks.numbers[chosen & blocks.exported].tolist())
 
 
-class _MovedVersions:
-    """Finds memories whose version had moved from one event to another."""
+class _MemoryFacts:
+    """What is the same of all memories, whichever are asked for."""
 
-    def __init__(self, memory: Callable[[Operand], int], memories: set[int]) -> None:
-        self._memory, self._memories = memory, memories
-        self._seen: dict[int, tuple[int, int]] = {}  # tensor -> where last met, at which version
-        self.found: list[tuple[int, int, int]] = []  # memory, and the events around the write
+    def __init__(self, history: History) -> None:
+        self._history, self._events = history, history.events
+        self.exported = self._lent(lambda row: row.lends and row.leaves != "address")
+        self.addressed = self._lent(lambda row: row.lends and row.leaves == "address")
+        at, rows = self._events.touched("results")
+        read = self._events.called("grad.__get__".__eq__)[at]
+        self.gradients = self._numbers(rows[read])  # memories that were read as gradients
+        self.made = self._numbers(rows[~read])  # memories that some other call was heard to return
+        adding = self._events.called(lambda name: operation(name).accumulates)
+        self.accumulating: list[int] = np.flatnonzero(adding).tolist()
 
-    def look(self, position: int, event: Event) -> None:
-        """Look at the operands of the next event."""
-        for operand in (*event.reads, *event.results):
-            since, known = self._seen.get(operand.tensor, (position, operand.version))
-            if UNKNOWN < known < operand.version:
-                memory = self._memory(operand)
-                if memory in self._memories:
-                    self.found.append((memory, since, position))
-            self._seen[operand.tensor] = (position, operand.version)
+    def _lent(self, wanted: Callable[[Operation], bool]) -> set[int]:
+        """Return the memories that calls of some kind were given."""
+        at, rows = self._events.touched("reads")
+        lending = self._events.called(lambda name: wanted(operation(name)))
+        return self._numbers(rows[lending[at]])
+
+    def _numbers(self, rows: Numbers) -> set[int]:
+        return set(np.unique(self._history.memories[rows]).tolist())
+
+    @cached_property
+    def began(self) -> dict[int, int]:
+        """Where steps and backward passes began, by the event that tells of their end."""
+        position = self._history.position
+        return {
+            position(span.event): position(span.first)
+            for span in self._history.trace.spans
+            if span.event != UNKNOWN and span.kind in ("step", "backward")
+        }
+
+    @cached_property
+    def moved(self) -> list[tuple[int, int, int]]:
+        """The memories whose version had moved from one event to another, and these events."""
+        events, rows = self._events.touched("reads", "results")
+        table = self._events.operands.table
+        order = np.argsort(table[rows, 1], kind="stable")
+        tensors, versions = table[rows[order], 1], table[rows[order], 3]
+        again = np.flatnonzero((tensors[1:] == tensors[:-1]) & (versions[:-1] > UNKNOWN))
+        again = again[versions[again + 1] > versions[again]]
+        again = again[np.argsort(order[again + 1])]
+        since, at = order[again], order[again + 1]
+        memories = self._history.memories[rows[at]]
+        return list(
+            zip(memories.tolist(), events[since].tolist(), events[at].tolist(), strict=True)
+        )

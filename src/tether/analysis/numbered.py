@@ -12,11 +12,14 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, Operand
+from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone
+from tether.store.columns import Numbers, storages_of
 
 TURNS = 8
 """Other results of a line that may lie between two that are the same: the layers of a loop."""
@@ -33,82 +36,180 @@ class _MadeOf(NamedTuple):
 
     number: int  # the same for what was computed from the same
     version: int
-    given: tuple[Operand, ...]  # what was there before, of which it was computed
+    given: tuple[int, ...]  # what was there before, of which it was computed: rows of operands
+
+
+class _Computing(NamedTuple):
+    """A call that computes, as numbers."""
+
+    position: int
+    line: int
+    grad_mode: int
+    thread: int
+    reads: list[int]  # rows of operands
+    results: list[int]
 
 
 class Numbered:
     """The calls of a history that computed what one shortly before had computed."""
 
     def __init__(self, history: History) -> None:
-        self._history = history
+        self._history, self._events = history, history.events
         self._made: dict[int, _MadeOf] = {}  # by storage
         self._numbers: dict[_Key, int] = {}
-        self._recent: dict[Line, deque[tuple[_Key, int]]] = defaultdict(lambda: deque(maxlen=TURNS))
-        self._plain: dict[tuple[Line, int], bool] = {}
+        self._names: dict[int, Line] = {}
+        self._recent: dict[int, deque[tuple[_Key, int]]] = defaultdict(lambda: deque(maxlen=TURNS))
+        self._looks = _looks(history)
+        self._where: list[tuple[int, int]] = list(
+            map(tuple, self._events.operands.table[:, 2:4].tolist())
+        )  # storage and version of each row
         self.runs: dict[Line, int] = defaultdict(int)
         self.again: dict[Line, list[tuple[int, int]]] = defaultdict(list)  # before, and again
         self.repeats: set[int] = set()  # positions of those that computed it again
         self.given: dict[int, tuple[Operand, ...]] = {}  # of what, by position
-        self.bytes = 0  # of all new memory that any call made
-        for position, event in history.events.having("results"):
-            self._look(position, event)
+        fresh_at, fresh = self._fresh()
+        self.bytes = self._bytes(fresh)  # of all new memory that any call made
+        for one in self._calls(np.flatnonzero(self._computing(fresh_at))):
+            self._look(one)
+        # What served on the way is larger than what was found, and is kept as long as that.
+        del self._made, self._numbers, self._recent, self._looks, self._where
 
-    def value(self, operand: Operand) -> _Key:
-        """Return what is the same for operands that show the same elements."""
-        made = self._made.get(operand.storage)
-        known = made is not None and made.version == operand.version
-        root = (made.number,) if made is not None and known else (operand.storage, operand.version)
-        return (*root, *operand[3:8])
+    def _calls(self, positions: Numbers) -> Iterator[_Computing]:
+        """Yield calls as numbers."""
+        events, rows = self._events, self._events.rows.tolist()
+        first = events.starts[positions]
+        until = first + events.column("reads")[positions]
+        columns = (
+            positions, self._history.lines[positions], events.column("grad_mode")[positions],
+            events.column("thread")[positions], first, until, events.starts[positions + 1],
+        )  # fmt: skip
+        for position, line, mode, thread, begin, middle, end in zip(
+            *(one.tolist() for one in columns), strict=True
+        ):
+            yield _Computing(position, line, mode, thread, rows[begin:middle], rows[middle:end])
 
-    def _look(self, position: int, event: Event) -> None:
-        line = (event.site, event.inner, event.operation)
-        shown = {one.storage for one in event.reads}
-        fresh = [one for one in event.results if one.storage not in shown]
-        self.bytes += sum(map(nbytes, fresh))
-        if len(fresh) < len(event.results) or not self._computes(event, line):
-            return
-        given = tuple(dict.fromkeys(self._roots(event)))
+    def _look(self, call: _Computing) -> None:
+        given = tuple(self._roots(call.reads))
         if len(given) > _MOST:
             return
-        storages = self._history.trace.storages
-        looks = tuple((*one[4:8], storages[one.storage].device) for one in event.results)
-        key = (*line, event.grad_mode, event.thread, *map(self.value, event.reads), looks)
+        looks = tuple(self._looks[row][1] for row in call.results)
+        key = (call.line, call.grad_mode, call.thread, *map(self._value, call.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
-        for place, one in enumerate(event.results):
-            self._made[one.storage] = _MadeOf(number << 8 | place, one.version, given)
-        self.runs[line] += 1
-        recent = self._recent[line]
+        for place, row in enumerate(call.results):
+            storage, version = self._where[row]
+            self._made[storage] = _MadeOf(number << 8 | place, version, given)
+        self._note(call.position, call.line, key, given)
+
+    def _note(self, position: int, line: int, key: _Key, given: tuple[int, ...]) -> None:
+        """Note a run of a line, and whether one shortly before computed the same."""
+        name, recent = self._named(line, position), self._recent[line]
+        self.runs[name] += 1
         before = next((known for known in recent if known[0] == key), None)
         if before is not None:
             recent.remove(before)
-            self.again[line].append((before[1], position))
+            self.again[name].append((before[1], position))
             self.repeats.add(position)
-            self.given[position] = given
+            self.given[position] = tuple(self._events.operands[row] for row in given)
         recent.append((key, position))
 
-    def _computes(self, event: Event, line: Line) -> bool:
-        """Whether a call computes its results of tensors, and of nothing that is not known."""
-        if event.raised or event.writes or event.detail or event.span != UNKNOWN:
-            return False
-        if not event.reads or any(one.version < 0 for one in (*event.reads, *event.results)):
-            return False
-        key = line, len(event.reads)
-        if key not in self._plain:
-            text = self._history.site(event.inner if event.inner >= 0 else event.site).expression
-            alone = takes_tensors_alone(event.operation, text, len(event.reads))
-            # Of a conversion the result itself says what it was asked for.
-            alone = alone or (operation(event.operation).copies in ("cast", "move"))
-            self._plain[key] = alone and _is_certain(event.operation)
-        return self._plain[key]
+    def _named(self, line: int, position: int) -> Line:
+        """Return the line of a call, by its number."""
+        if line not in self._names:
+            event = self._events[position]
+            self._names[line] = event.site, event.inner, event.operation
+        return self._names[line]
 
-    def _roots(self, event: Event) -> Iterator[Operand]:
-        """Yield what was there before of which a call's operands were computed."""
-        for one in event.reads:
-            made = self._made.get(one.storage)
-            if made is not None and made.version == one.version:
-                yield from made.given
+    def _value(self, row: int) -> _Key:
+        """Return what is the same for operands that show the same elements."""
+        storage, version = self._where[row]
+        made = self._made.get(storage)
+        if made is not None and made.version == version:
+            return made.number, self._looks[row][0]
+        return storage, version, self._looks[row][0]
+
+    def _roots(self, reads: list[int]) -> dict[int, None]:
+        """Return what was there before of which a call's operands were computed."""
+        found: dict[int, None] = {}
+        for row in reads:
+            storage, version = self._where[row]
+            made = self._made.get(storage)
+            if made is not None and made.version == version:
+                found |= dict.fromkeys(made.given)
             else:
-                yield one
+                found[row] = None
+        return found
+
+    # -- which calls -----------------------------------------------------------------------------
+
+    def _fresh(self) -> tuple[Numbers, Numbers]:
+        """Return the results that lie in no memory that their call was given."""
+        table = self._events.operands.table
+        read_at, read = self._events.touched("reads")
+        made_at, made = self._events.touched("results")
+        width = int(table[:, 2].max(initial=0)) + 2
+        keys = read_at.astype(np.int64) * width + table[read, 2] + 1
+        fresh = ~np.isin(made_at.astype(np.int64) * width + table[made, 2] + 1, keys)
+        return made_at[fresh], made[fresh]
+
+    def _bytes(self, rows: Numbers) -> int:
+        """Return the bytes of the elements of some operands together."""
+        forms = self._events.operands.table[rows][:, [5, 7]]
+        _, first, counts = np.unique(forms, axis=0, return_index=True, return_counts=True)
+        operands = self._events.operands
+        each = (nbytes(operands[row]) for row in rows[first].tolist())
+        return sum(size * count for size, count in zip(each, counts.tolist(), strict=True))
+
+    def _computing(self, fresh_at: Numbers) -> Numbers:
+        """Whether each call computes its results of tensors, and of nothing that is not known."""
+        events = self._events
+        count, column = len(events), events.column
+        every = np.bincount(fresh_at, minlength=count) == column("results")
+        asks = every & (column("results") > 0) & (column("reads") > 0) & (column("writes") == 0)
+        asks &= (column("flags") & RAISED == 0) & (column("detail") == 0)
+        asks &= column("span") == UNKNOWN
+        at, rows = events.touched("reads", "results")
+        asks[at[events.operands.table[rows, 3] < 0]] = False
+        asks &= events.called(_is_certain)
+        chosen = np.flatnonzero(asks)
+        kinds = np.stack([self._history.lines[chosen], column("reads")[chosen]], axis=1)
+        _, first, which = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        plain = np.array([self._is_plain(events[at]) for at in chosen[first].tolist()], bool)
+        found = np.zeros(count, bool)
+        found[chosen[plain[which.ravel()]]] = True
+        return found
+
+    def _is_plain(self, event: Event) -> bool:
+        """Whether the text of a call gives it nothing but tensors and constants."""
+        text = self._history.site(event.inner if event.inner >= 0 else event.site).expression
+        alone = takes_tensors_alone(event.operation, text, len(event.reads))
+        # Of a conversion the result itself says what it was asked for.
+        return alone or (operation(event.operation).copies in ("cast", "move"))
+
+
+def _looks(history: History) -> list[tuple[int, int]]:
+    """Return for each operand a number of how it lies, and one of how it lies and on what device.
+
+    The first is the same for one offset, shape, strides, type and whether it requires grad; the
+    second has the device in the place of the offset.
+    """
+    table = history.events.operands.table
+    storages = storages_of(history.trace.storages)
+    serials, devices = storages.column("serial"), storages.column("device")
+    at = np.minimum(np.searchsorted(serials, table[:, 2]), max(len(serials) - 1, 0))
+    device = devices[at] if len(serials) else np.zeros(len(table), np.int64)
+    parts = [table[:, 4], table[:, 5], table[:, 6], table[:, 7] >> 1]
+    own = _one_number(parts)
+    return list(zip(own, _one_number([*parts[1:], device]), strict=True))
+
+
+def _one_number(columns: list[Numbers]) -> list[int]:
+    """Return for each line of some columns one number, the same for the same line."""
+    number = columns[0].astype(np.int64)
+    for column in columns[1:]:
+        _, number = np.unique(number, return_inverse=True)
+        number = number * (int(column.max(initial=0)) + 2) + column + 1
+    found: list[int] = number.tolist()
+    return found
 
 
 def _is_certain(name: str) -> bool:

@@ -12,6 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from tether.analysis.acts import Acts
 from tether.analysis.already_there import AlreadyThere
 from tether.analysis.graph import Graph
@@ -24,6 +26,7 @@ from tether.regions import may_overlap
 from tether.source.filling import mentions
 from tether.source.handing import returns
 from tether.source.syntax import source_of
+from tether.store.columns import Numbers
 
 Kind = Literal["overlap", "result", "operand", "twice", "gradient", "elements", "lost", "handed"]
 
@@ -58,7 +61,7 @@ class OddWrites:
         self._apart: dict[tuple[str, int, int], list[OddWrite]] = defaultdict(list)
         self._reached: Counter[tuple[str, int, int]] = Counter()  # writes through a view, by line
         self.all: list[OddWrite] = []
-        for at, event in enumerate(history.events):
+        for at, event in history.events.at(np.flatnonzero(self._may_tell())):
             if not event.raised:
                 self.all += self._at(at, event)
             for one in event.writes:
@@ -67,6 +70,17 @@ class OddWrites:
             # A line that loses what it writes whenever what it writes to is no view.
             lost = len(found) + self._reached[line]
             self.all += found if lost == history.times(found[0].write) else ()
+
+    def _may_tell(self) -> Numbers:
+        """Whether each call writes, sets a gradient, or reads one tensor twice."""
+        events = self._history.events
+        at, rows = events.touched("reads")
+        tensors = events.operands.table[rows, 1]
+        order = np.lexsort((tensors, at))
+        again = (np.diff(tensors[order]) == 0) & (np.diff(at[order]) == 0)
+        found: Numbers = (events.column("writes") > 0) | events.called("grad.__set__".__eq__)
+        found[at[order][1:][again]] = True
+        return found
 
     def _at(self, at: int, event: Event) -> Iterator[OddWrite]:
         if len(event.reads) > 1:
@@ -113,7 +127,7 @@ class OddWrites:
                 yield OddWrite("result", source.tensor, target.tensor, (at,), at, at)
 
     def _next_read(self, operand: Operand, at: int) -> int:
-        reads = self._found.reads.get(self._history.flow.memory(operand), ())
+        reads = self._found.reads_of(self._history.flow.memory(operand))
         return next((one.at for one in reads if one.at > at), UNKNOWN)
 
     # -- one object twice --------------------------------------------------------------------

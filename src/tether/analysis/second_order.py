@@ -15,6 +15,8 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
 from tether.analysis.summands import summands
@@ -375,7 +377,9 @@ def _looked_into(history: History) -> dict[int, bool]:
 def _of_derivatives(history: History) -> Iterator[int]:
     """Yield the calls of autograd.grad that start from what another made."""
     derived = set[int]()
-    for at, event in enumerate(history.events):
+    first = next((at for at, _ in history.events.where("autograd.grad".__eq__)), None)
+    later = np.arange(len(history.events) if first is None else first, len(history.events))
+    for at, event in history.events.at(later):
         of = any(one.tensor in derived for one in event.reads)
         asks = event.operation == "autograd.grad"
         if asks and any(one.tensor in derived for one in event.reads[: event.losses]):

@@ -6,16 +6,20 @@ tensors made from it by views belong to it.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.history import History
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
 from tether.source.names import paths_to
+from tether.store.columns import Numbers
 
 
 class Link(NamedTuple):
@@ -33,22 +37,42 @@ class Touch(NamedTuple):
 
 
 class Sharing:
-    """The links, writes and reads of a trace, by memory; built in one pass."""
+    """The links and writes of a trace, by memory; its reads, when they are asked for."""
 
     def __init__(self, history: History) -> None:
         self._history = history
         self.links: dict[int, Link] = {}
         self.writes: dict[int, list[Touch]] = defaultdict(list)
-        self.reads: dict[int, list[Touch]] = defaultdict(list)
-        memory = history.flow.memory
-        for at, event in enumerate(history.events):
-            if event.reads and event.results:
-                self._link(at, event)
+        self._reads: dict[int, list[Touch]] = {}
+        for at, event in history.events.at(_on_what_they_read(history)):
+            self._link(at, event)
+        for at, event in history.events.having("writes"):
             for one in () if onto_itself(history, at) else _target(event):
-                self.writes[memory(one)].append(Touch(at, one))
-            if operation(event.operation).carries or event.operation in ("save", "__repr__"):
-                for one in _matter(event):
-                    self.reads[memory(one)].append(Touch(at, one))
+                self.writes[history.flow.memory(one)].append(Touch(at, one))
+
+    def reads_of(self, memory: int) -> list[Touch]:
+        """Return what was read of a memory, in order: the operands whose bytes a call looked at."""
+        found = self._reads.get(memory)
+        if found is None:
+            memories, places = self._looked_at
+            first, last = np.searchsorted(memories, [memory, memory + 1])
+            found = self._reads[memory] = list(self._touches(places[first:last]))
+        return found
+
+    def _touches(self, places: Numbers) -> Iterator[Touch]:
+        """Yield reads, which are given by their places among all."""
+        events, (at, rows) = self._history.events, self._history.events.touched("reads")
+        for position, row in zip(at[places].tolist(), rows[places].tolist(), strict=True):
+            yield Touch(position, events.operands[row])
+
+    @cached_property
+    def _looked_at(self) -> tuple[Numbers, Numbers]:
+        """The memories that were read, in order, and beside each the place of a read."""
+        at, rows = self._history.events.touched("reads")
+        places = np.flatnonzero(_matters(self._history)[at] & ~_overwritten(self._history))
+        memories = self._history.memories[rows[places]]
+        order = np.argsort(memories, kind="stable")
+        return memories[order], places[order]
 
     def _link(self, at: int, event: Event) -> None:
         """Note which results of a call lie on which of its operands' memory."""
@@ -107,6 +131,23 @@ class Sharing:
             tensor = link.source
         return tensor, False
 
+    def views(self, tensor: int) -> set[int]:
+        """Return a tensor with all that was made from it, on its memory."""
+        found, waiting = set[int](), [tensor]
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += self._made_from.get(one, ())
+        return found
+
+    @cached_property
+    def _made_from(self) -> dict[int, list[int]]:
+        made: dict[int, list[int]] = defaultdict(list)
+        for tensor, link in self.links.items():
+            made[link.source].append(tensor)
+        return made
+
     def chain(self, tensor: int) -> list[Link]:
         """Return the links from a tensor to the owner of its memory."""
         found: list[Link] = []
@@ -114,6 +155,14 @@ class Sharing:
             found.append(self.links[tensor])
             tensor = found[-1].source
         return found
+
+
+def _on_what_they_read(history: History) -> Numbers:
+    """Return the calls that gave a tensor on the memory of one that they read."""
+    read_at, read = history.events.touched("reads")
+    made_at, made = history.events.touched("results")
+    memories = history.memories
+    return np.unique(made_at[_among(made_at, memories[made], read_at, memories[read])])
 
 
 def _target(event: Event) -> tuple[Operand, ...]:
@@ -152,17 +201,50 @@ def onto_itself(history: History, at: int) -> bool:
     )
 
 
-def _matter(event: Event) -> tuple[Operand, ...]:
-    """Return the operands whose bytes the call looked at."""
-    if operation(event.operation).overwrites and event.writes:
+def _matters(history: History) -> Numbers:
+    """Return for each call whether it looked at bytes of what it was given."""
+    events = history.events
+    made_at, made = events.touched("results")
+    read_at, read = events.touched("reads")
+    storages = events.operands.table[:, 2]
+    apart = ~_among(made_at, storages[made], read_at, storages[read])
+    # A view shows bytes and looks at none.
+    shows = (events.column("results") > 0) & (events.column("writes") == 0)
+    shows[made_at[apart]] = False
+    looks = events.called(lambda name: operation(name).carries or name in ("save", "__repr__"))
+    fills = (events.column("flags") & OUT > 0) | events.called("Parameter".__eq__)
+    found: Numbers = looks & ((~fills & ~shows) | _overwrites(history))
+    return found
+
+
+def _overwrites(history: History) -> Numbers:
+    """Return for each call whether nothing is left of what was in the memory that it wrote."""
+    events = history.events
+    found: Numbers = events.called(lambda name: operation(name).overwrites)
+    return found & (events.column("writes") > 0)
+
+
+def _overwritten(history: History) -> Numbers:
+    """Return for each operand that calls read whether the call wrote over it, unread."""
+    at, rows = history.events.touched("reads")
+    found = np.zeros(len(rows), bool)
+    for position in np.flatnonzero(_overwrites(history)).tolist():
+        event = history.events[position]
         written = {one.tensor for one in _target(event)}
-        return tuple(one for one in event.reads if one.tensor not in written)
-    if event.flags & OUT or event.operation == "Parameter":
-        return ()
-    if all(any(one.storage == made.storage for one in event.reads) for made in event.results):
-        # A view shows bytes and looks at none.
-        return () if event.results and not event.writes else event.reads
-    return event.reads
+        first = int(np.searchsorted(at, position))
+        found[first : first + len(event.reads)] = [one.tensor in written for one in event.reads]
+    return found
+
+
+def _among(at: Numbers, numbers: Numbers, others_at: Numbers, others: Numbers) -> Numbers:
+    """Return for each number of an event whether it is among other numbers of that event."""
+    least = min(int(numbers.min(initial=0)), int(others.min(initial=0)))
+    width = max(int(numbers.max(initial=0)), int(others.max(initial=0))) - least + 1
+    keys, known = (
+        events.astype(np.int64) * width + some - least
+        for events, some in ((at, numbers), (others_at, others))
+    )
+    return np.isin(keys, known)
 
 
 def fills_anew(event: Event) -> bool:
@@ -184,16 +266,17 @@ def unheard(history: History) -> list[Unseen]:
 
 def overlaps_itself(operand: Operand) -> bool:
     """Whether two places of a tensor are one element of its memory (`expand`, `unfold`)."""
-    dims = sorted(
-        (stride, size)
-        for size, stride in zip(operand.shape, operand.strides, strict=False)
-        if size > 1
-    )
+    return _meets_itself(operand.shape, operand.strides)
+
+
+@functools.cache
+def _meets_itself(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     reach = 0
-    for stride, size in dims:
-        if stride <= reach:
-            return True
-        reach += stride * (size - 1)
+    for stride, size in sorted(zip(strides, shape, strict=False)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
     return False
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
 from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
+from tether.facts import Kind
 
 MOST_TERMS = 512
 """Runs of one sum that are looked at."""
@@ -72,8 +73,9 @@ class UnusedTotals:
 def _sums(history: History) -> list[int]:
     """Return the calls that add up numbers, and whose result is added to nothing further."""
     events, graph = history.events, history.get(Graph)
-    with_graph = np.flatnonzero(events.column("kind") >= 0).tolist()
-    adding = {at for at in with_graph if _adds(history, at)}
+    kinds = [n for n, one in enumerate(history.trace.kinds) if _needs_nothing(one)]
+    candidates = np.flatnonzero(np.isin(events.column("kind"), kinds)).tolist()
+    adding = {at for at in candidates if _adds(history, at)}
     further = {one for at in adding for one in graph.parents(at)}
     return sorted(adding - further)
 
@@ -108,7 +110,12 @@ def _adds(history: History, at: int) -> bool:
     event, graph = history.events[at], history.get(Graph)
     kind = graph.kind(at)
     numbers = all(len(one.shape) < 2 for one in (*event.reads, *event.results))
-    return numbers and kind is not None and kind.known and not kind.saved and kind.made == 1
+    return numbers and kind is not None and _needs_nothing(kind)
+
+
+def _needs_nothing(kind: Kind) -> bool:
+    """Whether calls of a kind make one node, which needs no operand for its gradient."""
+    return kind.known and not kind.saved and kind.made == 1
 
 
 def _apart(history: History, terms: list[int]) -> bool:

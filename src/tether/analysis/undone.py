@@ -38,6 +38,7 @@ class Undone:
     def __init__(self, history: History) -> None:
         self._history = history
         self._events = history.events
+        self._steps = history.events.called("step".__eq__).tobytes()
 
     # -- the reasons -----------------------------------------------------------------------------
 
@@ -73,7 +74,7 @@ class Undone:
         """Yield what wrote over a tensor, where its values were then taken, and put back."""
         writes = list(self._history.writes_to(operand))
         for over, at, after in zip(writes, writes[1:], [*writes[2:], UNKNOWN], strict=False):
-            last = after == UNKNOWN or self._events[after].operation == "step"
+            last = after == UNKNOWN or self._steps[after]
             if last and since < over and self._replaces(over) and self._replaces(at):
                 taken = self._taken(at, operand, over)
                 if taken != UNKNOWN:
@@ -122,8 +123,7 @@ class Undone:
 
     def _replaces(self, at: int) -> bool:
         """Whether a call puts other values in the place of all that were there."""
-        event = self._events[at]
-        if event.operation == "step" or not operation(event.operation).overwrites:
+        if self._steps[at] or not operation(self._events[at].operation).overwrites:
             return False
         return not onto_itself(self._history, at)
 

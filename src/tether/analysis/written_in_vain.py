@@ -113,8 +113,11 @@ def bound_in_vain(history: History) -> Iterator[BoundInVain]:
     read = _read(history)
     lines: dict[SiteId, list[int]] = defaultdict(list)
     targets = _loop_targets(history)
-    for at, event in history.events.having("results", without=["writes"]):
-        if event.site in targets and event.inner == event.site and _is_new(event):
+    events = history.events
+    chosen = np.isin(events.column("site"), list(targets))
+    chosen &= (events.column("inner") == events.column("site")) & (events.column("writes") == 0)
+    for at, event in events.at(np.flatnonzero(chosen & (events.column("results") > 0))):
+        if _is_new(event):
             lines[event.site].append(at)
     for site, calls in lines.items():
         made: list[int] = [history.events[at].results[0].tensor for at in calls]

@@ -207,7 +207,7 @@ def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Itera
             event = history.events[at]
             writes[event.site, _by(event)].append(operand.tensor)
         family = found.family(chain[0].tensor)
-        for at, operand in found.reads.get(memory(last), ()):
+        for at, operand in found.reads_of(memory(last)):
             if through and at > through[0][0] and found.family(operand.tensor) == family:
                 event = history.events[at]
                 reads[event.site, _operation(event)].append(operand.tensor)

@@ -13,10 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.facts import Bridge, Event, EventId, Trace
 from tether.operations.table import operation
 from tether.source.flow import Flow
 from tether.source.syntax import read, source_of
+from tether.store.columns import columns_of
 
 WINDOW = 1024
 """Executions of one exit that one entry is joined to: of a longer sum the last terms."""
@@ -76,26 +79,31 @@ class _Crossing(NamedTuple):
 
 
 class _Calls:
-    """The calls by which values left and came in, and where tensors were made, in one look."""
+    """The calls by which values left and came in, and where tensors were made."""
 
     def __init__(self, trace: Trace) -> None:
+        events = self._events = columns_of(trace.events)
+        made, written = events.column("results") > 0, events.column("writes") > 0
+        exits = events.called(lambda name: operation(name).exports) & (events.column("reads") > 0)
+        entries = events.called(_may_enter) & (made | written)
         self.crossing: list[_Crossing] = []
-        self.makers: set[int] = set()  # sites whose calls gave tensors
-        for at, event in enumerate(trace.events):
-            leaves = _is_exit(event)
-            if leaves or _is_entry(event):
-                self.crossing.append(_Crossing(at, event.thread, event.site, leaves))
-            if event.results:
-                self.makers.add(event.site)
+        for at, event in events.at(np.flatnonzero(exits | entries)) if exits.any() else ():
+            if exits[at] or _is_entry(event):
+                self.crossing.append(_Crossing(at, event.thread, event.site, bool(exits[at])))
 
     def sites(self, *, leaves: bool) -> set[int]:
         """Return the sites of the calls by which values left, or came in."""
         return {one.site for one in self.crossing if one.leaves is leaves} - {-1}
 
+    def makers(self) -> set[int]:
+        """Return the sites whose calls gave tensors."""
+        events = self._events
+        return set(np.unique(events.column("site")[events.column("results") > 0]).tolist())
 
-def _is_exit(event: Event) -> bool:
-    """Whether a call handed the values of a tensor to something that is no tensor."""
-    return bool(event.reads) and operation(event.operation).exports
+
+def _may_enter(name: str) -> bool:
+    row = operation(name)
+    return row.mixes or row.bounds or row.enters
 
 
 def _is_entry(event: Event) -> bool:
@@ -103,8 +111,6 @@ def _is_entry(event: Event) -> bool:
 
     With a tensor as the data nothing came back; ``loss + 0.1 * penalty.item()`` takes a number.
     """
-    if not event.results and not event.writes:
-        return False
     row = operation(event.operation)
     if row.mixes:
         return len({one.tensor for one in event.reads}) <= 1
@@ -133,7 +139,7 @@ def _reached(trace: Trace, calls: _Calls, *, elsewhere: bool) -> dict[int, dict[
     exit_sites, entry_sites = calls.sites(leaves=True), calls.sites(leaves=False)
     if not exit_sites or not entry_sites:
         return {}
-    made = calls.makers - exit_sites - {-1}
+    made = calls.makers() - exit_sites - {-1}
     trees, nodes = _placed(trace, elsewhere=elsewhere)
     exits = _numbered(exit_sites, nodes)
     entries = _numbered(entry_sites, nodes)

@@ -18,7 +18,8 @@ from collections.abc import (
     ValuesView,
 )
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 _AT = {name: number for number, name in enumerate(HEAD)}
 _KEPT = 1 << 19  # objects of each kind that are kept once made: all of a run of the usual length
 _BLOCK = 1 << 12  # events that are made at once
+_NEAR = 1 << 6  # events that are made with the one that was asked for
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
 
 Fact = TypeVar("Fact")
@@ -122,6 +124,7 @@ class Events(Sequence[Event]):
         counts = heads[:, _AT["reads"] :].sum(axis=1, dtype=np.int64)
         self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._made: dict[int, Event] = {}  # of those behind the first
+        self._touched: dict[tuple[Place, ...], tuple[Numbers, Numbers]] = {}
         self._first: list[Event | None] = [None] * min(len(heads), _KEPT)  # made by blocks
 
     def column(self, name: str) -> Numbers:
@@ -131,8 +134,20 @@ class Events(Sequence[Event]):
 
     def where(self, wanted: Callable[[str], object]) -> Iterator[tuple[int, Event]]:
         """Yield the events whose operation is wanted, by its name, with their positions."""
-        found = [number for number, text in self.names.strings.items() if wanted(text)]
-        yield from self.at(np.flatnonzero(np.isin(self.column("operation"), found)))
+        yield from self.at(np.flatnonzero(self.called(wanted)))
+
+    def called(self, wanted: Callable[[str], object]) -> Numbers:
+        """Return for each event whether its operation is wanted, by its name."""
+        numbers, strings = self._operations, self.names.strings
+        chosen = np.zeros(int(numbers[-1]) + 1 if len(numbers) else 0, bool)
+        chosen[[number for number in numbers.tolist() if wanted(strings[number])]] = True
+        found: Numbers = chosen[self.column("operation")]
+        return found
+
+    @cached_property
+    def _operations(self) -> Numbers:
+        """The numbers of the operations that there are: few, of however many events."""
+        return np.unique(self.column("operation"))
 
     def having(self, *places: Place, without: Sequence[Place] = ()) -> Iterator[tuple[int, Event]]:
         """Yield the events that have operands in these places and none in others."""
@@ -145,27 +160,38 @@ class Events(Sequence[Event]):
 
     def at(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
         """Yield the events at some positions, with these: many are quicker made than each."""
-        if len(self._first) == len(self.heads):
-            first = self._first
-            for position in positions.tolist():
-                yield position, first[position] or self[position]
-            return
         for begin in range(0, len(positions), _BLOCK):
             some = positions[begin : begin + _BLOCK]
-            yield from zip(some.tolist(), self._many(some), strict=True)
+            if len(self._first) < len(self.heads):
+                yield from zip(some.tolist(), self._many(some), strict=True)
+            else:
+                yield from self._made_once(some)
+
+    def _made_once(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
+        """Yield the events at some positions, of which each is kept once it was made."""
+        first, places = self._first, positions.tolist()
+        missing = [place for place in places if first[place] is None]
+        for place, event in zip(missing, self._many(np.array(missing, np.int64)), strict=True):
+            first[place] = event
+        for place in places:
+            yield place, first[place]
 
     def touched(self, *places: Place) -> tuple[Numbers, Numbers]:
         """Return for each operand that events read, returned or wrote its event and its position.
 
         In the order of the events, and within an event as `rows` has them; all places without any.
         """
+        if places not in self._touched:
+            self._touched[places] = self._touching(places)
+        return self._touched[places]
+
+    def _touching(self, places: tuple[Place, ...]) -> tuple[Numbers, Numbers]:
         counts = self.heads[:, _AT["reads"] :]
-        events = np.repeat(np.arange(len(self)), counts.sum(axis=1))
-        if not places:
+        wanted = np.array([not places or one in places for one in PLACES])
+        events = np.repeat(np.arange(len(self), dtype=np.int32), counts @ wanted)
+        if wanted.all():
             return events, self.rows
-        which = np.repeat(np.tile(np.arange(3), len(self)), counts.ravel())
-        chosen = np.isin(which, [PLACES.index(one) for one in places])
-        return events[chosen], self.rows[chosen]
+        return events, self.rows[np.repeat(np.tile(wanted, len(self)), counts.ravel())]
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -175,6 +201,14 @@ class Events(Sequence[Event]):
     @overload
     def __getitem__(self, index: slice) -> list[Event]: ...
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        if isinstance(index, int) and 0 <= index < len(self._first):
+            made = self._first[index]
+            if made is not None:
+                return made
+        return self._looked_up(index)
+
+    def _looked_up(self, index: int | slice) -> Event | list[Event]:
+        """Return the event at a position, which may have to be made, or those of a slice."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if index < 0:
@@ -184,8 +218,10 @@ class Events(Sequence[Event]):
         made = self._first[index] if index < len(self._first) else self._made.get(index)
         if made is not None:
             return made
-        if index < len(self._first):
-            return self._block(index - index % _BLOCK)[index % _BLOCK]
+        if index < len(self._first):  # what is near it will be asked for as well
+            near = index - index % _NEAR
+            *_, (_, made) = self._made_once(np.arange(near, index + 1))
+            return made
         if len(self._made) > _KEPT:
             self._made.clear()
         first, last = self.starts[index : index + 2].tolist()
@@ -202,9 +238,7 @@ class Events(Sequence[Event]):
         end = min(begin + _BLOCK, len(self.heads))
         if end > len(self._first):
             return self._many(np.arange(begin, end))
-        if self._first[begin] is None:
-            self._first[begin:end] = self._many(np.arange(begin, end))
-        return cast("list[Event]", self._first[begin:end])
+        return [event for _, event in self._made_once(np.arange(begin, end))]
 
     def _many(self, positions: Numbers) -> list[Event]:
         """Return the events at some positions, made together where they are not kept."""
@@ -241,6 +275,8 @@ class Events(Sequence[Event]):
 
 class Lives(Mapping[Any, Fact], Generic[Fact]):
     """Serial number -> a life, in the order in which they began."""
+
+    NUMBERS: tuple[str, ...] = ()
 
     def __init__(self, table: Numbers) -> None:
         self.table = in_order(table)
@@ -287,6 +323,11 @@ class Lives(Mapping[Any, Fact], Generic[Fact]):
         """Return the lives, which are made as they are asked for."""
         return _LifeValues(self)
 
+    def column(self, name: str) -> Numbers:
+        """Return one number of every life, by its name in `TENSOR` or `STORAGE`."""
+        found: Numbers = self.table[:, self.NUMBERS.index(name)]
+        return found
+
     def rows(self) -> Iterator[tuple[int, Fact]]:
         """Yield serial numbers and lives, one after the other."""
         for begin in range(0, len(self.table), _BLOCK):
@@ -311,6 +352,8 @@ class _LifeValues(ValuesView[Any]):
 class TensorLives(Lives[TensorFact]):
     """The lives of tensors; lines of `TENSOR` numbers."""
 
+    NUMBERS = TENSOR
+
     def __init__(self, table: Numbers, names: Names) -> None:
         super().__init__(table)
         self.names = names
@@ -323,6 +366,8 @@ class TensorLives(Lives[TensorFact]):
 
 class StorageLives(Lives[StorageFact]):
     """The lives of storages; lines of `STORAGE` numbers."""
+
+    NUMBERS = STORAGE
 
     def __init__(self, table: Numbers, names: Names) -> None:
         super().__init__(table)
@@ -404,6 +449,22 @@ class Numbering:
 def numbers(rows: Sequence[Sequence[int]], width: int, dtype: Any = np.int64) -> Numbers:
     """Return rows of so many numbers as an array, also when there are none."""
     return np.array(rows, dtype).reshape(-1, width)
+
+
+def storages_of(lives: Mapping[Any, StorageFact]) -> StorageLives:
+    """Return the lives of storages as columns."""
+    if isinstance(lives, StorageLives):
+        return lives
+    numbering = Numbering()
+    return StorageLives(numbering.storages(lives), numbering.names())
+
+
+def tensors_of(lives: Mapping[Any, TensorFact]) -> TensorLives:
+    """Return the lives of tensors as columns."""
+    if isinstance(lives, TensorLives):
+        return lives
+    numbering = Numbering()
+    return TensorLives(numbering.tensors(lives), numbering.names())
 
 
 def columns_of(events: Sequence[Event]) -> Events:

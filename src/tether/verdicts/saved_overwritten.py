@@ -92,9 +92,9 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
 
 def _losses_alive(history: History) -> Iterator[int]:
     """Yield the calls that made what may be a loss: one value with a graph, alive at the end."""
-    for tensor, life in history.trace.tensors.items():
+    for tensor in history.left:
         operand, made = history.operand_of(tensor), history.made_at(tensor)
-        if operand is None or made < 0 or life.died != UNKNOWN or not history.names_of(tensor):
+        if operand is None or made < 0 or not history.names_of(tensor):
             continue
         if math.prod(operand.shape) == 1 and operand.requires_grad and not operand.leaf:
             yield made

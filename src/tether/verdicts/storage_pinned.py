@@ -464,9 +464,9 @@ def _is_of_a_loop(history: History, named: Sequence[Operand]) -> bool:
 
 def _alive(history: History) -> Iterator[Operand]:
     """Yield the tensors alive at the end whose memory was seen."""
-    for tensor, life in history.trace.tensors.items():
+    for tensor in history.left:
         operand = history.operand_of(tensor)
-        if life.died == UNKNOWN and operand is not None and operand.storage != UNKNOWN:
+        if operand is not None and operand.storage != UNKNOWN:
             yield operand
 
 

@@ -132,7 +132,7 @@ def _records(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
     """Find records whose memory was written through another name before they were read."""
     for memory, records in found.records.items():
         writes = found.writes.get(memory, ())
-        reads = found.reads.get(memory, ())
+        reads = found.reads_of(memory)
         if not writes:
             continue
         written = {found.family(one.operand.tensor) for one in writes}
@@ -355,7 +355,7 @@ def _acted(
     done = [one.at for one in writes if one.operand.tensor == pair.writer]
     if not done or any(one.operand.tensor == pair.reader for one in writes):
         return None
-    reads = found.reads.get(memory, ())
+    reads = found.reads_of(memory)
     for group in _between(done, history.get(GivenMemory).calls.get(pair.reader, [])):
         read = _next_read(history, found, reads, pair.reader, group.writes[0])
         if UNKNOWN < read < group.until:
@@ -471,12 +471,14 @@ def _overlapping(history: History, found: Sharing) -> Iterator[Claim]:
 def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
     """Yield the writes to tensors of which several places are one element."""
     apart = {int(one.tensor) for one in history.trace.addressed_apart}
+    indexed = {at for at, _ in history.events.where("__setitem__".__eq__)}
     for at, operand in (touch for touches in found.writes.values() for touch in touches):
-        event = history.events[at]
-        write, whole = event.operation, _sharing_elements(history, found, at, event.whole(operand))
+        given = history.events[at].whole(operand) if at in indexed else operand
+        whole = _sharing_elements(history, found, at, given)
         made = UNKNOWN if whole is None else history.made_at(whole.tensor)
+        write = "" if whole is None else history.events[at].operation
         if whole is not None and made != UNKNOWN and write != "step":
-            piece = write == "__setitem__" or whole is not operand
+            piece = at in indexed or whole is not operand
             yield _Overlapped(piece and whole.tensor not in apart, made, at, whole.tensor)
 
 

@@ -26,7 +26,7 @@ def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
     if operand is None:
         return False
     memory = history.flow.memory(operand)
-    reads = [one.at for one in found.reads.get(memory, ()) if one.operand.tensor == reader]
+    reads = [one.at for one in found.reads_of(memory) if one.operand.tensor == reader]
     if event.operation not in ("Parameter", "data.__set__") and not _beside(history, found, reader):
         reads = [at for at in reads if _writes_another(history, at, memory) or _told(history, at)]
     calls = (history.events[at] for at in history.on_storage(operand))
@@ -96,7 +96,7 @@ def written_for(history: History, found: Sharing, record: int, shared: int) -> b
     def is_its_own(tensor: int) -> bool:
         return tensor == record or any(link.source == record for link in found.chain(tensor))
 
-    if not all(is_its_own(one.operand.tensor) for one in found.reads.get(memory, ())):
+    if not all(is_its_own(one.operand.tensor) for one in found.reads_of(memory)):
         return False
     writes = found.writes.get(memory, ())
     first = min((one.at for one in writes if one.at > shared), default=shared)

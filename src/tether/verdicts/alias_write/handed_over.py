@@ -105,7 +105,7 @@ class _Pieces:
         """Return the first call after a moment that reads the whole, or hands it out again."""
         reads = (
             one.at
-            for one in self._found.reads.get(memory, ())
+            for one in self._found.reads_of(memory)
             if one.at > after and self._is_of(one, whole)
             and self._history.inside(self._history.events[one.at], "step", "backward", "hook") < 0
         )  # fmt: skip

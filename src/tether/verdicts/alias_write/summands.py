@@ -173,7 +173,7 @@ def _reads_until_filled(history: History, shown: Operand, since: int) -> dict[Si
     """Return the lines that read some memory after a moment, until it is filled anew."""
     found, memory = history.get(Sharing), history.flow.memory(shown)
     until = _filled_anew(history, found.writes.get(memory, ()), since)
-    touches, sites = found.reads.get(memory, ()), dict[SiteId, int]()
+    touches, sites = found.reads_of(memory), dict[SiteId, int]()
     for one in touches[bisect_right(touches, since, key=lambda each: each.at) :]:
         event = history.events[one.at]
         if one.at >= until:

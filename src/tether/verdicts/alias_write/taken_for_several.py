@@ -199,7 +199,7 @@ class _UnreadRuns:
         last = writes[-1] if writes else None
         if last is None or not self._is_whole(last, shown):
             return None
-        reads = (one for one in found.reads.get(memory, ()) if one.at < last.at)
+        reads = (one for one in found.reads_of(memory) if one.at < last.at)
         since = max((one.at for one in reads if not self._by_its_shape(one)), default=-1)
         site = history.events[last.at].site
         times = sum(

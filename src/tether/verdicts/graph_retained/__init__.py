@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+
 from tether.analysis.fillings import comprehended, growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
@@ -13,8 +15,9 @@ from tether.analysis.idle import IdleMemory
 from tether.analysis.kept_by import kept_by
 from tether.analysis.on_ctx import results_on_ctx
 from tether.analysis.wording import and_more
-from tether.facts import UNKNOWN
+from tether.facts import UNKNOWN, TensorId
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
+from tether.store.columns import tensors_of
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained.on_ctx import LARGE, on_ctx
 from tether.verdicts.graph_retained.states import states
@@ -458,14 +461,14 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
     held = {*latest.values(), *told}
     alive: dict[int, int] = {}
     graph, within = history.get(Graph), set[int]()
-    for tensor, life in history.trace.tensors.items():
+    for tensor in history.left:
         made = history.made_at(tensor)
-        if life.died != UNKNOWN or made < 0 or not _has_graph(history, tensor):
+        if made < 0 or not _has_graph(history, tensor):
             continue
         if tensor in held:
             graph.add_behind(made, within)
             within.add(made)
-        elif life.kind == "Tensor":
+        elif history.trace.tensors[TensorId(tensor)].kind == "Tensor":
             alive[made] = tensor
     for at in sorted(alive, reverse=True):
         if at not in within:
@@ -532,16 +535,23 @@ def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
 def _by_moment(history: History, *, ringed: bool) -> Iterable[list[int]]:
     """Return the tensors that calls made and that are gone, by the moment when they went.
 
-    `ringed`: those that Python's collector found in rings, or else all others.
+    `ringed`: those that Python's collector found in rings, or else all others. Not what went in
+    twos or alone.
     """
     found = [(one.tensor, history.made_at(one.tensor)) for one in history.trace.in_rings]
     named = {history.events[at].site for one, at in found if _had_a_name(history, one, at)}
-    rings = {one for one, at in found if at < 0 or history.events[at].site not in named}
+    rings = [one for one, at in found if at < 0 or history.events[at].site not in named]
+    lives = tensors_of(history.trace.tensors)
+    plain = [number for number, word in lives.names.words.items() if word == "Tensor"]
+    serials, died = lives.column("serial"), lives.column("died")
+    chosen = (died != UNKNOWN) & np.isin(lives.column("kind"), plain)
+    chosen &= np.isin(serials, rings) == ringed
+    _, which, counts = np.unique(died[chosen], return_inverse=True, return_counts=True)
+    several = counts[which] >= LEAST
     moments: dict[int, list[int]] = defaultdict(list)
-    for tensor, life in history.trace.tensors.items():
-        gone = life.died != UNKNOWN and life.kind == "Tensor" and (tensor in rings) is ringed
-        if gone and history.made_at(tensor) >= 0:
-            moments[life.died].append(tensor)
+    for tensor, at in zip(serials[chosen][several].tolist(), which[several].tolist(), strict=True):
+        if history.made_at(tensor) >= 0:
+            moments[at].append(tensor)
     return moments.values()
 
 

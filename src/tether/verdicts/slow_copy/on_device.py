@@ -106,22 +106,13 @@ class Lines:
         return event.operation == "__deepcopy__" and "deepcopy" in expression
 
     @cached_property
-    def readers(self) -> dict[int, list[int]]:
-        """Positions of the events that were given a tensor."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for at, event in self.events.having("reads"):
-            for tensor in {one.tensor for one in event.reads}:
-                found[tensor].append(at)
-        return found
-
-    @cached_property
     def steps(self) -> list[int]:
         """Positions of the optimizers' steps."""
         return [at for at, _ in self.events.where("step".__eq__)]
 
     def after(self, tensor: int, at: int) -> list[int]:
         """Positions of the later events that were given a tensor."""
-        found = self.readers.get(tensor, [])
+        found = self.history.reads_of(tensor)
         return found[bisect_right(found, at) :]
 
     def device(self, operand: Operand) -> str:

@@ -94,7 +94,7 @@ def _first_made(history: History, old: int, new: int) -> int:
 def _reads(history: History, tensor: int) -> list[int]:
     """Return the program's own calls that read the values of a tensor, or of a view of it."""
     operand, found = history.operand_of(tensor), history.get(Sharing)
-    touches = [] if operand is None else found.reads.get(history.flow.memory(operand), [])
+    touches = [] if operand is None else found.reads_of(history.flow.memory(operand))
     events = history.events
     return [one.at for one in touches if events[one.at].inner == events[one.at].site]
 
