@@ -67,12 +67,7 @@ def _interleaved(distance: int, a: _Steps, b: _Steps) -> bool:
 
 def _remainders(start: int, steps: _Steps, modulus: int) -> _Runs:
     """Return the remainders of all positions; none where they are too many to look at."""
-    width, others = 1, list[tuple[int, int]]()
-    for size, stride in sorted(steps, key=lambda step: step[1]):
-        if stride == width and stride < modulus:
-            width *= size  # side by side
-        elif stride % modulus:
-            others.append((size, stride))
+    width, others = _side_by_side(steps, modulus)
     if width >= modulus or math.prod(size for size, _ in others) > _MOST:
         return ()
     firsts = {start % modulus}
@@ -80,6 +75,20 @@ def _remainders(start: int, steps: _Steps, modulus: int) -> _Runs:
         firsts = {(at + n * stride) % modulus for at in firsts for n in range(size)}
     over = [(0, at + width - modulus) for at in firsts if at + width > modulus]
     return (*over, *((at, min(at + width, modulus)) for at in firsts))
+
+
+def _side_by_side(steps: _Steps, modulus: int) -> tuple[int, list[tuple[int, int]]]:
+    """Return how many positions lie side by side, and the dimensions that say where they do.
+
+    Without those that move by multiples of a number.
+    """
+    width, others = 1, list[tuple[int, int]]()
+    for size, stride in sorted(steps, key=lambda step: step[1]):
+        if stride == width and stride < modulus:
+            width *= size
+        elif stride % modulus:
+            others.append((size, stride))
+    return width, others
 
 
 def _apart(a: _Runs, b: _Runs) -> bool:

@@ -29,6 +29,16 @@ SPELLINGS = {
             z = y[y[:, 0].argsort()]  #? unknown not all of its runs
             print(z.sum())
         """,
+    "the first dimensions whole, and a list of the last in order": """
+        for n in range(3):
+            y = (x + n)[..., [0, 1, 2]]  #? no
+            print((y * 2).sum())
+        """,
+    "such a list in another order": """
+        for n in range(3):
+            y = (x + n)[..., [0, 2, 1]]
+            print((y * 2).sum())
+        """,
     "padded by nothing": """
         for n in range(3):
             y = torch.nn.functional.pad(x + n, (0, 0, 0, -x.shape[0] % 3))  #? no

@@ -328,7 +328,9 @@ class Listener(TorchFunctionMode):
                             log.attend()
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
-                                self._same.picked(what.name, arguments, result, index)
+                                self._same.picked(
+                                    (what.name, site, inner), arguments, result, index
+                                )
                         if written is None and (
                             (what.lays and count and seen[1] != reads[0][1])
                             or (what.rounds and self._copies)
@@ -502,7 +504,8 @@ class Listener(TorchFunctionMode):
     def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
         """Follow memory that leaves for an array, or comes in from one; look at choices."""
         if what.picks:
-            self._same.picked(what.name, call.args, call.result, index)
+            line = what.name, call.site, call.inner
+            self._same.picked(line, call.args, call.result, index)
         if what.onto:
             self._collisions.computed(EventId(index))
         if what.places:

@@ -31,6 +31,7 @@ from tether.record.whole_numbers import WholeNumbersLog
 
 LIMIT = 16 << 20
 _LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
+_SHORT = 4096  # numbers of an index that is read at a few microseconds
 _LEFT = 64  # tensors that left for an array or a list and may come back
 _LISTS = 1024  # and lists that may be parts of one
 
@@ -71,18 +72,31 @@ class SameLog:
         self.laid_out = LaidOutLog(tape)
         self._whole_numbers = WholeNumbersLog(tape)
         self._equals = EqualLog()
+        self._whole: dict[tuple[str, int, int], bool] = {}  # lines whose choices took everything
 
     # -- a choice --------------------------------------------------------------------------------
 
-    def picked(self, name: str, args: tuple[Any, ...], result: Any, event: int) -> None:
-        """Look at a call that chose elements of its arguments, into memory of its own."""
-        found = self._of_one(name, args, result) if _fit(result) else None
+    def picked(
+        self, line: tuple[str, int, int], args: tuple[Any, ...], result: Any, event: int
+    ) -> None:
+        """Look at a call that chose elements of its arguments, into memory of its own.
+
+        A few numbers that choose are read each time, for as long as the line takes everything.
+        """
+        if not _fit(result):
+            return
+        name, *_ = line
+        found = self._of_one(name, args, result)
         any_choice = found is not None
-        if found is None and _fit(result):
-            found = _padded_by_nothing(name, args, result)
-        if found is None and self._wanted(result):
+        found = found or _padded_by_nothing(name, args, result)
+        if (
+            found is None
+            and self._whole.get(line, True)
+            and (_is_short(name, args) or not self._budget.late())
+        ):
             with self._budget:
                 found = chosen(name, args, result)
+            self._whole[line] = found is not None
         if found is not None:
             self._found(event, result, found, event, any_choice=any_choice)
             if not result.requires_grad:  # what its gradient adds up is another question
@@ -317,17 +331,38 @@ def _padded_by_nothing(name: str, args: tuple[Any, ...], result: torch.Tensor) -
     return source, (int(source.storage_offset()), tuple(result.shape), source.stride())
 
 
+def _is_short(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a choice is told by an index of few numbers, and no element needs to be compared."""
+    key = _key(name, args)
+    chosen = [one for one in key or () if not _is_basic(one)]
+    return bool(chosen) and all(
+        (one.numel() if isinstance(one, torch.Tensor) else len(one)) <= _SHORT
+        for one in chosen
+        if isinstance(one, (torch.Tensor, list, tuple, np.ndarray))
+    )
+
+
 # -- by index --------------------------------------------------------------------------------------
 
 
 def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return what stands between the brackets, for a call that can be written so."""
     if name == "__getitem__":
-        return args[1] if type(args[1]) is tuple else (args[1],)
+        return _without_ellipsis(args[0], args[1] if type(args[1]) is tuple else (args[1],))
     if name == "index_select" and len(args) > 2 and type(args[1]) is int:
         ahead = args[1] % max(args[0].dim(), 1)
         return (*[slice(None)] * ahead, args[2])
     return None
+
+
+def _without_ellipsis(source: torch.Tensor, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return an index with whole dimensions in the place of an ellipsis; as it is, with a mask."""
+    places = [n for n, one in enumerate(key) if one is Ellipsis]
+    masked = any(isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in key)
+    if len(places) != 1 or masked:
+        return key
+    at, named = places[0], sum(one is not None for one in key) - 1
+    return (*key[:at], *[slice(None)] * (source.dim() - named), *key[at + 1 :])
 
 
 def _dimension(key: tuple[Any, ...]) -> int:

@@ -475,9 +475,10 @@ def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
     for at, operand in (touch for touches in found.writes.values() for touch in touches):
         given = history.events[at].whole(operand) if at in indexed else operand
         whole = _sharing_elements(history, found, at, given)
-        made = UNKNOWN if whole is None else history.made_at(whole.tensor)
-        write = "" if whole is None else history.events[at].operation
-        if whole is not None and made != UNKNOWN and write != "step":
+        if whole is None or history.events[at].operation == "step":
+            continue
+        made = history.made_at(whole.tensor)
+        if made != UNKNOWN:
             piece = at in indexed or whole is not operand
             yield _Overlapped(piece and whole.tensor not in apart, made, at, whole.tensor)
 

@@ -179,9 +179,19 @@ def _why(need: Need, first: Copied) -> str:
 
 
 def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
-    event = history.events[copied.position]
     read = "reads it" if unread else "writes either of them"
     yield say(f"no line of the program that did not run {read}")
+    yield from _of_other_runs(history, need, copied, unread=unread)
+    if need.operation == "__deepcopy__" != history.events[copied.position].operation and not unread:
+        yield say("nothing but the tensors of what was copied is used or changed")
+    for site, _, name in sorted(need.rests_on):
+        yield say("the copy that {call} makes at {line} goes too", call=shown(name), line=At(site))
+
+
+def _of_other_runs(
+    history: History, need: Need, copied: Copied, *, unread: bool
+) -> Iterator[Sentence]:
+    """Yield what is taken for granted of runs, and gradients, that were not looked at."""
     if need.looked and not unread:
         yield say("the other runs go as those that were looked at")
     if need.relaid and copied.copy.requires_grad:
@@ -194,10 +204,6 @@ def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> I
         )
     if need.chosen or may_differ(history, copied):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
-    if need.operation == "__deepcopy__" != event.operation and not unread:
-        yield say("nothing but the tensors of what was copied is used or changed")
-    for site, _, name in sorted(need.rests_on):
-        yield say("the copy that {call} makes at {line} goes too", call=shown(name), line=At(site))
 
 
 def _what(history: History, need: Need, copied: Copied) -> Sentence:
