@@ -328,9 +328,7 @@ class Listener(TorchFunctionMode):
                             log.attend()
                         if what.picks and seen[1] != reads[0][1]:
                             with _without_subclasses():
-                                self._same.picked(
-                                    (what.name, site, inner), arguments, result, index
-                                )
+                                self._same.picked((what.name, site), arguments, result, index)
                         if written is None and (
                             (what.lays and count and seen[1] != reads[0][1])
                             or (what.rounds and self._copies)
@@ -504,8 +502,7 @@ class Listener(TorchFunctionMode):
     def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
         """Follow memory that leaves for an array, or comes in from one; look at choices."""
         if what.picks:
-            line = what.name, call.site, call.inner
-            self._same.picked(line, call.args, call.result, index)
+            self._same.picked((what.name, call.site), call.args, call.result, index)
         if what.onto:
             self._collisions.computed(EventId(index))
         if what.places:

@@ -72,13 +72,11 @@ class SameLog:
         self.laid_out = LaidOutLog(tape)
         self._whole_numbers = WholeNumbersLog(tape)
         self._equals = EqualLog()
-        self._whole: dict[tuple[str, int, int], bool] = {}  # lines whose choices took everything
+        self._whole: dict[tuple[str, int], bool] = {}  # lines whose choices took everything
 
     # -- a choice --------------------------------------------------------------------------------
 
-    def picked(
-        self, line: tuple[str, int, int], args: tuple[Any, ...], result: Any, event: int
-    ) -> None:
+    def picked(self, line: tuple[str, int], args: tuple[Any, ...], result: Any, event: int) -> None:
         """Look at a call that chose elements of its arguments, into memory of its own.
 
         A few numbers that choose are read each time, for as long as the line takes everything.
