@@ -302,7 +302,10 @@ def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:
                 were="were" if many else "was", them="them" if many else "it",
                 modules=listed(shown, 6),
             ),
-            story=(Step("frozen", site, said),),
+            story=(
+                Step("frozen", site, said),
+                *history.get(Surroundings).leading(history.site(site)),
+            ),
             repair=Repair(say("Nothing, if these are the modules you meant to freeze.")),
             count=0,
         )  # fmt: skip
