@@ -8,6 +8,7 @@ from typing import Any
 from tether.analysis.gone_through import GoneThrough, gone_through
 from tether.analysis.gone_twice import GoneTwice, gone_twice
 from tether.analysis.history import History
+from tether.analysis.kept_frozen import kept_frozen
 from tether.analysis.scaled_changes import vain_clips
 from tether.analysis.surroundings import at_line
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
@@ -19,10 +20,13 @@ def of_iterators(history: History) -> Iterator[Claim]:
     """Yield the lines that find no parameters, or no batches, in an iterator."""
     clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
     taken = {history.site(one.site).row for one in history.trace.iterators_taken}
+    stays = {one.tensor for one in kept_frozen(history) if one.undoing is not None}
     said = set[tuple[str, int]]()
     for twice in gone_twice(history):
-        # What an optimizer took, and the line of a clipping, is spoken of in other words.
+        # What an optimizer took, what so stays frozen, and the line of a clipping is spoken of in
+        # other words.
         known = not twice.certain and twice.first.row in taken
+        known |= not stays.isdisjoint(twice.tensors)
         if not known and clips.isdisjoint(one.row for one in twice.again):
             said.add(twice.first.row)
             yield _twice(twice)
