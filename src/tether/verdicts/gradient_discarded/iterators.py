@@ -10,8 +10,9 @@ from tether.analysis.gone_twice import GoneTwice, gone_twice
 from tether.analysis.history import History
 from tether.analysis.kept_frozen import kept_frozen
 from tether.analysis.scaled_changes import vain_clips
-from tether.analysis.surroundings import at_line
+from tether.analysis.surroundings import Surroundings, at_line
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
+from tether.source.reading import looped_over
 
 _LIST = say("Make a list of it, which can be gone through again: list(...).")
 
@@ -20,13 +21,13 @@ def of_iterators(history: History) -> Iterator[Claim]:
     """Yield the lines that find no parameters, or no batches, in an iterator."""
     clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
     taken = {history.site(one.site).row for one in history.trace.iterators_taken}
-    stays = {one.tensor for one in kept_frozen(history) if one.undoing is not None}
+    stays = set(_stays_frozen(history))
     said = set[tuple[str, int]]()
     for twice in gone_twice(history):
         # What an optimizer took, what so stays frozen, and the line of a clipping is spoken of in
         # other words.
         known = not twice.certain and twice.first.row in taken
-        known |= not stays.isdisjoint(twice.tensors)
+        known |= not stays.isdisjoint(one.row for one in (twice.first, *twice.again))
         if not known and clips.isdisjoint(one.row for one in twice.again):
             said.add(twice.first.row)
             yield _twice(twice)
@@ -34,6 +35,16 @@ def of_iterators(history: History) -> Iterator[Claim]:
         site = history.site(gone.fact.site)
         if site.row not in said and clips.isdisjoint((site.file, line) for line in gone.lines):
             yield _gone_through(history, gone)
+
+
+def _stays_frozen(history: History) -> Iterator[tuple[str, int]]:
+    """Yield the lines that froze, and were to let go, what an iterator gave once, and their loops."""
+    for one in kept_frozen(history):
+        frozen = history.site_of(history.events[one.frozen])
+        for site in () if one.undoing is None else (frozen, one.undoing):
+            source = history.get(Surroundings).source(site.file)
+            yield site.row
+            yield from ((site.file, line) for line in looped_over(source, site)[:1])
 
 
 def _twice(found: GoneTwice) -> Claim:
