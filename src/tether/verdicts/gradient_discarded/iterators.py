@@ -38,7 +38,7 @@ def of_iterators(history: History) -> Iterator[Claim]:
 
 
 def _stays_frozen(history: History) -> Iterator[tuple[str, int]]:
-    """Yield the lines that froze, and were to let go, what an iterator gave once, and their loops."""
+    """Yield the lines that froze, and were to let go, what an iterator gave; and their loops."""
     for one in kept_frozen(history):
         frozen = history.site_of(history.events[one.frozen])
         for site in () if one.undoing is None else (frozen, one.undoing):
