@@ -29,7 +29,7 @@ LENGTHY = (
 """Files whose tests take longest."""
 
 
-PART = 12
+PART = 16
 """Of a table of programs, one in so many is run where nothing is asked for."""
 
 TABLE = 3
