@@ -102,14 +102,14 @@ class _Windows:
 
     def __init__(self, history: History) -> None:
         self._history, self._graph = history, history.get(Graph)
-        self._passes = _passes(history)
+        self._passes = passes_that_add(history)
         self._steps = sorted({history.position(one.at) for one in history.steps})
         self._clears: list[int] = []
         self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> what may have cleared it
-        for at, event in history.events.where(_meets_gradients):
+        for at, event in history.events.where(meets_gradients):
             if event.operation == "zero_grad":
                 self._clears.append(at)
-            if not _looked_by_torch(history, event):
+            if not looked_by_torch(history, event):
                 for read in event.reads:
                     self._met[read.tensor].append(at)
 
@@ -137,7 +137,7 @@ class _Windows:
         return all(tensor in leaves for leaves in (*walked, *ends))
 
 
-def _looked_by_torch(history: History, event: Event) -> bool:
+def looked_by_torch(history: History, event: Event) -> bool:
     """Whether PyTorch's own line read a gradient: a clipping, which leaves something of it."""
     return event.operation == "grad.__get__" and package_of(history, event) == "torch"
 
@@ -151,7 +151,7 @@ class _Steps:
                 self.at.setdefault(one.optimizer, []).append(history.position(one.at))
         self._in_order = sorted((at, number) for number, steps in self.at.items() for at in steps)
         self._reached: dict[int, frozenset[int]] = {}
-        self._passes = _passes(history)
+        self._passes = passes_that_add(history)
         self._walked = {
             history.events[at].site: at
             for at in reversed(self._passes)
@@ -159,7 +159,7 @@ class _Steps:
         }
         self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> looks at its gradient
         self._cleared: dict[int, list[int]] = defaultdict(list)  # the calls that cleared it
-        for at, event in history.events.where(_meets_gradients):
+        for at, event in history.events.where(meets_gradients):
             for read in event.reads:
                 self._met[read.tensor].append(at)
                 if event.operation == "zero_grad":
@@ -263,7 +263,7 @@ class _Steps:
         )
 
 
-def _passes(history: History) -> list[int]:
+def passes_that_add(history: History) -> list[int]:
     """Return the passes that add to gradients: `backward`, where it did not fail."""
     return [
         at
@@ -272,5 +272,6 @@ def _passes(history: History) -> list[int]:
     ]
 
 
-def _meets_gradients(name: str) -> bool:
+def meets_gradients(name: str) -> bool:
+    """Whether an operation clears, sets or reads gradients."""
     return name == "zero_grad" or name.startswith("grad.")

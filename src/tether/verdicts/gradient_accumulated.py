@@ -14,6 +14,7 @@ from tether.analysis.foreign_gradients import (
 from tether.analysis.history import History, latest
 from tether.analysis.libraries import scaled_by_library
 from tether.analysis.mixed_readings import MixedReading, mixed_readings
+from tether.analysis.prepared_inputs import PreparedInput, prepared_inputs
 from tether.analysis.stepped_apart import ShortWindow, SteppedApart, short_windows, stepped_apart
 from tether.analysis.summed_in_closures import SummedInClosures, summed_in_closures
 from tether.analysis.updated_by_hand import (
@@ -39,7 +40,9 @@ into parts, the loss of each is divided by their number, and a step takes the gr
 alone, where all were to add up. Or some steps, as the last of an epoch, have fewer passes than the
 others and than the loss of each is divided by. Or the program itself moved all parameters by their
 gradients, as to the worst place nearby, a second backward pass added the gradients of that place,
-and a step uses the sums: a note, too. Or a step calls its closure several times, and the closure
+and a step uses the sums: a note, too. Or passes that an attack or a sampler makes for the gradient
+of its input give the parameters gradients as well, and these are still there when the loss that is
+trained adds its own. Or a step calls its closure several times, and the closure
 clears nothing. Or one line reads a gradient after each of several passes, nothing clears it
 between them, and what was read goes into a later loss: a note, since the sum may
 be meant.
@@ -53,7 +56,11 @@ Followed are the gradients of the 1st, 2nd, 4th, 8th... step of each optimizer, 
 three. Where the second step does not use those of the first, it is a note. A gradient that the
 program itself writes in place is not spoken of; one that `clip_grad_norm_` scales is. What another
 optimizer's loss left is a warning where the parameter's own loss is cut off from what that
-optimizer trains, and a note elsewhere: both losses may be meant.
+optimizer trains, and a note elsewhere: both losses may be meant. What passes for an input left is a
+note where there is one such pass before a step, which may be the loss of the unchanged input, where
+some steps have none, or where the input is one tensor throughout. Nothing is said where the last
+pass before a step is of the same line, where these losses are multiplied by a number, or where the
+later loss is multiplied by the input's gradient itself, which goes on with the first pass.
 
 ## Example
 ```python
@@ -106,6 +113,8 @@ def _of_others(history: History, told: Container[int]) -> Iterator[Claim]:
     """Give the claims about gradients that the passes of another optimizer's loss have left."""
     others = (one for one in foreign_gradients(history) if one.tensors[0] not in told)
     yield from (_of_another(history, one) for one in others)
+    prepared = (one for one in prepared_inputs(history) if one.tensors[0] not in told)
+    yield from (_for_an_input(history, one) for one in prepared)
     piles = (one for one in piled_up(history) if one.tensors[0] not in told)
     yield from (_piled(history, one) for one in piles)
 
@@ -300,6 +309,39 @@ def _of_another(history: History, found: ForeignGradients) -> Claim:
             if found.together
             else say("Clear the gradient of {subject} right before backward at {own}.", own=At(own))
         ),
+        count=0,
+    )  # fmt: skip
+
+
+def _for_an_input(history: History, found: PreparedInput) -> Claim:
+    events = history.events
+    first, own, step = (events[at].site for at in (found.first, found.own, found.step))
+    leaf, subject = Tensor(TensorId(found.leaf)), Tensor(TensorId(found.tensors[0]))
+    cleared = [events[found.cleared].site] if found.cleared >= 0 else []
+    return Claim(
+        tensors=found.tensors,
+        cause=("input", first, own, step),
+        site=first,
+        operation="backward",
+        severity="warning" if found.sure else "note",
+        message=say(
+            "Backward at {first} gives {leaf} the gradient that the loss of {own} is computed with,"
+            " and adds to the gradient of {subject} as well. Nothing clears that before backward at"
+            " {own} adds its own, and {n} steps at {step} use the sum.",
+            first=At(first), leaf=leaf, own=At(own), n=found.steps, step=At(step),
+        ),
+        story=(
+            Step("loss", first, say("each backward fills the gradient of {x}, too", x=subject)),
+            *(Step("cleared", one, say("the gradients are cleared here, before that"))
+              for one in cleared),
+            Step("loss", own, say("backward adds the gradient of the loss that is trained")),
+            Step("step", step, say("this step uses the sum")),
+        ),
+        repair=Repair(say(
+            "Clear the gradients right before backward at {own}. Or ask at {first} for the gradient"
+            " of {leaf} alone, by torch.autograd.grad, which adds to nothing.",
+            own=At(own), first=At(first), leaf=leaf,
+        )),
         count=0,
     )  # fmt: skip
 

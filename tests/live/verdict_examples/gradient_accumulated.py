@@ -120,4 +120,39 @@ for _ in range(4):
     second.step()
 """,
     ),
+    Example(
+        "Passes made for an input, between the clearing and the loss",
+        """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    x = torch.rand(3)
+    for _ in range(2):
+        x = x.detach().requires_grad_()
+        (w * x).tanh().sum().backward()
+        x = x + 0.1 * x.grad
+    (w * x.detach()).tanh().sum().backward()
+    opt.step()
+""",
+        (Expected("gradient-accumulated", "w", 10),),
+    ),
+    Example(
+        "Passes made for an input, which ask for its gradient alone",
+        """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    x = torch.rand(3)
+    for _ in range(2):
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad((w * x).tanh().sum(), x)
+        x = x + 0.1 * slope
+    (w * x.detach()).tanh().sum().backward()
+    opt.step()
+""",
+    ),
 )
