@@ -763,6 +763,7 @@ class Same(NamedTuple):
     since: EventId  # the call that they were taken from the source by: `event`, or an export
     sure: bool = True  # memory or numbers are the very same; else the elements are only equal
     any_choice: bool = False  # whichever places it had chosen, they are one element
+    few: bool = False  # one place or two, of more: they may be in order by chance
 
 
 class Tried(NamedTuple):

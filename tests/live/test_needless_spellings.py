@@ -34,6 +34,16 @@ SPELLINGS = {
             y = (x + n)[..., [0, 1, 2]]  #? no
             print((y * 2).sum())
         """,
+    "a range of places that grows": """
+        for n in range(1, 6):
+            y = x.index_select(0, torch.arange(n))  #? no
+            print((y * 2).sum())
+        """,
+    "one place at a time": """
+        for n in range(3):
+            y = x.index_select(0, torch.tensor([n]))
+            print((y * 2).sum())
+        """,
     "such a list in another order": """
         for n in range(3):
             y = (x + n)[..., [0, 2, 1]]

@@ -59,12 +59,22 @@ class AlreadyThere:
         for position, event in events.at(np.flatnonzero(candidates)):
             if not _gives_itself(event):
                 self._find(position, event)
+        self._leave_out_few()
         self.unseen = self._sometimes(makes)
 
     def _find(self, position: int, event: Event) -> None:
         found = list(self._made(position, event)) or list(self._seen(position, event))
         if found:
             self.by_position[position] = found
+
+    def _leave_out_few(self) -> None:
+        """Leave out the lines of which no run took more than two of several places in order."""
+        few = {at for at, one in self._same.items() if one.few}.intersection(self.by_position)
+        lines = self._history.lines
+        others = {int(lines[at]) for at in self.by_position.keys() - few}
+        for at in few:
+            if int(lines[at]) not in others:
+                del self.by_position[at]
 
     def _sometimes(self, makes: Numbers) -> set[int]:
         """Return the calls that did not give what was there, on lines that did at other times."""

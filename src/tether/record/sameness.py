@@ -30,7 +30,7 @@ from tether.record.tape import Tape
 from tether.record.whole_numbers import WholeNumbersLog
 
 LIMIT = 16 << 20
-_LEAST = 3  # elements of a dimension that an index must take in order, where it takes not all
+_LEAST = 3  # elements of a dimension that are in order by no chance, where they are not all
 _SHORT = 4096  # numbers of an index that is read at a few microseconds
 _LEFT = 64  # tensors that left for an array or a list and may come back
 _LISTS = 1024  # and lists that may be parts of one
@@ -90,13 +90,14 @@ class SameLog:
         if (
             found is None
             and self._whole.get(line, True)
-            and (_is_short(name, args) or not self._budget.late())
+            and (0 < _numbers_of(name, args) <= _SHORT or not self._budget.late())
         ):
             with self._budget:
                 found = chosen(name, args, result)
             self._whole[line] = found is not None
         if found is not None:
-            self._found(event, result, found, event, any_choice=any_choice)
+            few = _are_few(name, args, result, found)
+            self._found(event, result, found, event, any_choice=any_choice, few=few)
             if not result.requires_grad:  # what its gradient adds up is another question
                 self.laid_out.remember(result, *found)
 
@@ -255,15 +256,15 @@ class SameLog:
 
     def _found(
         self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True,
-        *, any_choice: bool = False,
+        *, any_choice: bool = False, few: bool = False,
     ) -> None:  # fmt: skip
         source, view = found
         shown = self._tape.who.snapshot(source), view
-        self._note(event, result, shown, since, sure=sure, any_choice=any_choice)
+        self._note(event, result, shown, since, sure=sure, any_choice=any_choice, few=few)
 
     def _note(
         self, event: int, result: torch.Tensor, found: tuple[Snapshot, View], since: int,
-        *, sure: bool = True, any_choice: bool = False,
+        *, sure: bool = True, any_choice: bool = False, few: bool = False,
     ) -> None:  # fmt: skip
         made, (shown, view) = self._tape.who.snapshot(result), found
         if made[1] == shown[1] or shown[1] < 0:
@@ -271,7 +272,7 @@ class SameLog:
         self.facts.append(
             Same(
                 EventId(event), TensorId(made[0]), TensorId(shown[0]), StorageId(shown[1]),
-                view[0], view[2], EventId(since), sure, any_choice,
+                view[0], view[2], EventId(since), sure, any_choice, few,
             )
         )  # fmt: skip
 
@@ -329,15 +330,18 @@ def _padded_by_nothing(name: str, args: tuple[Any, ...], result: torch.Tensor) -
     return source, (int(source.storage_offset()), tuple(result.shape), source.stride())
 
 
-def _is_short(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a choice is told by an index of few numbers, and no element needs to be compared."""
-    key = _key(name, args)
-    chosen = [one for one in key or () if not _is_basic(one)]
-    return bool(chosen) and all(
-        (one.numel() if isinstance(one, torch.Tensor) else len(one)) <= _SHORT
-        for one in chosen
+def _numbers_of(name: str, args: tuple[Any, ...]) -> int:
+    """Return how many numbers an index has that tells a choice; 0 where there is none."""
+    return sum(
+        one.numel() if isinstance(one, torch.Tensor) else len(one)
+        for one in _key(name, args) or ()
         if isinstance(one, (torch.Tensor, list, tuple, np.ndarray))
     )
+
+
+def _are_few(name: str, args: tuple[Any, ...], result: torch.Tensor, found: Shown) -> bool:
+    """Whether a choice took one place or two, and not all that there are."""
+    return 0 < _numbers_of(name, args) < _LEAST and result.numel() < found[0].numel()
 
 
 # -- by index --------------------------------------------------------------------------------------
@@ -432,16 +436,16 @@ def _numbers(one: Any) -> Array | None:
 
 def _slice(chosen: Array, size: int) -> slice | None:
     """Return the slice that takes what an index of one dimension takes, in its order."""
-    if chosen.ndim != 1 or chosen.size < 2:
+    if chosen.ndim != 1 or not chosen.size:
         return None
     if chosen.dtype == np.bool_:
         return slice(None) if chosen.size == size and chosen.all() else None
-    first, step = int(chosen[0]) % size, int(chosen[1]) - int(chosen[0])
+    first = int(chosen[0]) % size
+    step = int(chosen[1]) - int(chosen[0]) if chosen.size > 1 else 1
     last = first + step * (chosen.size - 1)
     if step < 1 or last >= size or not bool((np.diff(chosen) == step).all()):
         return None
-    whole = chosen.size == size
-    return slice(first, last + 1, step) if whole or chosen.size >= _LEAST else None
+    return slice(first, last + 1, step)
 
 
 def _flattened(shape: Ints, strides: Ints, count: int) -> tuple[Ints, Ints] | None:
