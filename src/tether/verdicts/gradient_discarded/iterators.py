@@ -20,21 +20,23 @@ _LIST = say("Make a list of it, which can be gone through again: list(...).")
 def of_iterators(history: History) -> Iterator[Claim]:
     """Yield the lines that find no parameters, or no batches, in an iterator."""
     clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
-    taken = {history.site(one.site).row for one in history.trace.iterators_taken}
-    stays = set(_stays_frozen(history))
-    said = set[tuple[str, int]]()
-    for twice in gone_twice(history):
-        # What an optimizer took, what so stays frozen, and the line of a clipping is spoken of in
-        # other words.
-        known = not twice.certain and twice.first.row in taken
-        known |= not stays.isdisjoint(one.row for one in (twice.first, *twice.again))
-        if not known and clips.isdisjoint(one.row for one in twice.again):
-            said.add(twice.first.row)
-            yield _twice(twice)
+    twice = [one for one in gone_twice(history) if not _is_known(history, one, clips)]
+    yield from map(_twice, twice)
+    said = {one.first.row for one in twice}
     for gone in gone_through(history):
         site = history.site(gone.fact.site)
         if site.row not in said and clips.isdisjoint((site.file, line) for line in gone.lines):
             yield _gone_through(history, gone)
+
+
+def _is_known(history: History, found: GoneTwice, clips: set[tuple[str, int]]) -> bool:
+    """Whether other words speak of it: of a clipping, an optimizer, or of what so stays frozen."""
+    taken = {history.site(one.site).row for one in history.trace.iterators_taken}
+    if not found.certain and found.first.row in taken:
+        return True
+    rows = {one.row for one in found.again}
+    frozen = set(_stays_frozen(history))
+    return not (clips.isdisjoint(rows) and frozen.isdisjoint({found.first.row, *rows}))
 
 
 def _stays_frozen(history: History) -> Iterator[tuple[str, int]]:
