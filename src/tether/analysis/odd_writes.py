@@ -204,7 +204,9 @@ class OddWrites:
         """Yield a write into a copy of its own memory if nothing reads it; one apart is kept."""
         history = self._history
         maker = history.events[made]
+        # At an earlier turn of a loop the line made what has a name by now: a sum.
         near = _one_line(history.site_of(maker), history.site_of(event))
+        near = near and _within(history, made, at)
         if not near and not self._may_stand_for_source(at, event, made):
             return
         if not self._is_lost(at, made, whole, near=near) or self._is_own(at, event, made):
