@@ -285,6 +285,22 @@ with torch.no_grad():
 }
 
 RIGHT = {
+    "weights that no optimizer has": """
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Embedding(5, 3)
+        self.shift = nn.Parameter(torch.ones(3))
+
+    def forward(self, at):
+        return self.rows.weight[at] + self.shift
+
+table = Table()
+with torch.no_grad():
+    for one in table.parameters():
+        one.mul_(2.0)
+    print(table(torch.tensor([1, 2])).sum(), table.rows.weight.sum())
+""",
     "hook on the in-place module": """
 acts = {}
 

@@ -84,7 +84,7 @@ class KeptThenWritten:
         """Whether a tensor was computed of others, and the write gives it other values."""
         history, made = self._history, self._history.made_at(tensor)
         name = history.facts_of_name(tensor)
-        if made < 0 or tensor in history.held or (name is not None and name.module):
+        if made < 0 or self._is_parameter(tensor) or (name is not None and name.module):
             return False
         maker = history.events[made]
         row = operation(maker.operation)
@@ -92,6 +92,15 @@ class KeptThenWritten:
             return False  # a total, or a copy that was made to be written
         # Once more is as good as once: relu of what relu has made.
         return maker.operation.rstrip("_") != history.events[at].operation.rstrip("_")
+
+    def _is_parameter(self, tensor: int) -> bool:
+        fact, operand = self._history.trace.tensors.get(tensor), self._history.operand_of(tensor)
+        trains = operand is not None and operand.leaf and operand.requires_grad
+        return (
+            trains
+            or tensor in self._history.held
+            or (fact is not None and fact.kind == "Parameter")
+        )
 
     def _is_worked_on(self, at: int, tensor: int) -> bool:
         """Whether one line writes a tensor again and again: a state that it brings forward."""
