@@ -332,7 +332,7 @@ what a function keeps (a closure, a default argument, a cache), an optimizer's s
 class Holder(NamedTuple):
     """One place that showed a memory right after a write to it, and how the program reaches it.
 
-    Looked for at the 1st, 2nd, 4th, 8th... write of a line.
+    Looked for at the 1st, 2nd, 4th, 8th... write of a line; below it, of each line of a library's.
     """
 
     event: EventId  # the write

@@ -22,6 +22,7 @@ from tether.analysis.holding import (
     in_one_container,
     root_of,
 )
+from tether.analysis.kept_then_written import KeptRecord, KeptThenWritten
 from tether.analysis.odd_writes import OddWrites
 from tether.analysis.rewritten import RewrittenArrays
 from tether.analysis.shared_memory import Sharing, container
@@ -33,7 +34,7 @@ from tether.source.names import steps_in
 
 Kind = Literal[
     "tensor", "array", "object", "overlap", "result", "operand", "twice", "gradient", "elements",
-    "lost", "handed", "again",
+    "lost", "handed", "again", "kept",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -82,7 +83,7 @@ class Ties:
         groups: dict[object, list[ActedTie]] = {}
         for cause, tie in (
             *self._between_tensors(), *self._of_one_object(), *self._by_themselves(),
-            *self._rewritten(),
+            *self._rewritten(), *self._kept(),
         ):  # fmt: skip
             groups.setdefault(cause, []).append(tie)
         joined = [_joined(some) for some in groups.values()]
@@ -155,10 +156,10 @@ class Ties:
 
     def _of_one_object(self) -> Iterator[tuple[object, ActedTie]]:
         history = self._history
-        holding = history.get(Holding)
+        holding, kept = history.get(Holding), history.get(KeptThenWritten)
         for act in holding.all:
             score = self._held_score(holding, act)
-            if score < 0:
+            if score < 0 or (act.tensor, act.write) in kept.writes:
                 continue
             apart = [one for one in act.others if not self._is_one_place(act, one)]
             if not apart:
@@ -209,6 +210,34 @@ class Ties:
         since += [history.site(one.site) for one in callers]
         since += [fill.site for fill in holding.bound(act)]
         return [*since, *_sites(history, holding.came_by(act))]
+
+    # -- records that a later call wrote -------------------------------------------------------
+
+    def _kept(self) -> Iterator[tuple[object, ActedTie]]:
+        history = self._history
+        for one in history.get(KeptThenWritten).all:
+            write = history.events[one.write]
+            yield (
+                ("kept", write.site, one.kept[0], one.place),
+                ActedTie(
+                    "kept",
+                    self._shown_by(one),
+                    one.by or one.holder.name,
+                    (one.tensor,),
+                    one.kept,
+                    (history.site_of(write),),
+                    (history.site_of(history.events[one.read]),),
+                    write.operation,
+                    one.write,
+                    1,
+                    _KEPT,
+                ),
+            )
+
+    def _shown_by(self, record: KeptRecord) -> tuple[str, ...]:
+        """Return the names of a record, the one that it had as it was written first."""
+        names = (one for one in self._history.names_of(record.tensor) if len(steps_in(one)) > 1)
+        return tuple(dict.fromkeys((record.holder.name, *names)))[:8]
 
     # -- arrays that NumPy code wrote between two reads ----------------------------------------
 
@@ -294,6 +323,9 @@ _ODD = {
     "lost": 65, "operand": 65, "overlap": 60, "result": 60, "gradient": 60, "elements": 55,
     "twice": 25, "handed": 35,
 }  # fmt: skip
+
+_KEPT = 58
+"""A record that is not what was kept is seldom meant."""
 
 _AGAIN = 18
 """An array that is read anew after each write is mostly a buffer."""

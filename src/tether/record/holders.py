@@ -6,7 +6,9 @@ closures, caches, attributes and optimizers are searched for whatever shows that
 NumPy arrays alike. Every place is found once, by the first name that leads to it.
 
 Looked for at the 1st, 2nd, 4th, 8th... write of a line, for at most 1 % of the time since the
-recording began. No code of the program's is run.
+recording began. One line of the program's may run a whole model: below it each line of a library's
+is counted by itself, and there what more objects refer to apart from what fewer do, since somebody
+keeps it. No code of the program's is run.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import gc
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,15 +98,25 @@ class HolderLog:
         self._tape = tape
         self._made_once = made_once
         self.facts: list[Holder] = []
-        self._writes: dict[int, int] = {}  # site -> writes so far
+        self._writes: dict[Hashable, int] = {}  # line, or library's line below it -> writes so far
         self._budget = Budget(0.01, ALLOWED)
 
-    def wrote(self, tensors: Iterable[Any], event: int, site: int, *, least: int = 2) -> None:
-        """Take note of who shows what `event` has just written, where `least` places do.
+    def wrote(self, tensors: Sequence[Any], event: int, place: tuple[int, int]) -> None:
+        """Take note of who shows what `event` has just written, where two places do.
 
-        Of an array, those that show it are looked for.
+        One is enough where a library wrote, whose own names are not looked at.
         """
-        found = self._look(tensors, event, site)
+        site, inner = place
+        line: Hashable = site
+        if site != inner:
+            line = site, inner, sum(map(sys.getrefcount, tensors))
+        self._note(self._look(tensors, event, line), 2 if site == inner else 1)
+
+    def reached(self, shown: Sequence[Any], event: int, site: int) -> None:
+        """Take note of who shows gradients, or an array, that `event` reached, be it one place."""
+        self._note(self._look(shown, event, site), 1)
+
+    def _note(self, found: list[Holder], least: int) -> None:
         if len(found) >= least or any(one.kind == "default" for one in found):
             self.facts += found
 
@@ -125,9 +137,9 @@ class HolderLog:
             self.facts += self._search(arrays, event)
         return True
 
-    def _look(self, tensors: Iterable[Any], event: int, site: int) -> list[Holder]:
+    def _look(self, tensors: Iterable[Any], event: int, line: Hashable) -> list[Holder]:
         """Look for who shows some tensors, if it is time for it."""
-        count = self._writes[site] = self._writes.get(site, 0) + 1
+        count = self._writes[line] = self._writes.get(line, 0) + 1
         if count & (count - 1):
             return []
         if self._budget.late():

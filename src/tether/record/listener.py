@@ -345,8 +345,7 @@ class Listener(TorchFunctionMode):
                             with _without_subclasses():
                                 self.made(what.name, (site, inner), index, result, tensors)
                         if written is not None and (site == inner or not what.fills):
-                            least = 2 if site == inner else 1
-                            self._holders.wrote((written,), index, site, least=least)
+                            self._holders.wrote((written,), index, (site, inner))
                         return result
             with _without_subclasses():  # a user's subclass must not hear the recorder look
                 found = Call(args, kwargs, result, tensors, site, kind, nodes)
@@ -496,8 +495,7 @@ class Listener(TorchFunctionMode):
             serials = {one[0] for one in writes}
             tensors = [*call.tensors, *call.unversioned]
             written = [one for one in tensors if self.who.serial(one) in serials]
-            least = 2 if site == inner else 1  # a library's own names are not looked at
-            self._holders.wrote(written, index, site, least=least)
+            self._holders.wrote(written, index, place)
 
     def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
         """Follow memory that leaves for an array, or comes in from one; look at choices."""
@@ -525,7 +523,7 @@ class Listener(TorchFunctionMode):
         self.recorder.arrays_again.look(index, site, data)
         shows = self.arrays.entered(index, site, data, result)
         if shows is not None:
-            self._holders.wrote((shows,), index, site, least=1)
+            self._holders.reached((shows,), index, site)
         self.recorder.array_copies.look(index, site, data, result)
 
     def _learn(

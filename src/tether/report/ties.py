@@ -64,7 +64,9 @@ def message(tie: ActedTie) -> str:
     if tie.kind == "again":
         first, again = _line(tie.since[0], home), _line(tie.reads[0], home)
         return f"{text}; read at {first}, and again at {again}."
-    if tie.since and tie.kind not in _LAWS:
+    if tie.since and tie.kind == "kept":
+        text += f", after {_line(tie.since[0], home)} had kept it"
+    elif tie.since and tie.kind not in _LAWS:
         text += f"; they share memory since {_line(tie.since[0], home)}"
     if tie.reads:
         text += f"; read at {_line(tie.reads[0], home)}"
@@ -154,7 +156,8 @@ def of_name(name: str, tensors: set[int], found: Sequence[TieRow], excerpt: Any)
     yield Heading("written through another name")
     for tie in mine[:MANY_TIES]:
         links: list[Excerpt] = []
-        for sites, role in ((tie.since, "shared"), (tie.writes, "written"), (tie.reads, "read")):
+        since = "kept" if tie.kind == "kept" else "shared"
+        for sites, role in ((tie.since, since), (tie.writes, "written"), (tie.reads, "read")):
             links += [excerpt(site, f"{role} here") for site in sites[:1]]
         yield Paragraph((Phrase(message(tie)),))
         if links:

@@ -72,20 +72,22 @@ class Fillings:
                 return list(there)
         return []
 
+    def of_all(self) -> list[Fill]:
+        """Return what fills anything anywhere."""
+        return [one for some in self._found.values() for fills in some.values() for one in fills]
+
     def anywhere(self, name: str) -> list[Fill]:
         """Return what any function assigns to the variable or attribute that a name ends with."""
         last = (steps_in(name) or [""])[-1].lstrip(".")
-        found = [one for some in self._found.values() for fills in some.values() for one in fills]
         return [
-            one for one in found
+            one for one in self.of_all()
             if one.how == "assigned" and one.target.removeprefix("self.") == last
         ]  # fmt: skip
 
     def of_any(self, attribute: str) -> list[Fill]:
         """Return what any function puts into an attribute of this name, whosever it is."""
-        found = [one for some in self._found.values() for fills in some.values() for one in fills]
         return [
-            one for one in found
+            one for one in self.of_all()
             if one.how in ("assigned", "stored") and one.target.endswith(f".{attribute}")
         ]  # fmt: skip
 
@@ -138,6 +140,8 @@ class _FileReader:
             self._visit(node.body, prefix + node.name, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Lambda):
             self._closes_over(node, function)
+            inner = f"{prefix}<lambda>"
+            self._read(node.body, inner, f"{inner}.<locals>.")
         else:
             for target, value, how in _targets(node):
                 self._add(function, target, value, how)

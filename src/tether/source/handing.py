@@ -107,6 +107,13 @@ def made_as(source: Source, call: Site, kind: str) -> Site | None:
     return None
 
 
+def made_of_class(source: Source, file: str, kind: str) -> Iterator[Site]:
+    """Yield the calls of a class in a text."""
+    for node in source.nodes:
+        if isinstance(node, ast.Call) and called(node.func) == kind:
+            yield site_of_node(file, node, source.lines)
+
+
 def saved_at(source: Source, made: Site) -> Site | None:
     """Return the call by which a function keeps for backward what a site in it is assigned to."""
     for node in _within(source, made):

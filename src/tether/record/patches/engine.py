@@ -124,7 +124,7 @@ class _Pass:
             )  # fmt: skip
             recorder.tape.close_span(self.span, index)
             if written:
-                recorder.holders.wrote(written, index, self.place[0], least=1)
+                recorder.holders.reached(written, index, self.place[0])
             self._walked(index)
             if followed is not None:
                 event, thread = EventId(index), ThreadId(listener.thread)

@@ -200,7 +200,7 @@ class Optimizers:
                     "zero_grad", place, filled, writes=written, flags=NONE if cleared else 0
                 )
                 if written:
-                    self._recorder.holders.wrote(written, event, place[0], least=1)
+                    self._recorder.holders.reached(written, event, place[0])
             return result
 
         return zero_grad

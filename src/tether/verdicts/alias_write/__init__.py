@@ -44,8 +44,10 @@ hands out each time and writes for the next; one model that is averaged with its
 written into one of its summands, which a line reads beside the others; one summand added twice
 since two names of the sum are one memory; results that are all computed from the last of many
 writes; two lists of the same tensors, one filled before a write and one after it; a buffer of two
-modules that have weights of their own; a part that a target network has in common with the one that
-trains, so that each step moves it, while the rest of the target moves only where it is copied.
+modules that have weights of their own; a container that a hook fills with a layer's output, which
+the next layer writes in place, and with what that layer gives; a part that a target network has in
+common with the one that trains, so that each step moves it, while the rest of the target moves only
+where it is copied.
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
@@ -55,8 +57,9 @@ constant that a function computes once is changed by who was given it, several o
 same parameters in turn, a function or module writes what it is handed and its caller reads that
 again or hands it in again, a function writes what a conversion that had nothing to do gave back of
 an optimizer's or an object's own state, a line takes a view in some runs and a copy in others and
-both are written, of the places of an expanded tensor that are one element the program
-writes no second one.
+both are written, a line keeps a tensor itself (`self.features.append(output)` in a hook), a later
+call writes it in place and what is kept is read after that, of the places of an expanded tensor
+that are one element the program writes no second one.
 
 Nothing is said of:
 
@@ -71,8 +74,9 @@ Reads of a NumPy array are not recorded: one that follows a tensor is reported w
 names it ran after the write, and an array that was returned or passed on is not followed. One
 tensor at several places of a list (`[t] * n`, one buffer appended again and again) is found where
 a variable that is alive at a write to it, at a step or at the end names the list. By which names a
-memory is reached is looked up at the 1st, 2nd, 4th, 8th... write of a line. Every such write that
-another name shows is in the report's list of ties, also where nothing is said here. Memory shared
+memory is reached is looked up at the 1st, 2nd, 4th, 8th... write of a line; of a library's lines
+below it, each by itself. Every such write that another name shows is in the report's list of ties,
+also where nothing is said here. Memory shared
 on purpose under one object (tied weights) and views used as windows are not reported.
 
 ## Example

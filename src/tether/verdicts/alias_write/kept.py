@@ -25,6 +25,7 @@ from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
+from tether.verdicts.alias_write.records_that_follow import records_that_follow
 from tether.verdicts.alias_write.sometimes_shared import sometimes_shared
 from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
@@ -38,6 +39,8 @@ SILENT = {
     "a parameter of a module, an optimizer and a list": "each holds it to train it",
     "a window: a piece that is written, the whole that is read": "that is what views are for",
     "a function whose name ends in _": "it says that it writes what it is given",
+    "what an object writes through its own attribute": "it is the object's state, and no record",
+    "an output that is kept after the call that wrote it": "the record is what that call left",
     "a body that two heads train, or that no step moves": "neither was to stand still",
     "an array that nobody has any more": "its memory is the tensor's own",
 }
@@ -59,7 +62,10 @@ def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
     once = [one for one in made_once(history) if known.isdisjoint(one.tensors)]
     told = told | {tensor for one in once for tensor in one.tensors}
     yield from (*defined, *once)
+    spoken = set(told)
     for claims in _LAWS:
         for claim in claims(history):
             if told.isdisjoint(claim.tensors):
+                spoken.update(claim.tensors)
                 yield claim
+    yield from records_that_follow(history, spoken)

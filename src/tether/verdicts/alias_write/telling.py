@@ -26,6 +26,14 @@ def written(history: History, write: int) -> Step:
     return Step("written", history.events[write].site, say("written by {call}", call=CallOf(write)))
 
 
+def module_of(history: History, at: int) -> str:
+    """Return the class of the library's module whose forward made a call; "" for none."""
+    event = history.events[at]
+    inner = history.site(event.inner) if event.inner >= 0 else Site("", 0)
+    owner, _, method = inner.function.rpartition(".")
+    return owner if method == "forward" and not inner.user else ""
+
+
 def second_name(history: History, act: HeldAct) -> tuple[Step, ...]:
     """Return the line that gave what was written the name by which it was written, if there is."""
     name = "" if act.by is None else root_of(act.by.name)

@@ -25,7 +25,7 @@ from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation
 from tether.source.filling import mentions
 from tether.source.handing import handed_beside, made_as, reads_beside
-from tether.verdicts.alias_write.telling import written
+from tether.verdicts.alias_write.telling import module_of, written
 
 _ASIDE = ("step", "backward", "hook", "function", "closure")
 _MOST_CALLS = 64
@@ -179,7 +179,7 @@ def _found(history: History, holders: list[Holder]) -> _Below | None:
     at, call = history.position(first.event), history.site(first.site)
     if at < 0 or not call.user:
         return None
-    module = _module(history, at)
+    module = module_of(history, at)
     given = next((one.name for one in holders if mentions(call.expression, one.name)), "")
     if (
         not (first.depth or module)
@@ -206,14 +206,6 @@ def _is_meant_for_a_result(history: History, held: Holder, given: str) -> bool:
         return False
     changes = _changes(history, at, held.tensor)
     return changes and of_itself(history, at, held.tensor, alone=not beside)
-
-
-def _module(history: History, at: int) -> str:
-    """Return the class of the library's module whose forward made a call; "" for none."""
-    event = history.events[at]
-    inner = history.site(event.inner) if event.inner >= 0 else Site("", 0)
-    owner, _, method = inner.function.rpartition(".")
-    return owner if method == "forward" and not inner.user else ""
 
 
 def _changes(history: History, at: int, tensor: int) -> bool:

@@ -162,5 +162,7 @@ def _scheduled(history: History, found: ScheduleInVain) -> Claim:
             Step("step", found.stepped, say(message[1], **parts)),
         ),
         repair=Repair(say(message[2], **parts)),
+        assumes=(say("no line of the program that did not run steps it"),)
+        if found.why == "never" else (),
         count=0,
     )  # fmt: skip
