@@ -75,3 +75,22 @@ def test_what_is_installed_beside_the_interpreter_is_a_librarys(monkeypatch):
     assert "/opt/shared/lib/python3/site-packages/" in found
     assert "/home/me/project/" not in found
     assert any(torch.__file__.startswith(one) for one in found)
+
+
+SUMMED = """\
+import torch
+
+torch.manual_seed(0)
+w, total = torch.ones(4, requires_grad=True), 0
+for batch in range(8):
+    loss = (w * torch.randn(4)).pow(2).mean()
+    loss.backward()
+    total += loss.data
+    if batch % 4 == 0 and batch:
+        print(total.item() / 4)
+        total = 0
+"""
+
+
+def test_a_sum_whose_last_turns_nobody_reads_is_no_copy(tmp_path):
+    assert [one.slug for one in record_program(SUMMED, tmp_path).findings] == []
