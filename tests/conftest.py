@@ -29,7 +29,7 @@ LENGTHY = (
 """Files whose tests take longest."""
 
 
-PART = 16
+PART = 24
 """Of a table of programs, one in so many is run where nothing is asked for."""
 
 TABLE = 3

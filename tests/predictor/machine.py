@@ -219,7 +219,7 @@ class Machine:
             self._record_write(effect, target, others, part)
             return (target,)
 
-        self._call(operation, (target, *others), run, returns=returns)
+        self._call(operation, (target, *others), run, returns=returns, part=part)
         return target
 
     def mark(self, target: Tensor, *, on: bool, operation: str = "requires_grad_") -> Tensor:
@@ -327,8 +327,9 @@ class Machine:
         flags: int = 0,
         losses: int = 0,
         returns: bool = True,
+        part: Layout | None = None,
     ) -> tuple[Tensor, ...]:
-        """Note the operands, run the call, note what came of it."""
+        """Note the operands, run the call, note what came of it: it may write a part of the first."""
         self._notice([tensor.memory.serial for tensor in reads])
         before = tuple(map(operand, reads))
         versions = [tensor.counter.value for tensor in reads]
@@ -341,7 +342,8 @@ class Machine:
         for tensor in written:
             self._touch(tensor.memory.region, tensor.memory)
         shown = tuple(map(operand, results)) if returns else ()
-        self._append(operation, before, shown, tuple(map(operand, written)), flags, losses)
+        writes = [operand(one, part if one is reads[0] else None) for one in written]
+        self._append(operation, before, shown, tuple(writes), flags, losses)
         return results
 
     def _keeps(self, slug: str) -> bool:
@@ -497,9 +499,9 @@ class Machine:
         return window
 
 
-def operand(tensor: Tensor) -> Operand:
-    """Return a tensor as it is now, as the recorder notes it."""
-    layout = tensor.layout
+def operand(tensor: Tensor, part: Layout | None = None) -> Operand:
+    """Return a tensor, or a part of it, as it is now, as the recorder notes it."""
+    layout = tensor.layout if part is None else part
     requires_grad = tensor.requires_grad
     return Operand(
         tensor.serial,

@@ -48,8 +48,8 @@ class IteratorLog:
 
     def look(self, frame: types.FrameType) -> None:
         """Look at the variables of a frame that is at a new line, and of those above it."""
-        if len(self.facts) >= MOST_HELD:
-            return
+        if len(self.facts) >= MOST_HELD or frame.f_trace is not None:
+            return  # of a function that a debugger steps through nothing is asked
         try:
             frames = list(user_frames(frame))
             for one, above in itertools.zip_longest(frames, frames[1:]):

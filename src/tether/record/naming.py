@@ -318,8 +318,9 @@ def locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
     """Return the variables of a frame."""
     variables = frame.f_locals
     found = [pair for pair in list(variables.items()) if not pair[0].startswith("__")]
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict):
-        variables.clear()  # this copy would keep the function's tensors alive
+    copied = frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(variables, dict)
+    if copied and frame.f_trace is None:  # a debugger writes the copy back into the function
+        variables.clear()  # it would keep the function's tensors alive
     return found
 
 

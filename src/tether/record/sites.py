@@ -60,7 +60,9 @@ def is_user_file(file: str) -> bool:
     if file.startswith("<"):
         # Code typed at a prompt or made by exec is the user's, frozen modules are Python's.
         return not file.startswith("<frozen") and not file.startswith("<attrs generated")
-    return _is_user_path(file) if os.path.isabs(file) else _is_user_path.__wrapped__(file)
+    # A debugger steps into whatever is written in Python, and so into `isabs`.
+    whole = file.startswith("/") or os.path.isabs(file)
+    return _is_user_path(file) if whole else _is_user_path.__wrapped__(file)
 
 
 @functools.lru_cache(maxsize=4096)
