@@ -139,7 +139,7 @@ class Event(NamedTuple):
         """The call raised."""
         return bool(self.flags & RAISED)
 
-    def whole(self, written: Operand) -> Operand:
+    def all_of(self, written: Operand) -> Operand:
         """Return all of a tensor of which the call wrote some elements: ``x[1] = 0``."""
         return next((one for one in self.reads if one.tensor == written.tensor), written)
 

@@ -44,6 +44,12 @@ SPELLINGS = {
             y = x.index_select(0, torch.tensor([n]))
             print((y * 2).sum())
         """,
+    "a mask of other values, which takes everything": """
+        for n in range(9):
+            values, places = torch.rand(50).topk(6)
+            y = places[values > 0.01]  #? unknown hangs on the values
+            print(y.sum())
+        """,
     "such a list in another order": """
         for n in range(3):
             y = (x + n)[..., [0, 2, 1]]

@@ -635,9 +635,17 @@ class Judge:
             made = self.history.made_at(one.tensor)
             if self.flow.memory(one) == memory or made < 0:
                 continue
+            if one.dtype == "bool" and self._is_measured(made):
+                return made  # a guard; lengths that are all full are counts
             if any(self._uses(at, memory) for at in (made, *self.flow.behind(made, _FAR))):
                 return made
         return UNKNOWN
+
+    def _is_measured(self, at: int) -> bool:
+        """Whether a call made a mask of values that are no whole numbers."""
+        event = self.history.events[at]
+        values = operation(event.operation).template != ALL
+        return values and any(not one.whole for one in event.reads)
 
     def _computed(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call that computes whether it gives what was there for any values."""

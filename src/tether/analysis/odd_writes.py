@@ -101,7 +101,7 @@ class OddWrites:
         """Find a call that writes elements which it also reads, in another place."""
         target = event.writes[0]
         made = self._history.made_at(target.tensor)
-        if made >= 0 and overlaps_itself(event.whole(target)):
+        if made >= 0 and overlaps_itself(event.all_of(target)):
             read = self._next_read(target, at)
             yield OddWrite("elements", target.tensor, target.tensor, (made,), at, read)
         for source in event.reads[1:] if operation(event.operation).copies else ():

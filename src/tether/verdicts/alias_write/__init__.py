@@ -477,7 +477,7 @@ def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
     apart = {int(one.tensor) for one in history.trace.addressed_apart}
     indexed = {at for at, _ in history.events.where("__setitem__".__eq__)}
     for at, operand in (touch for touches in found.writes.values() for touch in touches):
-        given = history.events[at].whole(operand) if at in indexed else operand
+        given = history.events[at].all_of(operand) if at in indexed else operand
         whole = _sharing_elements(history, found, at, given)
         if whole is None or history.events[at].operation == "step":
             continue
