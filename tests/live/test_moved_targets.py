@@ -1,8 +1,11 @@
 """Targets that a loss moves, since they were computed with a graph, and those that it may move."""
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from programs import record_program
+from tether.operations.table import operation
 
 PROGRAM = """\
 import torch
@@ -47,3 +50,27 @@ def test_a_target_with_a_graph_of_its_own(name, tmp_path):
     found = record_program(text, tmp_path).findings
     found = [one for one in found if one.slug == "gradient-misdirected"]
     assert [(one.severity, one.site.line) for one in found] == [("note", 12)] * expected
+
+
+SAID = {
+    "cross_entropy": torch.log,
+    "kl_div": torch.log,
+    "binary_cross_entropy": lambda wanted: wanted,
+    "binary_cross_entropy_with_logits": torch.logit,
+}
+"""What is to be given to each such loss to say what its target does."""
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_such_a_loss_is_least_at_its_target_and_has_a_derivative_for_it(name):
+    assert operation(name).aims
+    wanted = torch.rand(5, 3, dtype=torch.float64).softmax(-1).requires_grad_()
+    given = SAID[name](wanted.detach())
+    loss = getattr(F, name)
+    at_target = loss(given, wanted)
+    for _ in range(8):
+        # Changed so that probabilities stay probabilities.
+        other = (wanted.detach() + 0.1 * torch.rand_like(wanted)).clamp(max=0.99)
+        other = other / other.sum(-1, keepdim=True)
+        assert loss(SAID[name](other), wanted) > at_target
+    assert torch.autograd.grad(at_target, wanted)[0].abs().sum() > 0

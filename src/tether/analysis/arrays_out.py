@@ -64,9 +64,11 @@ def _is_alone(history: History, at: int, source: Operand) -> bool:
     """Whether PyTorch made a memory here, keeps none of it for gradients, and gave one array."""
     memory = history.flow.memory(source)
     touching = history.on_memory(memory)
+    if touching[-1] != at:
+        return False
     events = [history.events[one] for one in touching]
     made = {one.storage for one in events[0].results} - {one.storage for one in events[0].reads}
     graph = any(one.requires_grad for event in events for one in (*event.reads, *event.results))
     arrays = sum(bool(operation(event.operation).exports) for event in events)
     enters = operation(events[0].operation).enters
-    return touching[-1] == at and arrays == 1 and not graph and not enters and bool(made)
+    return arrays == 1 and not graph and not enters and bool(made)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.analysis.scaled_changes import Bounds
+from tether.analysis.scaled_changes import Bounds, gradients_asked
 from tether.facts import Operand, SiteId
 
 LEAST_STEPS = 2
@@ -45,15 +45,18 @@ class _SumOfPasses(NamedTuple):
 
 def bounded_early(history: History) -> Iterator[BoundedEarly]:
     """Yield each line once, with the tensors whose gradients it bounds."""
-    bounds = Bounds(history)
-    found: dict[SiteId, BoundedEarly | None] = {}
+    if not history.whole:
+        return
+    bounds, found = Bounds(history), dict[SiteId, BoundedEarly | None]()
     tensors: dict[SiteId, list[int]] = defaultdict(list)
-    for tensor, gradients in _gradients(history).items() if history.whole else ():
-        calls = _bounding(history, bounds, gradients[:MOST_GRADIENTS])
+    for tensor, gradients in _gradients(history).items():
+        sums = _sums(history, tensor)
+        # Of gradients that one pass gives nothing is asked: that is most of all training.
+        calls = _bounding(history, bounds, gradients[:MOST_GRADIENTS]) if sums else []
         for line in {history.events[at].site for at in calls}:
             tensors[line].append(tensor)
             if line not in found:
-                found[line] = _early(history, line, calls, _sums(history, tensor))
+                found[line] = _early(history, line, calls, sums)
     for line, one in found.items():
         if one is not None:
             yield one._replace(tensors=tuple(tensors[line]))
@@ -62,10 +65,9 @@ def bounded_early(history: History) -> Iterator[BoundedEarly]:
 def _gradients(history: History) -> dict[int, list[Operand]]:
     """Return the gradients that lines asked of each tensor that a step used."""
     found: dict[int, dict[int, Operand]] = defaultdict(dict)
-    for _, event in history.events.where("grad.__get__".__eq__):
-        for one in event.results if event.reads else ():
-            if event.reads[0].tensor in history.held:
-                found[event.reads[0].tensor].setdefault(one.tensor, one)
+    for tensor, one in gradients_asked(history):
+        if tensor in history.held:
+            found[tensor].setdefault(one.tensor, one)
     return {tensor: list(gradients.values()) for tensor, gradients in found.items()}
 
 

@@ -207,7 +207,10 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 need.replaces |= judge.is_written(one)
-                need.chosen |= judge.chosen_by(one, judge.event(one)) != UNKNOWN
+                # Of a line that ran less often nothing is said where values choose.
+                need.chosen = need.chosen or (
+                    judge.often and judge.chosen_by(one, judge.event(one)) != UNKNOWN
+                )
         need.unread = len(unread)
         self._conclude(judge, need, read, unread)
 

@@ -106,12 +106,11 @@ class _Windows:
         self._steps = sorted({history.position(one.at) for one in history.steps})
         self._clears: list[int] = []
         self._met: dict[int, list[int]] = defaultdict(list)  # tensor -> what may have cleared it
-        for at, event in history.events.where(meets_gradients):
+        for at, event in gradients_met(history):
             if event.operation == "zero_grad":
                 self._clears.append(at)
-            if not looked_by_torch(history, event):
-                for read in event.reads:
-                    self._met[read.tensor].append(at)
+            for read in event.reads:
+                self._met[read.tensor].append(at)
 
     def piled(self, tensor: int, step: int) -> list[int]:
         """Return the passes whose gradients a step used, but for those after the last of others."""
@@ -137,7 +136,14 @@ class _Windows:
         return all(tensor in leaves for leaves in (*walked, *ends))
 
 
-def looked_by_torch(history: History, event: Event) -> bool:
+def gradients_met(history: History) -> Iterator[tuple[int, Event]]:
+    """Yield the calls that clear, set or look at gradients, but for a clipping's own looks."""
+    for at, event in history.events.where(meets_gradients):
+        if not _looked_by_torch(history, event):
+            yield at, event
+
+
+def _looked_by_torch(history: History, event: Event) -> bool:
     """Whether PyTorch's own line read a gradient: a clipping, which leaves something of it."""
     return event.operation == "grad.__get__" and package_of(history, event) == "torch"
 

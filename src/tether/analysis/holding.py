@@ -40,6 +40,12 @@ class HeldAct(NamedTuple):
     read: int  # position of the first read that does not go through `by`; UNKNOWN: none
 
 
+def is_parameter(history: History, tensor: int) -> bool:
+    """Whether a tensor is a Parameter, or one that an optimizer holds."""
+    fact = history.trace.tensors.get(tensor)
+    return (fact is not None and fact.kind == "Parameter") or tensor in history.held
+
+
 class Holding:
     """The acts between places of one object, by the writes at which its places were looked for."""
 
@@ -50,15 +56,19 @@ class Holding:
         self._same: dict[int, list[int]] | None = None  # tensor -> calls that gave it back
         self.all = list(self._acts())
 
-    def _acts(self) -> Iterator[HeldAct]:
-        history = self._history
+    def looks(self) -> Iterator[tuple[int, list[Holder]]]:
+        """Yield the places that were found at each event whose writes were looked into."""
         by_event: dict[int, list[Holder]] = defaultdict(list)
-        for fact in history.trace.holders:
+        for fact in self._history.trace.holders:
             by_event[fact.event].append(fact)
         for number, holders in by_event.items():
-            at = history.position(number)
-            if not 0 <= at < len(history.events):
-                continue
+            at = self._history.position(number)
+            if 0 <= at < len(self._history.events):
+                yield at, holders
+
+    def _acts(self) -> Iterator[HeldAct]:
+        history = self._history
+        for at, holders in self.looks():
             event = history.events[at]
             for tensor in dict.fromkeys(one.tensor for one in event.writes):
                 same = [one for one in holders if one.tensor == tensor]

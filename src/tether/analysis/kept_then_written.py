@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tether.analysis.fillings import puts_others
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
+from tether.analysis.holding import Holding, is_parameter
 from tether.analysis.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import Holder, Site, SiteId
@@ -59,12 +59,8 @@ class KeptThenWritten:
         self.writes = {(one.tensor, one.write) for one in self.all}
 
     def _records(self) -> Iterator[KeptRecord]:
-        by_event: dict[int, list[Holder]] = defaultdict(list)
-        for fact in self._history.trace.holders:
-            by_event[self._history.position(fact.event)].append(fact)
-        for at, holders in by_event.items():
-            if 0 <= at < len(self._history.events):
-                yield from self._kept_at(at, holders)
+        for at, holders in self._history.get(Holding).looks():
+            yield from self._kept_at(at, holders)
 
     def _kept_at(self, at: int, holders: Sequence[Holder]) -> Iterator[KeptRecord]:
         """Yield the records that a write changed, one for each tensor."""
@@ -84,7 +80,7 @@ class KeptThenWritten:
         """Whether a tensor was computed of others, and the write gives it other values."""
         history, made = self._history, self._history.made_at(tensor)
         name = history.facts_of_name(tensor)
-        if made < 0 or self._is_parameter(tensor) or (name is not None and name.module):
+        if made < 0 or self._trains(tensor) or (name is not None and name.module):
             return False
         maker = history.events[made]
         row = operation(maker.operation)
@@ -93,14 +89,10 @@ class KeptThenWritten:
         # Once more is as good as once: relu of what relu has made.
         return maker.operation.rstrip("_") != history.events[at].operation.rstrip("_")
 
-    def _is_parameter(self, tensor: int) -> bool:
-        fact, operand = self._history.trace.tensors.get(tensor), self._history.operand_of(tensor)
-        trains = operand is not None and operand.leaf and operand.requires_grad
-        return (
-            trains
-            or tensor in self._history.held
-            or (fact is not None and fact.kind == "Parameter")
-        )
+    def _trains(self, tensor: int) -> bool:
+        operand = self._history.operand_of(tensor)
+        leaf = operand is not None and operand.leaf and operand.requires_grad
+        return leaf or is_parameter(self._history, tensor)
 
     def _is_worked_on(self, at: int, tensor: int) -> bool:
         """Whether one line writes a tensor again and again: a state that it brings forward."""

@@ -42,13 +42,18 @@ def loaded_unused(history: History) -> Iterator[LoadedUnused]:
         yield some[0]._replace(tensors=tuple(tensor for one in some for tensor in one.tensors))
 
 
+def gives_others(history: History, at: int, target: Operand) -> bool:
+    """Whether a call gives a tensor the values of another memory."""
+    event, memory = history.events[at], history.flow.memory
+    others = any(memory(one) != memory(target) for one in event.reads)
+    return operation(event.operation).overwrites and others
+
+
 def _replaces(history: History, at: int, target: Operand) -> bool:
     """Whether a line of the program's own gives all of a tensor values that were computed."""
-    event, memory = history.events[at], history.flow.memory(target)
-    whole = [one for one in event.writes if (one.offset, one.shape) == target[3:5]]
-    others = [one for one in event.reads if history.flow.memory(one) != memory]
-    own = event.inner in (UNKNOWN, event.site)
-    return bool(own and whole and others and operation(event.operation).overwrites)
+    event = history.events[at]
+    whole = any((one.offset, one.shape) == target[3:5] for one in event.writes)
+    return event.inner in (UNKNOWN, event.site) and whole and gives_others(history, at, target)
 
 
 MOST_CALLS = 8
@@ -105,7 +110,7 @@ def _lost(
     passes = history.backwards
     if bisect_right(passes, step) == bisect_right(passes, loaded):
         return None
-    if any(at < written and not _by_step(history, at) for at in history.writes_to(copy, made)):
+    if any(at < written and not by_step(history, at) for at in history.writes_to(copy, made)):
         return None  # it was given the loaded values, or others
     return LoadedOver(loaded, made, step, written, (int(target.tensor),))
 
@@ -142,6 +147,7 @@ def _is_of(history: History, made: int, target: Operand) -> bool:
     )
 
 
-def _by_step(history: History, at: int) -> bool:
+def by_step(history: History, at: int) -> bool:
+    """Whether an optimizer's step made a call, or is it."""
     event = history.events[at]
     return event.operation == "step" or history.inside(event, "step") >= 0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.loaded_over import by_step, gives_others
 from tether.facts import GRAD_ON, UNKNOWN, Operand
 from tether.operations.table import operation
 
@@ -48,11 +48,15 @@ class NeverKept(NamedTuple):
 
 
 class _Lost(NamedTuple):
-    tensor: int
-    copied: int  # or, of what is not copied, the write before
     written: int
     evaluated: int
     step: int
+
+
+class _LostCopied(NamedTuple):
+    tensor: int
+    copied: int
+    lost: _Lost
 
 
 def never_put_back(history: History) -> Iterator[NeverPutBack]:
@@ -63,13 +67,16 @@ def never_put_back(history: History) -> Iterator[NeverPutBack]:
     for copies in _copies(history).values():
         if any(_is_read(history, at) for at, _ in copies):
             continue
-        found = [steps.lost(at, tensor) for at, tensor in copies[:MOST_COPIES]]
-        lost = [one for one in found if one is not None]
+        lost = [
+            _LostCopied(tensor, at, one)
+            for at, tensor in copies[:MOST_COPIES]
+            if (one := steps.lost(at, tensor)) is not None
+        ]
         if lost:
             tensors = tuple(dict.fromkeys(one.tensor for one in lost))
             whole = any(set(tensors) >= set(one.tensors) for one in history.trace.optimizers)
             times = sum(one.tensor == tensors[0] for one in lost)
-            yield NeverPutBack(tensors, *lost[0][1:], whole, times)
+            yield NeverPutBack(tensors, lost[0].copied, *lost[0].lost, whole, times)
 
 
 def never_kept(history: History) -> Iterator[NeverKept]:
@@ -81,14 +88,14 @@ def never_kept(history: History) -> Iterator[NeverKept]:
     if history.in_part or not history.steps:
         return
     steps = _StepsOfEach(history)
-    found: dict[int, list[tuple[int, list[_Lost]]]] = defaultdict(list)
+    found: dict[int, dict[int, list[_Lost]]] = defaultdict(dict)
     for tensor in sorted(history.held):
         lost = steps.overwritten(tensor)
         if len(lost) >= OFTEN:
-            found[history.events[lost[0].written].site].append((tensor, lost))
+            found[history.events[lost[0].written].site][tensor] = lost
     for some in found.values():
-        first, times = some[0][1][0], len(some[0][1])
-        yield NeverKept(tuple(tensor for tensor, _ in some), *first[2:], times)
+        first, *_ = some.values()
+        yield NeverKept(tuple(some), *first[0], len(first))
 
 
 def _copies(history: History) -> dict[int, list[tuple[int, int]]]:
@@ -129,29 +136,30 @@ class _StepsOfEach:
         operand = self._history.operand_of(tensor)
         if operand is None:
             return []
-        writes = [UNKNOWN, *self._between(tensor, operand)]
-        found = [self._overwritten(tensor, operand, *pair) for pair in pairwise(writes)]
-        lost = [one for one in found if one is not None]
-        often = all(self._taken_up(one, operand) >= OFTEN for one in lost)
-        return lost if len(lost) == len(found) and often else []
+        found, before = list[_Lost](), UNKNOWN
+        for at in self._between(tensor, operand):
+            lost = self._overwritten(tensor, operand, at)
+            if lost is None or self._taken_up(operand, before, at) < OFTEN:
+                return []
+            found.append(lost)
+            before = at
+        return found
 
     def _between(self, tensor: int, operand: Operand) -> Iterator[int]:
         """Yield the writes to a parameter that come between two steps of it, and are no step."""
         history, steps = self._history, self._of[tensor]
         for at in history.writes_to(operand, steps[0][0]) if steps else ():
-            event = history.events[at]
-            inside = event.operation == "step" or history.inside(event, "step") >= 0
-            if at < steps[-1][0] and not inside:
+            if at < steps[-1][0] and not by_step(history, at):
                 yield at
 
-    def _overwritten(self, tensor: int, operand: Operand, before: int, at: int) -> _Lost | None:
+    def _overwritten(self, tensor: int, operand: Operand, at: int) -> _Lost | None:
         """Return what became of a parameter that a call writes; None if its values were kept."""
         number = bisect_right(self._of[tensor], (at, UNKNOWN))
         since, (until, line) = self._of[tensor][number - 1][0], self._of[tensor][number]
-        evaluated = self._evaluated(operand, at, until)
-        if evaluated < 0 or not self._replaces(at, operand) or self._kept(operand, since, at):
+        if not gives_others(self._history, at, operand) or self._kept(operand, since, at):
             return None
-        return _Lost(tensor, before, at, evaluated, line)
+        evaluated = self._evaluated(operand, at, until)
+        return None if evaluated < 0 else _Lost(at, evaluated, line)
 
     def _kept(self, operand: Operand, since: int, until: int) -> bool:
         """Whether a call copied a tensor, or gave it away, between two others."""
@@ -167,14 +175,14 @@ class _StepsOfEach:
             if since < at < until
         )
 
-    def _taken_up(self, lost: _Lost, operand: Operand) -> int:
-        """Return how often what was written over a tensor had been given its values since then."""
+    def _taken_up(self, operand: Operand, since: int, written: int) -> int:
+        """Return how often what is written over a tensor had been given its values since a call."""
         history, memory = self._history, self._history.flow.memory
-        *_, average = history.events[lost.written].reads
+        *_, average = history.events[written].reads
         return sum(
             any(memory(one) == memory(operand) for one in history.events[at].reads)
-            for at in history.writes_to(average, lost.copied)
-            if at < lost.written
+            for at in history.writes_to(average, since)
+            if at < written
         )
 
     def lost(self, copied: int, tensor: int) -> _Lost | None:
@@ -186,16 +194,10 @@ class _StepsOfEach:
         until, line = self._of[tensor][number]
         writes = [at for at in history.writes_to(operand, copied) if at < until]
         written = [at for at in writes if history.inside(history.events[at], "step") < 0]
-        if len(written) != 1 or not self._replaces(written[0], operand):
+        if len(written) != 1 or not gives_others(history, written[0], operand):
             return None
         evaluated = self._evaluated(operand, written[0], until)
-        return None if evaluated < 0 else _Lost(tensor, copied, written[0], evaluated, line)
-
-    def _replaces(self, at: int, operand: Operand) -> bool:
-        """Whether a call gives a tensor the values of another memory."""
-        event, memory = self._history.events[at], self._history.flow.memory
-        others = [one for one in event.reads if memory(one) != memory(operand)]
-        return operation(event.operation).overwrites and bool(others)
+        return None if evaluated < 0 else _Lost(written[0], evaluated, line)
 
     def _evaluated(self, operand: Operand, since: int, until: int) -> int:
         """Return a call that computes with a tensor and for no gradient, between two others."""

@@ -25,8 +25,7 @@ from tether.analysis.dataflow import values_read
 from tether.analysis.foreign_gradients import (
     FOLLOWED,
     LEAST_STEPS,
-    looked_by_torch,
-    meets_gradients,
+    gradients_met,
     passes_that_add,
 )
 from tether.analysis.graph import Graph
@@ -106,8 +105,8 @@ class _Inputs:
     def _met(self) -> dict[int, list[int]]:
         """Tensor -> the calls that clear, set or look at its gradient, but for a clipping."""
         found, history = defaultdict[int, list[int]](list), self._history
-        for at, event in history.events.where(meets_gradients):
-            if not looked_by_torch(history, event) and history.inside(event, "step") < 0:
+        for at, event in gradients_met(history):
+            if history.inside(event, "step") < 0:
                 for one in event.reads:
                     found[one.tensor].append(at)
         return found

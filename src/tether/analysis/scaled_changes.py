@@ -65,12 +65,14 @@ def scaled_changes(history: History) -> Iterator[ScaledChange]:
 
 def _owners(history: History) -> dict[int, int]:
     """Return the tensor that each gradient was asked of."""
-    return {
-        int(one.tensor): int(event.reads[0].tensor)
-        for _, event in history.events.where("grad.__get__".__eq__)
-        for one in event.results
-        if event.reads
-    }
+    return {int(one.tensor): tensor for tensor, one in gradients_asked(history)}
+
+
+def gradients_asked(history: History) -> Iterator[tuple[int, Operand]]:
+    """Yield the gradients that lines asked for, each after the tensor that it was asked of."""
+    for _, event in history.events.where("grad.__get__".__eq__):
+        for one in event.results if event.reads else ():
+            yield int(event.reads[0].tensor), one
 
 
 class Bounds:

@@ -34,8 +34,8 @@ from tether.analysis.already_there import shown_by
 from tether.facts import Event, GradientStatus, Operand, SiteId, StorageId, TensorId
 from tether.operations.table import operation
 from tether.record import running
-from tether.record.equals import View
 from tether.record.gradients import GradientLog
+from tether.record.indexed import View
 from tether.record.listener import Listener, past_dispatch
 from tether.record.sameness import chosen
 from tether.record.session import Session

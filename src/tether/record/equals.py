@@ -15,16 +15,12 @@ import numpy as np
 import torch
 
 from tether.record.contents import Array, has_zero, words_of
+from tether.record.indexed import View
 
 _LAST = 4
 """Tensors of as many elements of a type that are compared."""
 _SIZES = 64
 """Sizes that are known at a time."""
-
-Ints = tuple[int, ...]
-
-View = tuple[int, Ints, Ints]
-"""Offset, shape and strides in a storage, in elements."""
 
 _Found = tuple[torch.Tensor, View]
 

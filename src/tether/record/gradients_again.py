@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from tether.record.contents import words_of
-from tether.record.equals import Ints
 from tether.record.following import runs_compiled
+from tether.record.indexed import Ints
 
 _at_work: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
 _run_backward = torch.autograd.Variable._execution_engine.run_backward

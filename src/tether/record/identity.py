@@ -24,7 +24,7 @@ import torch
 
 from tether.facts import COMPARED, PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
-from tether.record.indexed import Region
+from tether.record.indexed import View
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]
@@ -187,7 +187,7 @@ class Identities:
         ref.snapshot = found = (serial, storage, version, requires_grad, leaf, row)
         return found
 
-    def part(self, tensor: torch.Tensor, region: Region) -> Snapshot:
+    def part(self, tensor: torch.Tensor, region: View) -> Snapshot:
         """Take a row of some elements of a tensor, as it was last looked at."""
         serial, storage, version, requires_grad, leaf, _ = whole = self.snapshot(tensor)
         dtype = self.names.get(tensor.dtype)

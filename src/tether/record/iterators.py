@@ -82,8 +82,7 @@ class IteratorLog:
             self.facts.append(fact)
 
     def _number(self, frame: types.FrameType) -> int:
-        known = self._places.of_code(frame.f_code)
-        return (known.places.get(frame.f_lasti) or self._places.add(known, frame.f_lasti)).number
+        return self._places.add(self._places.of_code(frame.f_code), frame.f_lasti).number
 
 
 def _variables(frame: types.FrameType) -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,6 @@ import torch
 from tether.facts import EventId, Tried
 from tether.record.altered import alone
 from tether.record.budget import Budget
-from tether.record.equals import Ints, View
 from tether.record.gradients_again import (
     Call,
     Others,
@@ -32,6 +31,7 @@ from tether.record.gradients_again import (
     with_gradients,
 )
 from tether.record.identity import Snapshot
+from tether.record.indexed import Ints, View
 from tether.record.tape import Tape
 
 # What a tensor says of itself, whatever a program has put in the place of its methods.

@@ -94,9 +94,8 @@ class Naming:
         self.made_once = made_once
         self.facts: dict[tuple[int, str], Name] = {}
         self.suspended: dict[str, Suspended] = {}
-        self.flags: dict[
-            tuple[int, str, bool], PlainFlag
-        ] = {}  # by module, or by tensor below zero
+        # By module, or by tensor below zero.
+        self.flags: dict[tuple[int, str, bool], PlainFlag] = {}
         self.own_backwards: list[OwnBackward] = []
         self._classes: set[type] = set()  # of modules that were come to
         self._count: dict[int, int] = {}

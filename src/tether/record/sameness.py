@@ -22,9 +22,10 @@ from tether.record.budget import Budget
 from tether.record.contents import Array, fingerprint, sum_of, words_of
 from tether.record.drawn import DrawnLog
 from tether.record.entered import EnteredLog
-from tether.record.equals import EqualLog, Ints, View, by_value
+from tether.record.equals import EqualLog, by_value
 from tether.record.identity import Snapshot
-from tether.record.laid_out import LaidOutLog
+from tether.record.indexed import Ints, View, without_ellipsis
+from tether.record.laid_out import LaidOutLog, geometry_of
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 from tether.record.whole_numbers import WholeNumbersLog
@@ -84,27 +85,28 @@ class SameLog:
         if not _fit(result):
             return
         name, *_ = line
-        found = self._of_one(name, args, result)
+        key = _key(name, args)
+        numbers = 0 if key is None else _numbers_of(key)
+        found = None if key is None else self._of_one(key, args[0], result)
         any_choice = found is not None
-        found = found or _padded_by_nothing(name, args, result)
+        found = found or _padded_by_nothing(name, args)
         if (
             found is None
             and self._whole.get(line, True)
-            and (0 < _numbers_of(name, args) <= _SHORT or not self._budget.late())
+            and (0 < numbers <= _SHORT or not self._budget.late())
         ):
             with self._budget:
-                found = chosen(name, args, result)
+                found = _chosen(key, args, result)
             self._whole[line] = found is not None
         if found is not None:
-            few = _are_few(name, args, result, found)
+            few = 0 < numbers < _LEAST and result.numel() < found[0].numel()
             self._found(event, result, found, event, any_choice=any_choice, few=few)
             if not result.requires_grad:  # what its gradient adds up is another question
                 self.laid_out.remember(result, *found)
 
-    def _of_one(self, name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
+    def _of_one(self, key: tuple[Any, ...], source: Any, result: torch.Tensor) -> Shown | None:
         """Look at a choice among places that have one value: by strides, or as copies of one."""
-        key, source = _key(name, args), args[0] if args else None
-        if key is None or not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
+        if not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
             return None
         strides, dimension = self.laid_out.alike(source), _dimension(key)
         if not 0 <= dimension < len(strides) or strides[dimension]:
@@ -311,37 +313,37 @@ def _met(marks: tuple[Any, ...], data: Any) -> bool:
 
 def chosen(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
     """Return the view of an argument that a call which chose elements could have given."""
+    return _chosen(_key(name, args), args, result)
+
+
+def _chosen(
+    key: tuple[Any, ...] | None, args: tuple[Any, ...], result: torch.Tensor
+) -> Shown | None:
     for source in args:
         if not isinstance(source, torch.Tensor) or source.dtype != result.dtype:
             continue
-        key = _key(name, args)
         view = _by_key(source, key) if key is not None else by_value(source, result)
         if view is not None and view[1] == tuple(result.shape):
             return source, view
     return None
 
 
-def _padded_by_nothing(name: str, args: tuple[Any, ...], result: torch.Tensor) -> Shown | None:
+def _padded_by_nothing(name: str, args: tuple[Any, ...]) -> Shown | None:
     """Return what `pad` was given, whole, where all its widths are zero."""
     source, widths, *_ = args if name == "pad" and len(args) > 1 else (None, ())
     plain = isinstance(source, torch.Tensor) and isinstance(widths, (list, tuple))
     if not plain or not all(type(one) is int and one == 0 for one in widths):
         return None
-    return source, (int(source.storage_offset()), tuple(result.shape), source.stride())
+    return source, geometry_of(source)
 
 
-def _numbers_of(name: str, args: tuple[Any, ...]) -> int:
-    """Return how many numbers an index has that tells a choice; 0 where there is none."""
+def _numbers_of(key: tuple[Any, ...]) -> int:
+    """Return how many numbers an index has that choose; 0 where there are none."""
     return sum(
         one.numel() if isinstance(one, torch.Tensor) else len(one)
-        for one in _key(name, args) or ()
+        for one in key
         if isinstance(one, (torch.Tensor, list, tuple, np.ndarray))
     )
-
-
-def _are_few(name: str, args: tuple[Any, ...], result: torch.Tensor, found: Shown) -> bool:
-    """Whether a choice took one place or two, and not all that there are."""
-    return 0 < _numbers_of(name, args) < _LEAST and result.numel() < found[0].numel()
 
 
 # -- by index --------------------------------------------------------------------------------------
@@ -350,21 +352,13 @@ def _are_few(name: str, args: tuple[Any, ...], result: torch.Tensor, found: Show
 def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return what stands between the brackets, for a call that can be written so."""
     if name == "__getitem__":
-        return _without_ellipsis(args[0], args[1] if type(args[1]) is tuple else (args[1],))
+        key = args[1] if type(args[1]) is tuple else (args[1],)
+        masked = any(isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in key)
+        return key if masked else without_ellipsis(key, args[0].dim())
     if name == "index_select" and len(args) > 2 and type(args[1]) is int:
         ahead = args[1] % max(args[0].dim(), 1)
         return (*[slice(None)] * ahead, args[2])
     return None
-
-
-def _without_ellipsis(source: torch.Tensor, key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return an index with whole dimensions in the place of an ellipsis; as it is, with a mask."""
-    places = [n for n, one in enumerate(key) if one is Ellipsis]
-    masked = any(isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in key)
-    if len(places) != 1 or masked:
-        return key
-    at, named = places[0], sum(one is not None for one in key) - 1
-    return (*key[:at], *[slice(None)] * (source.dim() - named), *key[at + 1 :])
 
 
 def _dimension(key: tuple[Any, ...]) -> int:

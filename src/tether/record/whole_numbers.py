@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from tether.record.contents import words_of
-from tether.record.equals import View
 from tether.record.identity import Snapshot
+from tether.record.indexed import View
 from tether.record.laid_out import carried, geometry_of, version_of
 from tether.record.tape import Tape
 

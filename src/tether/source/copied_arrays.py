@@ -42,7 +42,6 @@ def _copies(call: ast.Call) -> bool:
 
 def _of_numpy(call: ast.Call) -> bool:
     """Whether a call is `numpy.array(x)` or `numpy.copy(x)`, of one argument alone."""
-    function = call.func
-    named = isinstance(function, ast.Attribute) and function.attr in ("array", "copy")
-    own = named and isinstance(function, ast.Attribute) and is_module(function.value)
-    return bool(own) and len(call.args) == 1 and not call.keywords
+    if not isinstance(call.func, ast.Attribute) or len(call.args) != 1 or call.keywords:
+        return False
+    return call.func.attr in ("array", "copy") and is_module(call.func.value)

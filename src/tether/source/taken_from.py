@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tether.facts import Site
+from tether.source.going_through import own
 from tether.source.handing import function_at
 from tether.source.syntax import Source
 
@@ -104,14 +105,8 @@ def _given_by(node: ast.AST, name: str) -> Iterator[_Bound]:
 
 def _own_nodes(source: Source, site: Site) -> Iterator[ast.AST]:
     """Yield the nodes of the function that a site is in, without those of functions inside it."""
-    functions = list(function_at(source, site))
-    waiting: list[ast.AST] = [one for some in functions for one in some.body]
-    if not functions and source.tree is not None:
-        waiting = list(source.tree.body)
-    for node in waiting:
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node
-            waiting += ast.iter_child_nodes(node)
+    for one in list(function_at(source, site)) or filter(None, [source.tree]):
+        yield from own(one)
 
 
 def _names(target: ast.expr, name: str) -> bool:

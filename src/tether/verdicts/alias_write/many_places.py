@@ -11,7 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, common_place, in_one_container, root_of
+from tether.analysis.holding import (
+    HeldAct,
+    Holding,
+    common_place,
+    in_one_container,
+    is_parameter,
+    root_of,
+)
 from tether.analysis.shared_memory import fills_anew
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
@@ -73,7 +80,7 @@ def _grown_inside(history: History) -> Iterator[Claim]:
             later[one.tensor][history.position(one.event)].add(one.name)
     for act in history.get(Holding).all:
         looks = later.get(act.tensor)
-        if looks is not None and act.read >= 0 and not _is_parameter(history, act.tensor):
+        if looks is not None and act.read >= 0 and not is_parameter(history, act.tensor):
             series = _series_seen(act, looks)
             container = common_place(series)
             holder = next((one for one in act.others if one.name in series), None)
@@ -120,7 +127,7 @@ def _multiplied(history: History) -> Iterator[Claim]:
     """Find one object in several places of a container, written through one of them."""
     holding = history.get(Holding)
     for act in holding.all:
-        if act.by is None or act.read < 0 or _is_parameter(history, act.tensor):
+        if act.by is None or act.read < 0 or is_parameter(history, act.tensor):
             continue
         holders = (*act.others, act.by)
         slots = in_one_container(holders)
@@ -146,17 +153,12 @@ def _asks_for_address(history: History, tensor: int, write: int) -> bool:
     return False
 
 
-def _is_parameter(history: History, tensor: int) -> bool:
-    fact = history.trace.tensors.get(tensor)
-    return (fact is not None and fact.kind == "Parameter") or tensor in history.held
-
-
 def _each_time(history: History) -> Iterator[Claim]:
     """Find one object that a line wrote and returned again and again, kept each time."""
     returned = _written_and_returned(history)
     for tensor, looks in _slots_seen(history).items():
         container, names = max(map(_fullest, looks.values()), key=lambda one: len(one[1]))
-        if len(names) < 2 or not container or _is_parameter(history, tensor):
+        if len(names) < 2 or not container or is_parameter(history, tensor):
             continue
         calls = returned.get(tensor, [])
         times = Counter(history.events[at].site for at in calls)

@@ -14,13 +14,18 @@ from tether.analysis.surroundings import Surroundings, at_line
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
 from tether.source.reading import looped_over
 
+Rows = set[tuple[str, int]]
+"""Lines, each with its file."""
+
 _LIST = say("Make a list of it, which can be gone through again: list(...).")
 
 
 def of_iterators(history: History) -> Iterator[Claim]:
     """Yield the lines that find no parameters, or no batches, in an iterator."""
     clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
-    twice = [one for one in gone_twice(history) if not _is_known(history, one, clips)]
+    taken = {history.site(one.site).row for one in history.trace.iterators_taken}
+    frozen = set(_stays_frozen(history))
+    twice = [one for one in gone_twice(history) if not _is_known(one, clips, taken, frozen)]
     yield from map(_twice, twice)
     said = {one.first.row for one in twice}
     for gone in gone_through(history):
@@ -29,14 +34,12 @@ def of_iterators(history: History) -> Iterator[Claim]:
             yield _gone_through(history, gone)
 
 
-def _is_known(history: History, found: GoneTwice, clips: set[tuple[str, int]]) -> bool:
+def _is_known(found: GoneTwice, clips: Rows, taken: Rows, frozen: Rows) -> bool:
     """Whether other words speak of it: of a clipping, an optimizer, or of what so stays frozen."""
-    taken = {history.site(one.site).row for one in history.trace.iterators_taken}
     if not found.certain and found.first.row in taken:
         return True
-    rows = {one.row for one in found.again}
-    frozen = set(_stays_frozen(history))
-    return not (clips.isdisjoint(rows) and frozen.isdisjoint({found.first.row, *rows}))
+    again = {one.row for one in found.again}
+    return not (clips.isdisjoint(again) and frozen.isdisjoint({found.first.row, *again}))
 
 
 def _stays_frozen(history: History) -> Iterator[tuple[str, int]]:
