@@ -181,3 +181,81 @@ y.data.add_(1)
 def test_an_unseen_write_is_told_where_the_gradient_needs_the_values(tmp_path, call, wrong):
     found = record_program(SAVED_VALUES.format(call=call), tmp_path).findings
     assert bool([one for one in found if one.slug == "untracked-write"]) == wrong
+
+
+SHIFTED = """\
+import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+w = torch.randn(4, 3, requires_grad=True)
+v = torch.randn(5, 3, requires_grad=True)
+k = torch.randn(4, 5, requires_grad=True)
+h, c, b = w * 1, v * 1, k * 1
+target = torch.tensor([0, 1, 2, 3])
+{call}
+{write}
+(y * torch.rand(y.shape)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "write", "wrong"),
+    [
+        # A shift of all classes changes what the product gives back, and the rows that come from a
+        # cross entropy add up to zero.
+        ("y = F.cross_entropy(h @ c.T, target, reduction='none')", "c.data.add_(1)", False),
+        ("y = F.cross_entropy(h @ c.T, target, reduction='none')", "c.data.mul_(2)", True),
+        ("y = F.softmax(h @ c.T, 1)", "c.data.add_(1)", False),
+        ("y = h @ c.T", "c.data.add_(1)", True),
+        # Weights of a softmax add up to one: one number more in all that they weigh moves nothing
+        # behind them, and what stands beside them does not take it out.
+        ("y = torch.softmax(b, 1) @ c", "c.data.add_(1)", False),
+        ("y = torch.sigmoid(b) @ c", "c.data.add_(1)", True),
+        # Not a number before and after, in each sum over the columns that the result enters.
+        ("y = (w[:, :1] * -1) ** (k[:1] * 1)", "y.data.add_(1)", False),
+        ("y = (w[:, :1].abs() + 1) ** (k[:1] * 1)", "y.data.add_(1)", True),
+        # A hidden tensor that is alive, and that the outermost was computed from.
+        ("m = h @ c.T; y = F.log_softmax(m, 1)", "c.data.add_(1)", False),
+        ("m = h @ c.T; y = F.log_softmax(m, 1) * b", "b.data.add_(1)", True),
+    ],
+)
+def test_an_unseen_write_that_a_later_node_takes_out_is_not_told(tmp_path, call, write, wrong):
+    found = record_program(SHIFTED.format(call=call, write=write), tmp_path).findings
+    assert bool([one for one in found if one.slug == "untracked-write"]) == wrong
+
+
+STOPS = """\
+import torch
+
+ran = []
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ran.append("the Function")
+        return grad
+
+
+torch.manual_seed(0)
+w = torch.randn(4, 5, requires_grad=True)
+c = torch.randn(5, 3)
+w.register_hook(lambda grad: ran.append("the hook"))
+y = torch.softmax(Same.apply(w), 1) @ c
+c.data.add_(1)
+(y * torch.rand(y.shape)).sum().backward()
+if ran != ["the Function", "the hook"]:
+    raise RuntimeError(ran)
+"""
+
+
+def test_nothing_of_the_programs_own_runs_when_a_graph_is_asked(tmp_path):
+    """What comes to a Function counts as what a leaf gets; neither it nor a hook is called."""
+    made = record_program(STOPS, tmp_path)
+    assert made.trace.outcome == "finished"
+    assert not [one for one in made.findings if one.slug == "untracked-write"]

@@ -4,7 +4,9 @@ A write through ``.data`` or through a tensor on an array's memory moves the ver
 alone, so backward goes on with what was written. Most such writes come when no graph needs the
 values any more, and some change nothing: a variance is the same after a shift. PyTorch is asked: a
 node that saved the memory is given the same gradient before and after the write. Only for results
-that something may bring a gradient to: singular values without their vectors need no values.
+that something may bring a gradient to: singular values without their vectors need no values. Where
+a node's answer differs, the leaves of the living graph are asked too: a later node may take out
+again what has changed.
 
 It is asked at the 1st, 2nd, 4th... write of each line. Nodes of the program's own Functions are not
 run, and nothing is run where hooks on saved tensors, a profiler or a dispatch mode would hear it. A
@@ -13,6 +15,7 @@ Function whose backward is at work has read what it saved: what it writes there 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,6 +24,7 @@ import torch
 
 from tether.facts import Altered, EventId, ThreadId
 from tether.record.graph import nodes_behind, saved_by, saved_hooks
+from tether.record.leaf_answers import call_node, leaf_answers, made_up, runs_own_code
 from tether.record.tape import Tape
 
 MOST_NODES = 5_000
@@ -32,9 +36,33 @@ MOST_ELEMENTS = 1 << 22
 ROUNDING = 84
 """Units in the last place by which a gradient that is computed anew may miss: 1e-5 in float32."""
 
-_SEED = 20_261
 _profiled: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
 _at_work: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
+
+
+class KeptGradients(NamedTuple):
+    """Gradients as they were."""
+
+    values: tuple[torch.Tensor | None, ...] = ()  # in a row, as float64
+    rounding: tuple[float, ...] = ()  # of each, as a part of its greatest element
+
+
+class LeafAnswers:
+    """What the leaves of the living graph would get, before a write and after it."""
+
+    def __init__(self, ends: Sequence[tuple[Any, int]]) -> None:
+        self._ends = ends
+        self._before = self._answer()
+
+    @functools.cached_property
+    def differ(self) -> bool | None:
+        """Whether they would get other gradients now; None where nobody can say."""
+        after = self._answer() if self._before is not None else None
+        return None if self._before is None or after is None else not _alike(self._before, after)
+
+    def _answer(self) -> KeptGradients | None:
+        found = leaf_answers(self._ends)
+        return None if found is None else _kept_all(found)
 
 
 class NodeAnswer(NamedTuple):
@@ -42,8 +70,8 @@ class NodeAnswer(NamedTuple):
 
     node: Any
     results: frozenset[int]  # those of the node's that a graph or a living tensor goes through
-    gradients: tuple[torch.Tensor | None, ...]  # in a row, as float64
-    rounding: tuple[float, ...] = ()  # of each, as a part of its greatest element
+    gradients: KeptGradients
+    leaves: LeafAnswers | None = None  # of the graph that it is in
     at_work: bool = False  # its backward is running, and is not asked: it has read what it saved
 
 
@@ -61,10 +89,10 @@ class AlteredLog:
         if count & (count - 1) or not tensor.is_cpu or not alone():
             return []
         with torch._C.DisableTorchFunction():
-            answers = [_asked(node, results) for node, results in self._savers(tensor)]
+            answers = list(self._answers(tensor))
             node, wanted = _at_work(), self._tape.who.memory_number(tensor)
-            if _is_own(node) and self._saved(node, wanted):
-                answers.append(NodeAnswer(node, frozenset(), (), at_work=True))
+            if runs_own_code(node) and self._saved(node, wanted):
+                answers.append(NodeAnswer(node, frozenset(), KeptGradients(), at_work=True))
             return answers
 
     def after(self, answers: Sequence[NodeAnswer], event: int, thread: int) -> None:
@@ -75,10 +103,10 @@ class AlteredLog:
                 differs = not before.at_work and _differs(before)
                 self.facts.append(Altered(EventId(event), ThreadId(thread), number, differs))
 
-    def _savers(self, tensor: torch.Tensor) -> Iterator[tuple[Any, frozenset[int]]]:
-        """Yield PyTorch's own nodes, in the graphs of living tensors, that saved a memory.
+    def _answers(self, tensor: torch.Tensor) -> Iterator[NodeAnswer]:
+        """Ask PyTorch's own nodes, in the graphs of living tensors, that saved a memory.
 
-        Each with its results that a gradient may come to.
+        Each for its results that a gradient may come to.
         """
         who = self._tape.who
         wanted = who.memory_number(tensor)
@@ -89,12 +117,15 @@ class AlteredLog:
         living = (one for one in who.living_tensors() if one.requires_grad)
         asked = [one if one._base is None else one._base for one in living]
         nodes = list(nodes_behind(asked, MOST_NODES))
-        found = [node for node in nodes if not _is_own(node) and self._saved(node, wanted)]
+        found = [node for node in nodes if not runs_own_code(node) and self._saved(node, wanted)]
         if found:
-            ends = [(one.grad_fn, one.output_nr) for one in asked]
-            ways = list(chain(ends, *(node.next_functions for node in nodes)))
+            ends = [(one.grad_fn, one.output_nr) for one in asked if one.grad_fn is not None]
+            ways, leaves = (
+                list(chain(ends, *(node.next_functions for node in nodes))),
+                LeafAnswers(ends),
+            )
             for node in found:
-                yield node, frozenset(number for target, number in ways if target is node)
+                yield _asked(node, frozenset(n for target, n in ways if target is node), leaves)
 
     def _saved(self, node: Any, memory: int | None) -> bool:
         """Whether a node saved something on a memory."""
@@ -107,49 +138,34 @@ def alone() -> bool:
     return not (saved_hooks() or _profiled() or torch._C._len_torch_dispatch_stack())
 
 
-def _is_own(node: Any) -> bool:
-    """Whether a node runs code of the program's."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction)
-
-
-def _asked(node: Any, results: frozenset[int]) -> NodeAnswer:
+def _asked(node: Any, results: frozenset[int], leaves: LeafAnswers | None = None) -> NodeAnswer:
     """Run a node on gradients of some of its results; they are the same each time."""
     given = _given(node, results)
-    returned = () if given is None else _run(node, given)
-    rounding = tuple(_rounding(one) for one in returned)
-    return NodeAnswer(node, results, tuple(_kept(one) for one in returned), rounding)
+    returned = () if given is None else call_node(node, given)
+    return NodeAnswer(node, results, _kept_all(returned), leaves)
 
 
 def _given(node: Any, results: frozenset[int]) -> list[torch.Tensor | None] | None:
-    """Return random gradients of some results of a node; None where one would be too large."""
-    made = torch.Generator().manual_seed(_SEED)
+    """Return made-up gradients of some results of a node; None where one would be too large."""
     metadata = node._input_metadata
-    found = [_random(one, made) if n in results else None for n, one in enumerate(metadata)]
-    return found if all(found[n] is not None for n in results) else None
+    if any(_is_too_large(metadata[n]) for n in results):
+        return None
+    return [made_up(one) if n in results else None for n, one in enumerate(metadata)]
 
 
-def _run(node: Any, given: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor | None, ...]:
-    """Return what a node gives back; nothing where what it saved is freed."""
-    try:
-        with torch.no_grad():
-            found = node(*given)
-    except Exception:  # noqa: BLE001 -- also if it wants other gradients
-        return ()
-    return found if isinstance(found, tuple) else (found,)
+def _is_too_large(metadata: Any) -> bool:
+    size = torch.Size(metadata.shape).numel()
+    return size > MOST_ELEMENTS or metadata.device.type != "cpu"
+
+
+def _kept_all(gradients: Sequence[torch.Tensor | None]) -> KeptGradients:
+    kept = tuple(_kept(one) for one in gradients)
+    return KeptGradients(kept, tuple(_rounding(one) for one in gradients))
 
 
 def _rounding(gradient: torch.Tensor | None) -> float:
     real = gradient is not None and (gradient.is_floating_point() or gradient.is_complex())
     return ROUNDING * torch.finfo(gradient.dtype).eps if gradient is not None and real else 0.0
-
-
-def _random(metadata: Any, made: torch.Generator) -> torch.Tensor | None:
-    size = 1
-    for one in metadata.shape:
-        size *= int(one)
-    if size > MOST_ELEMENTS or metadata.device.type != "cpu":
-        return None
-    return torch.rand(tuple(metadata.shape), generator=made, dtype=torch.float64).to(metadata.dtype)
 
 
 def _kept(gradient: torch.Tensor | None) -> torch.Tensor | None:
@@ -164,12 +180,14 @@ def _differs(before: NodeAnswer) -> bool:
     """Whether a node now gives other gradients: what is computed anew is rounded anew.
 
     By rounding they differ in proportion to the greatest element, where elements are added up; to
-    the element itself, in a node that works on each alone.
+    the element itself, in a node that works on each alone. Where they differ, the leaves behind the
+    node have to get others as well.
     """
-    after = _asked(before.node, before.results)
-    if not _alike(before, after, whole=True):
-        return True
-    return not _alike(before, after, whole=False) and _by_element(before.node, before.results)
+    after = _asked(before.node, before.results).gradients
+    if not _alike(before.gradients, after):
+        return before.leaves is None or before.leaves.differ is not False
+    by_element = _by_element(before.node, before.results)
+    return by_element and not _alike(before.gradients, after, whole=False)
 
 
 def _by_element(node: Any, results: frozenset[int]) -> bool:
@@ -180,17 +198,17 @@ def _by_element(node: Any, results: frozenset[int]) -> bool:
     [gradient] = [one for one in given if one is not None]
     kept = (torch.arange(gradient.numel()) % 2).reshape(gradient.shape)
     masked = [None if one is None else one * kept for one in given]
-    returned = [one for one in _run(node, masked) if one is not None]
+    returned = [one for one in call_node(node, masked) if one is not None]
     return all(  # nothing of what is infinite is not a number
         one.shape == kept.shape and not one[kept == 0].nan_to_num(nan=0.0).any() for one in returned
     )
 
 
-def _alike(before: NodeAnswer, after: NodeAnswer, *, whole: bool) -> bool:
+def _alike(before: KeptGradients, after: KeptGradients, *, whole: bool = True) -> bool:
     """Whether gradients differ by rounding at most, of the greatest element or of each."""
-    if len(before.gradients) != len(after.gradients):
+    if len(before.values) != len(after.values):
         return False
-    pairs = zip(before.gradients, after.gradients, before.rounding, strict=True)
+    pairs = zip(before.values, after.values, before.rounding, strict=True)
     return all(
         a is b if a is None or b is None else _close(a, b, rounding, whole=whole)
         for a, b, rounding in pairs

@@ -30,8 +30,9 @@ Nothing raised. Or a custom Function kept the value as an attribute of its ctx, 
 not check, and any write changed it before the Function's backward read it. Or a Function keeps the
 value outside of its ctx, where a later call's forward replaced it; where nothing shows that the
 gradient depends on it, that is a note. "The gradient is wrong" is said where the node that saved
-the value was seen to give another gradient after the write; otherwise that it was computed with
-the overwritten values.
+the value was seen to give another gradient after the write, and leaves of the graph behind it;
+otherwise that it was computed with the overwritten values. Nothing is said where the leaves get the
+same gradients, since a later node takes out what was written (a shift before a softmax).
 
 ## Why it matters
 PyTorch refuses a backward whose saved values were written, by comparing version counters. It
