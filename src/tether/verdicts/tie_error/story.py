@@ -50,15 +50,24 @@ class Story:
         """Return the leaf whose gradient the line had read as None, where Python fails on None."""
         if "NoneType" not in self.fact.message:
             return None
-        line = self._line(self.fact.site)
-        for at in range(min(self.until, len(self.history.events) - 1), -1, -1):
-            event = self.history.events[at]
-            if self._line(event.site) != line:
-                break
+        for at, event in self._last_at_the_line(self.until):
             if event.none and event.operation == "grad.__get__" and event.reads[0].leaf:
                 self.until = at
                 return event.reads[0]
         return None
+
+    def _last_at_the_line(self, until: int) -> Iterator[tuple[int, Event]]:
+        """Yield the calls that the line of the error had made last, the latest first.
+
+        On its way out an error passes the ends of ``with`` blocks, whose switches have no operands.
+        """
+        line = self._line(self.fact.site)
+        for at in range(min(until, len(self.history.events) - 1), -1, -1):
+            event = self.history.events[at]
+            if self._line(event.site) == line:
+                yield at, event
+            elif event.reads or event.results or event.writes:
+                break
 
     def _line(self, site: int) -> tuple[str, int]:
         place = self.history.site(site)
@@ -79,10 +88,7 @@ class Story:
         An error may come from Python, from NumPy or from an attribute: no call was heard then.
         """
         history = self.history
-        for at in range(min(self.until, len(history.events)) - 1, -1, -1):
-            event = history.events[at]
-            if self._line(event.site) != self._line(self.fact.site):
-                break
+        for _, event in self._last_at_the_line(self.until - 1):
             yield from event.reads[:1]
         for word in self._words():
             called = [one for one in history.tensors_called(word) if self._made(one) < self.until]
