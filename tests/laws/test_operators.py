@@ -110,20 +110,8 @@ class Overwritten:
         said += [one for one in told.findings if one.slug == "saved-overwritten"]
         if wrong and not self._named(told, {"untracked-write"}, both):
             yield f"{write}: the gradient is another, and the lines are not named"
-        if not wrong and said and not self._asked_nobody(said):
+        if not wrong and said:
             yield f"{write}: nothing is wrong, and yet: {said[0].message}"
-
-    def _asked_nobody(self, said) -> bool:
-        """Whether all that is said is that overwritten values were used, of a Python formula.
-
-        It is not run again, since a program's own would hear it, so whether the values cancel is
-        not known.
-        """
-        names = self.call.namespace()
-        names |= {f"x{n}": names[f"w{n}"] * 1 for n in range(len(self.call.leaves))}
-        made = [one.grad_fn for _, one in results_in(eval(self.call.text, names))]
-        own = any(isinstance(one, torch.autograd.function.BackwardCFunction) for one in made)
-        return own and all("was computed with overwritten values" in one.message for one in said)
 
     @staticmethod
     def _named(told: Ran, slugs: set[str], lines: set[int]) -> bool:

@@ -242,20 +242,31 @@ class Same(torch.autograd.Function):
         return grad
 
 
+@torch.library.custom_op("tether_tests::same", mutates_args=())
+def same(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@same.register_autograd
+def same_backward(ctx, grad):
+    ran.append("the formula")
+    return grad
+
+
 torch.manual_seed(0)
 w = torch.randn(4, 5, requires_grad=True)
 c = torch.randn(5, 3)
 w.register_hook(lambda grad: ran.append("the hook"))
-y = torch.softmax(Same.apply(w), 1) @ c
+y = torch.softmax(same(Same.apply(w)), 1) @ c
 c.data.add_(1)
 (y * torch.rand(y.shape)).sum().backward()
-if ran != ["the Function", "the hook"]:
+if ran != ["the formula", "the Function", "the hook"]:
     raise RuntimeError(ran)
 """
 
 
 def test_nothing_of_the_programs_own_runs_when_a_graph_is_asked(tmp_path):
-    """What comes to a Function counts as what a leaf gets; neither it nor a hook is called."""
+    """What comes to a Function counts as what a leaf gets: no hook, formula or Function is called."""
     made = record_program(STOPS, tmp_path)
     assert made.trace.outcome == "finished"
     assert not [one for one in made.findings if one.slug == "untracked-write"]

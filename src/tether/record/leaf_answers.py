@@ -9,6 +9,7 @@ runs no hook.
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -52,8 +53,16 @@ def leaf_answers(ends: Sequence[tuple[Any, int]]) -> list[torch.Tensor | None] |
 
 
 def runs_own_code(node: Any) -> bool:
-    """Whether a node runs code of the program's."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction)
+    """Whether a node runs code of the program's, or code of PyTorch's that may call it."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction) and not _is_registered(node)
+
+
+def _is_registered(node: Any) -> bool:
+    """Whether a node runs the formula that PyTorch itself registered for an operator of its own."""
+    backward = getattr(getattr(type(node), "_forward_cls", None), "backward", None)
+    cells = inspect.getclosurevars(backward).nonlocals if inspect.isfunction(backward) else {}
+    formula = getattr(cells.get("info"), "_backward_fn", None)
+    return str(getattr(formula, "__module__", "")).startswith("torch.")
 
 
 def made_up(metadata: Any) -> torch.Tensor:
@@ -125,7 +134,7 @@ def call_node(node: Any, given: Sequence[torch.Tensor | None]) -> tuple[torch.Te
     """Return what a node gives back; nothing where what it saved is freed."""
     try:
         with torch.no_grad():
-            found = node(*given)
+            found = getattr(node, "apply", node)(*given)
     except Exception:  # noqa: BLE001 -- also if it wants other gradients
         return ()
     return found if isinstance(found, tuple) else (found,)
