@@ -94,3 +94,54 @@ for batch in range(8):
 
 def test_a_sum_whose_last_turns_nobody_reads_is_no_copy(tmp_path):
     assert [one.slug for one in record_program(SUMMED, tmp_path).findings] == []
+
+
+ROUNDS = """\
+import copy
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(*[nn.Linear(400, 400) for _ in range(4)])
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+class Server:
+    def __init__(self):
+        self.latest = copy.deepcopy(model.state_dict())
+        self.past = []
+
+    def local(self):
+        model.load_state_dict(self.latest)
+        opt.zero_grad()
+        model(torch.randn(8, 400)).pow(2).mean().backward()
+        opt.step()
+        return copy.deepcopy(model.state_dict())
+
+    def mean(self, states):
+        summed = {name: 0 for name in states[0]}
+        for state in states:
+            for name in summed:
+                summed[name] = summed[name] + state[name] / len(states)
+        return summed
+
+    def turn(self):
+        states = [self.local() for _ in range(2)]
+        self.latest = self.mean(states)
+        {keep}
+
+
+server = Server()
+for _ in range(4):
+    server.turn()
+model.load_state_dict(server.latest)
+print(model(torch.ones(1, 400)).sum().item())
+"""
+
+
+def test_what_each_round_replaces_is_kept_once(tmp_path):
+    """And what each round adds is kept for nothing."""
+    for keep, told in (("pass", []), ("self.past.append(states)", ["storage-pinned"])):
+        found = record_program(ROUNDS.replace("{keep}", keep), tmp_path).findings
+        assert [one.slug for one in found if one.slug == "storage-pinned"] == told

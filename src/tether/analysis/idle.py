@@ -51,6 +51,7 @@ class Idle(NamedTuple):
     nbytes: int
     graph: bool  # these calls are part of a gradient graph, and nothing outside it holds the memory
     kept: tuple[int, ...]  # positions of the calls that made the tensors which hold it
+    more: bool  # than the line had had at one time before: else it took the place of as much
 
 
 class _Left(NamedTuple):
@@ -131,7 +132,7 @@ class IdleMemory:
             event = history.events[last]
             inside = history.inside(event, "backward", "step") >= 0
             if not inside and self._is_leak(some, idle, passes):
-                yield self._told(event, idle, living)
+                yield self._told(event, idle, living, more=_is_more(some, idle))
 
     def _is_leak(self, all_: list[_Left], idle: list[_Left], passes: _PassesOfLines) -> bool:
         """Whether the runs of a line left what lies idle, one after the other."""
@@ -150,10 +151,12 @@ class IdleMemory:
         rows = ((history.site_of(history.events[at]).row for at in some) for some in between)
         return 1 + sum(any(one != line.row for one in some) for some in rows)
 
-    def _told(self, event: Event, idle: list[_Left], living: dict[int, list[int]]) -> Idle:
+    def _told(
+        self, event: Event, idle: list[_Left], living: dict[int, list[int]], *, more: bool
+    ) -> Idle:
         kept = tuple(at for one in idle for at in living.get(one.memory, ()))
         made, nbytes = tuple(one.made for one in idle), sum(one.nbytes for one in idle)
-        return Idle(event.site, made, nbytes, self._by_graph(idle, living), kept)
+        return Idle(event.site, made, nbytes, self._by_graph(idle, living), kept, more)
 
     def _by_graph(self, idle: list[_Left], living: dict[int, list[int]]) -> bool:
         """Whether a graph holds what is left, and not tensors outside of it.
@@ -252,6 +255,15 @@ def _is_kept(history: History, tensor: int) -> bool:
 def _left(blocks: list[_Left]) -> list[_Left]:
     """Return the blocks that are there as the last one of their line is made."""
     return [one for one in blocks[:-1] if one.freed > blocks[-1].made]
+
+
+def _is_more(all_: list[_Left], idle: list[_Left]) -> bool:
+    """Whether fewer blocks of a line were there when the first of some was made.
+
+    What a round of a program makes and the next one replaces is there once, however many rounds.
+    """
+    first = idle[0].made
+    return sum(one.made < first < one.freed for one in all_) < len(idle)
 
 
 def _longest_pause(pauses: list[int]) -> int:

@@ -271,7 +271,7 @@ def _unused(history: History, told: set[int]) -> Iterator[Claim]:
         named = [one for one in tensors if history.names_of(one) and one not in told]
         names = _holders_of(history, named, tensors)
         apart = names or saved.isdisjoint(_memories(history, kept))
-        if tensors and apart and not idle.graph and told.isdisjoint(tensors):
+        if idle.more and tensors and apart and not idle.graph and told.isdisjoint(tensors):
             left = _LeftOver(idle, named or tensors[-1:])
             if names:
                 holders[names].append(left)
