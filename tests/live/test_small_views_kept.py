@@ -349,3 +349,23 @@ def test_of_several_parts_the_one_that_is_kept_is_to_be_copied(tmp_path):
     assert "Keep a copy of the part that is kept" in str(found.fix)
     kept = text.splitlines().index("        kept.append(Clip(number, part=pieces[3]))") + 1
     assert kept in [one.site.line for one in found.evidence]
+
+
+@pytest.mark.parametrize(("rows", "severity"), [(1024, "note"), (8192, "warning")])
+def test_what_a_view_keeps_is_a_warning_from_a_megabyte_on(rows, severity, tmp_path):
+    text = f"""\
+import torch
+
+class Stats:
+    pass
+
+def first(stats):
+    table = torch.randn({rows}, 64)
+    stats.first = table[0]
+
+stats = Stats()
+first(stats)
+print(stats.first.sum().item())
+"""
+    (found,) = record_program(text, tmp_path).findings
+    assert (found.slug, found.severity) == ("storage-pinned", severity)

@@ -40,10 +40,11 @@ Ten rows of a table hold the table; a file of a few hundred bytes becomes a file
 
 ## Known problems
 Only storages of at least 64 KiB, of which the view shows at most an eighth, are reported; from 4
-KiB on as a note, where a container or an object keeps the view. Of what is kept unused, at least
-eight runs and 1 MiB of a program that finished. Which other holders a storage has outside Python is
-not known. Of arrays only those are told of that hold all references to the memory, at the end or
-while as many again were made; less than 1 MiB in all is a note.
+KiB on where a container or an object keeps the view. Less than 1 MiB in all is a note, unless it
+was saved to a file. Of what is kept unused, at least eight runs and 1 MiB of a program that
+finished, more than its line had had before. Which other holders a storage has outside Python is not
+known. Of arrays only those are told of that hold all references to the memory, at the end or while
+as many again were made.
 
 ## Example
 ```python
@@ -420,11 +421,10 @@ def _pinning(history: History, told: set[int]) -> Iterator[Claim]:
 
 
 def _pinned(history: History, found: Sequence[tuple[list[Operand], int]]) -> Claim:
-    """Say what keeps some storages of which little is shown: of small ones a note."""
+    """Say what keeps some storages of which little is shown: of less than 1 MiB a note."""
     said = say("nothing else is left of {them}", them="it" if len(found) == 1 else "them")
     claim = _claim(history, found, view_of(history, found[0][0][0].tensor), said)
-    small = all(nbytes < LARGE for _, nbytes in found)
-    return replace(claim, severity="note") if small else claim
+    return replace(claim, severity="note") if (claim.bytes or 0) < LEAST_BYTES else claim
 
 
 def _is_put_away(history: History, named: Sequence[Operand]) -> bool:
