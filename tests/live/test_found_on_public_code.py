@@ -145,3 +145,41 @@ def test_what_each_round_replaces_is_kept_once(tmp_path):
     for keep, told in (("pass", []), ("self.past.append(states)", ["storage-pinned"])):
         found = record_program(ROUNDS.replace("{keep}", keep), tmp_path).findings
         assert [one.slug for one in found if one.slug == "storage-pinned"] == told
+
+
+LATE = """\
+import torch
+from torch import nn
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.second = nn.Linear(8, 8)
+        self.last = nn.Linear(8, 1)
+    def forward(self, x):
+        return self.last(self.second(self.first(x)).relu())
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+        self.head = None
+    def forward(self, x):
+        if self.head is None:
+            self.head = Head()
+        return self.head(self.body(x))
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+def test_layers_that_one_function_makes_too_late_are_one_finding(tmp_path):
+    (found,) = record_program(LATE, tmp_path).findings
+    assert (found.slug, found.subject) == ("parameter-stale", "net.head.first.weight")
+    assert {step.site.line for step in found.evidence} >= {7, 8, 9, 24}

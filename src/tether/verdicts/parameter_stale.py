@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from tether.analysis.history import History, shortened
 from tether.analysis.made_anew import MadeAnew, made_anew
@@ -105,22 +105,26 @@ def _when(history: History, one: Replaced) -> str:
 
 def _unheld(history: History, found: Misplaced, one: Unheld) -> Claim:
     fact, parts = history.facts_of_name(one.tensor), {"held": At(one.holder.site)}
+    made = history.site(one.site)
+    place: Hashable = (made.file, made.function, made.first_line)  # that makes it too late
     why = "made after the optimizer ({held})"
     fix = "Make the optimizer after it, or add it with add_param_group ({held})."
     if not found.is_parameter(one.tensor):
         why = "parameters() lists neither plain tensors nor buffers"
-        fix = "Make it a parameter at {made}: self.name = nn.Parameter(...)."
+        fix, place = "Make it a parameter at {made}: self.name = nn.Parameter(...).", one.site
     elif fact is not None and not fact.listed:
         what, kept = ("its module", "modules") if fact.module else ("it", "parameters")
         why = f"parameters() does not list it: {what} stands in a plain container"
         several = "nn.ModuleList or nn.ModuleDict"
         if not fact.module:
             several = "nn.ParameterList or nn.ParameterDict"
-        fix = f"Keep the {kept} in {several}."
+        fix, place = f"Keep the {kept} in {several}.", one.site
     container = None if fact is None or fact.listed else _container(history, one, fact.name)
+    if container is not None:
+        place = container.site
     return Claim(
         tensors=(one.tensor,),
-        cause=("unheld", one.holder.kind, container.site if container else one.site),
+        cause=("unheld", one.holder.kind, place),
         site=one.site,
         operation="Parameter",
         message=say("No optimizer holds {subject}, which got a gradient: {why}.",
