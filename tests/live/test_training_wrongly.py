@@ -128,6 +128,26 @@ for _ in range(3):
     (errors * weight.float()).mean().backward()
     opt.step()
 """,
+    "squares of the same mistake, compared with nothing and with one another": """\
+import torch
+import torch.nn.functional as F
+
+critic = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(critic.parameters(), 0.1)
+x = torch.randn(6, 3)
+paid = (x[:, 0] * 2).unsqueeze(-1)
+before = torch.zeros(6).unsqueeze(-1)
+for _ in range(3):
+    chosen = torch.randperm(6)
+    value, returns, old = critic(x[chosen])[:, 0], paid[chosen], before[chosen]
+    near = old + (value - old).clamp(-0.2, 0.2)  #! batch-crossed old
+    far_off, close_by = returns - value, returns - near  #! batch-crossed returns
+    plain = F.huber_loss(far_off, torch.zeros_like(far_off), reduction="none")
+    clipped = F.huber_loss(close_by, torch.zeros_like(close_by), reduction="none")
+    opt.zero_grad()
+    torch.max(plain, clipped).mean().backward()
+    opt.step()
+""",
 }
 
 TOGETHER = {
@@ -244,6 +264,22 @@ for _ in range(3):
     spread = (bias * row).pow(2).mean()
     opt.zero_grad()
     (pairs + soft + spread).backward()
+    opt.step()
+""",
+    "pairs that a square of another origin weighs": """\
+import torch
+import torch.nn.functional as F
+
+scorer = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(scorer.parameters(), 0.1)
+x, wanted = torch.randn(6, 3), torch.rand(6).unsqueeze(-1)
+near = torch.rand(6, 6)
+for _ in range(3):
+    score, target = scorer(x)[:, 0], wanted[torch.arange(6)]
+    gap = target - score
+    errors = F.huber_loss(gap, torch.zeros_like(gap), reduction="none")
+    opt.zero_grad()
+    torch.min(errors, near).mean().backward()
     opt.step()
 """,
 }

@@ -43,6 +43,26 @@ def crossed(history: History) -> Iterator[Crossed]:
             yield Crossed(at, *found, reduced, history.get(_PassesOfCalls).of[reduced])
 
 
+class _Pairs:
+    """The squares that are made of nothing but joins of rows and columns which nobody meant."""
+
+    def __init__(self, history: History) -> None:
+        self.tensors: set[TensorId] = set()
+        for event in history.events:
+            if len(event.results) != 1 or len(event.results[0].shape) != 2:
+                continue
+            (made,) = event.results
+            joined = _row_and_column(event) if _may_join(event.operation) else None
+            if joined is not None:
+                meant = _on_purpose(history, *joined)
+            else:
+                squares = [one.tensor for one in event.reads if one.shape == made.shape]
+                known = squares and self.tensors.issuperset(squares)
+                meant = not known or not _goes_on(event, made.shape)
+            if not meant:
+                self.tensors.add(made.tensor)
+
+
 class _PassesOfCalls:
     """The calls in the graphs of losses, each with the first pass that goes back through it."""
 
@@ -120,7 +140,7 @@ def _reduced(history: History, call: int) -> int:
     for at in _uses(history, call, values):
         event = events[at]
         way.append(at)
-        if _stays(event, values, square):
+        if _stays(event, values | history.get(_Pairs).tensors, square):
             values |= _squares(event)
         else:
             end = at
@@ -182,7 +202,8 @@ def _all_the_same(history: History, way: list[int], reduced: int) -> bool:
 
 
 def _goes_on(event: Event, square: tuple[int, ...]) -> bool:
-    """Whether a call makes such a square element by element, or hands it on as it is."""
+    """Whether a call makes such a square element by element, hands it on, or takes its shape."""
     if [one.shape for one in event.results] != [square]:
         return False
-    return _by_elements(event) or operation(event.operation).same
+    row = operation(event.operation)
+    return _by_elements(event) or row.compares or bool(row.same or row.template)
