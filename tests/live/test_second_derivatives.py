@@ -361,3 +361,53 @@ def test_a_first_derivative_that_goes_elsewhere_is_not(name, tmp_path):
     term = f"{ASKED.format(how='retain_graph=True')}\n    {OF_ANOTHER_USE[name]}"
     found = record_program(FIRST_ONE.format(term=term), tmp_path).findings
     assert "gradient-lost" not in {one.slug for one in found}
+
+
+ADAPTED = """\
+import torch
+import torch.nn.functional as F
+
+net = torch.nn.Linear(3, 1)
+alpha = torch.ones(1, requires_grad=True)
+opt = torch.optim.Adam({held}, 0.01)
+inner = torch.optim.SGD(net.parameters(), 0.1)
+
+
+def adapted(x, y):
+    names, start = zip(*net.named_parameters())
+    loss = F.mse_loss(alpha * net(x), y)
+    slopes = torch.autograd.grad(loss, start, create_graph={graph})
+    return {change}
+
+
+for _ in range(3):
+    fast = adapted(torch.randn(4, 3), torch.randn(4, 1))
+    outer = F.mse_loss(torch.func.functional_call(net, fast, (torch.randn(4, 3),)), torch.randn(4, 1))
+    opt.zero_grad()
+    outer.backward()
+    opt.step()
+    {after}
+"""
+
+OF_ALL = "[alpha, *net.parameters()]"
+CHANGED = "{n: p.data - 0.1 * s for n, p, s in zip(names, start, slopes)}"
+TRAINED = "inner.zero_grad(); net(torch.ones(2, 3)).sum().backward(); inner.step()"
+
+
+@pytest.mark.parametrize(
+    ("held", "graph", "change", "after", "told"),
+    [
+        (OF_ALL, True, CHANGED, "pass", True),
+        (OF_ALL, True, CHANGED.replace("p.data", "p.detach()"), "pass", True),
+        (OF_ALL, True, CHANGED.replace("p.data - 0.1 * s", "torch.sub(p.data, s, alpha=0.1)"),
+         "pass", True),
+        (OF_ALL, True, CHANGED.replace("p.data", "p"), "pass", False),
+        # Another parameter's gradient is what it is for: these have their own training.
+        ("[alpha]", True, CHANGED, TRAINED, False),
+    ],
+)  # fmt: skip
+def test_an_update_that_starts_without_what_it_updates(held, graph, change, after, told, tmp_path):
+    text = ADAPTED.format(held=held, graph=graph, change=change, after=after)
+    found = record_program(text, tmp_path).findings
+    lines = [one.site.line for one in found if one.slug == "gradient-lost"]
+    assert lines == ([14] if told else [])

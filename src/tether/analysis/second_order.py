@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History, latest
+from tether.analysis.history import History, following, latest
 from tether.analysis.summands import summands
 from tether.facts import UNKNOWN, Event, Operand, SiteId, Span
 from tether.operations.table import operation
@@ -246,6 +246,82 @@ def _loss_through(history: History, update: int) -> int:
         if backward > update and history.events[backward].operation == "backward":
             return backward if update in graph.behind(backward) else UNKNOWN
     return UNKNOWN
+
+
+# -- a change without what is changed --------------------------------------------------------------
+# The gradient has a graph, and what it changes was taken without one (`p.data - rate * gradient`):
+# what a later loss gives back comes through the gradient alone, a remainder of the second order.
+
+
+class OnlyTheChange(NamedTuple):
+    """Calls, by position."""
+
+    gradient: int
+    cut: int  # took the tensor's values without its graph
+    update: int
+    loss: int
+    tensor: int
+
+
+def only_the_change(history: History) -> Iterator[OnlyTheChange]:
+    """Yield for each line the first such update whose loss a step of the tensor's follows.
+
+    Where nobody steps by what comes back to the tensor, the loss is there for something else.
+    """
+    told = set[SiteId]()
+    for at, event in history.events.where("autograd.grad".__eq__):
+        if event.site in told or not _differentiates_trained(history, event):
+            continue
+        for cut, update, tensor in islice(_parted(history, at, event), 1):
+            loss = _loss_through(history, update)
+            if loss >= 0 and _is_stepped_by(history, loss, tensor):
+                told.add(event.site)
+                yield OnlyTheChange(at, cut, update, loss, tensor)
+
+
+def _differentiates_trained(history: History, event: Event) -> bool:
+    """Whether a call gave gradients with a graph, each of something that is trained."""
+    wanted = event.reads[event.losses :]
+    given = [one for one in event.results if one.requires_grad]
+    whole = len(given) == len(event.results) == len(wanted) > 0
+    return whole and not event.raised and all(_is_trained(history, one) for one in wanted)
+
+
+def _parted(history: History, at: int, event: Event) -> Iterator[tuple[int, int, int]]:
+    """Yield the calls that join a gradient, or what was made of it, with its tensor's mere values.
+
+    Each with the call that took those, before it, and with the tensor.
+    """
+    of = dict(zip((got.tensor for got in event.results), event.reads[event.losses :], strict=True))
+    for position in range(at + 1, history.next_pass(at)):
+        one = history.events[position]
+        whose = next((of[read.tensor] for read in one.reads if read.tensor in of), None)
+        if whose is not None and any(made.requires_grad for made in one.results):
+            for cut in _bare(history, one, whose):
+                yield cut, position, whose.tensor
+            of.update(dict.fromkeys((made.tensor for made in one.results), whose))
+
+
+def _bare(history: History, event: Event, tensor: Operand) -> Iterator[int]:
+    """Yield the calls that took a tensor's values without its graph for another call."""
+    memory = history.flow.memory
+    for read in event.reads:
+        cut = UNKNOWN if read.requires_grad else history.made_at(read.tensor)
+        if cut >= 0 and memory(read) == memory(tensor):
+            if operation(history.events[cut].operation).cuts:
+                yield cut
+
+
+def _is_stepped_by(history: History, loss: int, tensor: int) -> bool:
+    """Whether a step uses what a pass adds to what a tensor is, or was computed from."""
+    graph, made = history.get(Graph), history.made_at(tensor)
+    behind = {tensor} if tensor in history.held or made < 0 else graph.leaves_behind(made)
+    for leaf in behind & graph.leaves_led_to(loss) & history.held:
+        step = following(history.steps_of(leaf), loss)
+        let_go = following(history.let_go.get(leaf, []), loss)
+        if step >= 0 and not 0 <= let_go < step:
+            return True
+    return False
 
 
 # -- the last derivative ---------------------------------------------------------------------------

@@ -266,13 +266,13 @@ def _unused(history: History, told: set[int]) -> Iterator[Claim]:
     """Give memory that a container, a closure or an exception keeps, run after run: a note."""
     saved = _saved_by_graphs(history)
     holders: dict[tuple[str, ...], list[_LeftOver]] = defaultdict(list)
-    for idle in history.get(IdleMemory).all:
+    for idle in (one for one in history.get(IdleMemory).all if one.more and not one.graph):
         kept = idle.kept  # none: a graph holds it, or what is no tensor
         tensors = _results(history, kept)
         named = [one for one in tensors if history.names_of(one) and one not in told]
         names = _holders_of(history, named, tensors)
         apart = names or saved.isdisjoint(_memories(history, kept))
-        if idle.more and tensors and apart and not idle.graph and told.isdisjoint(tensors):
+        if tensors and apart and told.isdisjoint(tensors):
             left = _LeftOver(idle, named or tensors[-1:])
             if names:
                 holders[names].append(left)

@@ -17,9 +17,11 @@ from tether.analysis.own_backward import never_called
 from tether.analysis.second_order import (
     FirstOrder,
     LastDerivative,
+    OnlyTheChange,
     TakenForConstant,
     first_order,
     last_derivatives,
+    only_the_change,
     taken_for_constant,
 )
 from tether.analysis.surroundings import Surroundings
@@ -42,9 +44,10 @@ through arguments whose derivative is zero everywhere, such as the mean of `torc
 line that runs several times for one loss the last run alone gets a gradient, since what each run
 gives to the next is cut off, or each run gets a gradient of its own part of the loss alone; or
 tensors are changed, inside a loss, by gradients that have no graph (`autograd.grad` without
-`create_graph=True`). A second derivative lacks a part, where it goes through the backward of an
-`autograd.Function` that uses what forward had computed from its inputs and kept: forward has no
-graph, so that is a constant there. Where a value is taken from itself, computed twice from the same
+`create_graph=True`), or by gradients that have one while the tensors themselves are taken without
+(`p.data - rate * gradient`). A second derivative lacks a part, where it goes through the
+backward of an `autograd.Function` that uses what forward had computed from its inputs and kept:
+forward has no graph, so that is a constant there. Where a value is taken from itself, computed twice from the same
 values and with a graph both times, what comes back over one way undoes what comes back over the
 other. Or the backward of an `autograd.Function` returns what was made without the gradient that it
 is given (numbers of both signs, or several in one pass, where each is the same number throughout).
@@ -105,12 +108,7 @@ def check(history: History) -> Iterator[Claim]:
         yield _cut_off(history, runs)
     for parted in parted_runs(history):
         yield _parted(history, parted)
-    for update in first_order(history):
-        yield _constant(history, update)
-    for last in last_derivatives(history):
-        yield _last(history, last)
-    for kept in taken_for_constant(history):
-        yield _second(history, kept)
+    yield from _of_derivatives(history)
     for cancelled in cancelled_terms(history):
         yield _cancelled(history, cancelled)
     for ignored in incoming_ignored(history):
@@ -119,6 +117,18 @@ def check(history: History) -> Iterator[Claim]:
     yield from drawn(history)
     for method in never_called(history):
         yield _never_called(method)
+
+
+def _of_derivatives(history: History) -> Iterator[Claim]:
+    """Give what derivatives of derivatives lack."""
+    for update in first_order(history):
+        yield _constant(history, update)
+    for change in only_the_change(history):
+        yield _without_its_start(history, change)
+    for last in last_derivatives(history):
+        yield _last(history, last)
+    for kept in taken_for_constant(history):
+        yield _second(history, kept)
 
 
 def _never_called(found: OwnBackward) -> Claim:
@@ -515,6 +525,36 @@ def _constant(history: History, found: FirstOrder) -> Claim:
         repair=Repair(say("Where the change itself is to be differentiated: autograd.grad(...,"
                           " create_graph=True).")),
         count=history.times(found.gradient),
+    )  # fmt: skip
+
+
+def _without_its_start(history: History, found: OnlyTheChange) -> Claim:
+    events = history.events
+    asked, cut, update, loss = (
+        events[at].site for at in (found.gradient, found.cut, found.update, found.loss)
+    )
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("only the change", cut),
+        site=cut,
+        calls=(found.cut,),
+        operation=events[found.cut].operation,
+        severity="note",
+        message=say(
+            "{update} changes {subject} by a gradient that has a graph, and takes {subject} itself"
+            " without one ({call} at {cut}): what backward at {loss} gives back to it comes through"
+            " the gradient alone, and the next step uses that.",
+            update=At(update), call=CallOf(found.cut), cut=At(cut), loss=At(loss),
+        ),
+        story=(
+            Step("asked", asked, say("the gradient is asked for, with its graph")),
+            Step("cut", cut, say("the values are taken here, without their graph")),
+            Step("used", update, say("{call} joins both", call=CallOf(found.update))),
+            Step("loss", loss, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("Start from the tensor itself, as autograd.grad was asked to make a"
+                          " graph: without .data or detach at {cut}.", cut=At(cut))),
+        count=history.times(found.cut),
     )  # fmt: skip
 
 
