@@ -3,6 +3,8 @@
 import sys
 import sysconfig
 
+import pytest
+
 from programs import record_program
 from tether.record import sites
 
@@ -183,3 +185,120 @@ def test_layers_that_one_function_makes_too_late_are_one_finding(tmp_path):
     (found,) = record_program(LATE, tmp_path).findings
     assert (found.slug, found.subject) == ("parameter-stale", "net.head.first.weight")
     assert {step.site.line for step in found.evidence} >= {7, 8, 9, 24}
+
+
+NORMED = """\
+import torch
+from torch import nn
+
+
+def normalize(module, input):
+    module.weight = module.weight_orig / module.weight_orig.norm()
+
+
+model = nn.Linear(4, 4)
+weight = model.weight
+del model._parameters["weight"]
+model.register_parameter("weight_orig", weight)
+model.register_buffer("weight", weight)
+model.register_forward_pre_hook(normalize)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.ones(2, 4)).pow(2).sum().backward()
+    for p in model.parameters():
+        {clip}
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "p.grad.data.copy_(p.grad.data.clamp(-0.1, 0.1))",
+        "p.grad.copy_(p.grad.clamp(-0.1, 0.1))",
+        "p.grad.data.clamp_(-1, 1)",
+        "p.grad.data[0] = 0",
+        "p.grad.view(-1)[0] = 0",
+        "p.grad.detach().mul_(0.5)",
+    ],
+)
+def test_gradients_changed_in_place_and_a_weight_normed_for_each_pass(clip, tmp_path):
+    assert record_program(NORMED.format(clip=clip), tmp_path).findings == []
+
+
+STATE = """\
+import copy
+
+import torch
+from torch import nn
+
+
+def run(net, state, steps):
+    opt = torch.optim.Adam(net.parameters(), lr=1e-2)
+    if state is not None:
+        opt.load_state_dict({loaded})
+    for _ in range(steps):
+        opt.zero_grad()
+        net(torch.ones(2, 4)).pow(2).sum().backward()
+        opt.step()
+    return opt
+
+
+state = None
+for _ in range(3):
+    opt = run(nn.Linear(4, 4), state, 2)
+    state = {kept}
+    run(nn.Linear(4, 4), state, 5)
+    print(state["state"][0]["step"].item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("loaded", "kept", "told"),
+    [
+        ("state", "opt.state_dict()", [10]),
+        ("state", "copy.deepcopy(opt.state_dict())", [10]),
+        ("copy.deepcopy(state)", "opt.state_dict()", []),
+    ],
+)
+def test_an_optimizer_goes_on_in_the_state_that_it_loaded(loaded, kept, told, tmp_path):
+    found = record_program(STATE.format(loaded=loaded, kept=kept), tmp_path).findings
+    warned = [one for one in found if one.severity != "note"]
+    assert [(one.slug, one.site.line) for one in warned] == [("alias-write", line) for line in told]
+
+
+LED = """\
+import torch
+from torch import nn
+
+
+class Agent:
+    def __init__(self):
+        self.actor = nn.Linear(3, 1)
+        self.actor_optim = torch.optim.Adam(self.actor.parameters(), lr=1e-3)
+        self.critic, self.critic_target = nn.Linear(4, 1), nn.Linear(4, 1)
+        self.critic_optim = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
+
+    def update(self):
+        s, a, r = torch.randn(8, 3), torch.randn(8, 1), torch.randn(8, 1)
+        target = r + 0.9 * self.critic_target(torch.cat([s, self.actor(s)], 1))
+        self.critic_optim.zero_grad()
+        (self.critic(torch.cat([s, a], 1)) - target).pow(2).mean().backward()
+        self.critic_optim.step()
+        self.actor_optim.zero_grad()
+        (-self.critic(torch.cat([s, self.actor(s)], 1))).mean().backward()
+        self.actor_optim.step()
+        for t, p in zip(self.critic_target.parameters(), self.critic.parameters()):
+            t.data.copy_(t.data * 0.99 + p.data * 0.01)
+
+
+agent = Agent()
+for _ in range(5):
+    agent.update()
+"""
+
+
+def test_a_target_that_values_are_written_to_is_held_by_no_optimizer_on_purpose(tmp_path):
+    found = record_program(LED, tmp_path).findings
+    assert [(one.slug, one.severity) for one in found] == [("gradient-discarded", "note")]

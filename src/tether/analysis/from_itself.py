@@ -103,7 +103,7 @@ def _from_itself(history: History, at: int, event: Event) -> bool:
     if event.inner == event.site:
         written = written_text(history.site_of(event), event), _taken_of(history, target)
         names.append({_plain(one) for one in written if one})
-    return any(not a & b for a, b in combinations(names, 2))
+    return any(a and b and not a & b for a, b in combinations(names, 2))
 
 
 def _as_taken(history: History, at: int, target: Operand, source: Operand) -> bool:
@@ -150,7 +150,7 @@ def _names_of(history: History, operand: Operand, reader: int) -> set[str]:
     text, taken = history.site_of(history.events[reader]).expression, _taken_of(history, operand)
     if taken and taken in text:
         return {_plain(taken)}
-    return {_plain(one) for one in (*(operands_of(text) or ()), taken) if one}
+    return {_plain(one) for one in (*(operands_of(text) or ()), taken) if _is_place(one)}
 
 
 def _taken_of(history: History, operand: Operand) -> str:

@@ -16,6 +16,9 @@ from tether.analysis.no_longer import LastSteps, ceased
 from tether.analysis.ungraded import Missing
 from tether.facts import UNKNOWN, Name, OptimizerFact, TensorId
 
+MOST_BACK = 16
+"""Calls through which what is written to a tensor is followed back to what trains."""
+
 
 class Replaced(NamedTuple):
     """A tensor that an optimizer steps, and the one that trains in its place."""
@@ -160,7 +163,9 @@ class Misplaced:
             holder = self._roots.get(fact.name.split(".")[0])
             if holder is None or self._left_out(tensor, fact, holder):
                 continue
-            if self._should_train(tensor, holder) and not self._made_of_trained(tensor):
+            if not self._should_train(tensor, holder) or self._made_of_trained(tensor):
+                continue
+            if not self._is_led(tensor):
                 site = self.made_on(tensor)
                 yield Unheld(tensor, site if site != UNKNOWN else holder.site, holder)
 
@@ -204,6 +209,19 @@ class Misplaced:
         """Whether a call made it of a trained value, each time anew: that is a cut."""
         events, position = self._history.events, self._history.made_at(tensor)
         return position != UNKNOWN and any(one.requires_grad for one in events[position].reads)
+
+    def _is_led(self, tensor: int) -> bool:
+        """Whether the program writes trained values to a tensor, again after a step: a target."""
+        history, led = self._history, list[int]()
+        operand = history.operand_of(tensor)
+        for at in history.writes_to(operand) if operand is not None else ():
+            calls = (history.events[b] for b in (at, *history.flow.behind(at, most=MOST_BACK)))
+            read = {one.tensor for event in calls for one in event.reads}
+            if history.inside(history.events[at], "step") < 0 and history.held & read:
+                led.append(at)
+                if any(led[0] < history.position(one.at) < at for one in history.steps):
+                    return True
+        return False
 
     def copied(self, cut: int) -> int:
         """Return the tensor that gets gradients of several passes and is made of what a call cut.

@@ -315,7 +315,8 @@ class OddWrites:
         maker = self._history.events[made]
         storages = {one.storage for one in maker.results if one.tensor == tensor}
         shared = any(one.storage in storages for one in maker.reads)
-        return bool(maker.reads) and not shared and not operation(maker.operation).fresh
+        row = operation(maker.operation)  # the gradient that `.grad` gives was there before
+        return bool(maker.reads) and not shared and row.carries and not row.fresh
 
     def _touched_after(self, memory: int, at: int) -> bool:
         positions = self._history.on_memory(memory)

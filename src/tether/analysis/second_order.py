@@ -307,9 +307,9 @@ def _bare(history: History, event: Event, tensor: Operand) -> Iterator[int]:
     memory = history.flow.memory
     for read in event.reads:
         cut = UNKNOWN if read.requires_grad else history.made_at(read.tensor)
-        if cut >= 0 and memory(read) == memory(tensor):
-            if operation(history.events[cut].operation).cuts:
-                yield cut
+        same = cut >= 0 and memory(read) == memory(tensor)
+        if same and operation(history.events[cut].operation).cuts:
+            yield cut
 
 
 def _is_stepped_by(history: History, loss: int, tensor: int) -> bool:

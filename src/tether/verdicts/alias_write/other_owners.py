@@ -272,44 +272,66 @@ def _stepped_by_both(history: History, tensor: int) -> bool:
 
 
 def _loaded_itself(history: History) -> Iterator[Claim]:
-    """Find a state that was kept, followed the steps of its optimizer, and was loaded again."""
+    """Find a state that was kept, followed the steps of its optimizer, and was loaded again.
+
+    An optimizer keeps the very tensors that it loads: its steps go on in who has that state.
+    """
     handed: dict[int, int] = {}
     stepped: dict[int, int] = {}
+    loaded: dict[int, int] = {}
     states = ("state_dict", "load_state_dict")
     for at, event in history.events.where(lambda name: name == "step" or name in states):
-        if event.operation == "state_dict":
-            for one in event.results:
-                handed.setdefault(one.tensor, at)
-                stepped.pop(one.tensor, None)
-        elif event.operation == "step":
+        if event.operation == "step":
             stepped.update((one.tensor, at) for one in event.writes if one.tensor in handed)
-        else:
-            tied = [one.tensor for one in event.results if one.tensor in stepped]
+            continue
+        tensors = [one.tensor for one in event.results]
+        tied = [one for one in tensors if one in stepped]
+        if event.operation == "load_state_dict":
             if tied:
-                yield _restores_nothing(history, tied[0], handed[tied[0]], stepped[tied[0]], at)
+                one = tied[0]
+                calls = handed[one], loaded.get(one, UNKNOWN), stepped[one], at
+                yield _restores_nothing(history, one, calls)
+            loaded.update(dict.fromkeys(tensors, at))
+        for one in tensors:
+            handed.setdefault(one, at)
+            stepped.pop(one, None)
 
 
-def _restores_nothing(history: History, tensor: int, kept: int, write: int, load: int) -> Claim:
-    events = history.events
-    since = events[kept].site
+def _restores_nothing(history: History, tensor: int, calls: tuple[int, int, int, int]) -> Claim:
+    """Say which steps went on changing a state.
+
+    `calls`: where it was handed out, loaded at first (UNKNOWN: it was not), stepped, and loaded.
+    """
+    events, (kept, taken, write, load) = history.events, calls
+    since, handed = events[kept].site, events[kept].operation == "state_dict"
+    shared = [Step("shared", since, say("state_dict() hands out the state itself"))]
+    first = say("The state taken at {since} is the optimizer's own", since=At(since))
+    repair = say("Keep a copy: copy.deepcopy({code}).", code=Code(since))
+    if taken >= 0:
+        begins, since = shared if handed else [], events[taken].site
+        shared = [Step("shared", since, say("load_state_dict keeps what it is given")), *begins]
+        first = say(
+            "The state loaded at {line} is the optimizer's own from then on", line=At(since)
+        )
+        repair = say("Load a copy at {line}: load_state_dict(copy.deepcopy(...)).", line=At(since))
     return Claim(
         tensors=(tensor,),
         cause=("loaded", since, events[load].site),
         site=since,
-        operation="state_dict",
+        operation=events[max(kept, taken)].operation,
         subject=history.site(since).target,
         message=say(
-            "The state taken at {since} is the optimizer's own: {call} at {write} went on changing"
-            " it, and loading it at {load} restores nothing of it.",
-            since=At(since), call=CallOf(write), write=At(events[write].site),
+            "{first}: {call} at {write} went on changing it, and loading it at {load} restores"
+            " nothing of it.",
+            first=first, call=CallOf(write), write=At(events[write].site),
             load=At(events[load].site),
         ),
         story=(
-            Step("shared", since, say("state_dict() hands out the state itself")),
+            *shared,
             written(history, write),
             Step("read", events[load].site, say("loaded here")),
         ),
-        repair=Repair(say("Keep a copy: copy.deepcopy({code}).", code=Code(since))),
+        repair=Repair(repair),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Moment, Name, Operand, TensorId
 from tether.finding import At, Claim, Repair, Severity, Step, say
@@ -205,9 +206,17 @@ def _parted(history: History, *pair: _Shows) -> int:
     moved = [one.last.tensor for one in pair if one.last.storage != one.shown.storage]
     new = max(moved, key=history.made_at)
     since = history.made_at(new)
+    if since >= 0 and not {a.tensor, b.tensor}.isdisjoint(_computed_from(history, since)):
+        return UNKNOWN
     used = (_lives_on(history, one) and read_after(history, one, since) for one in (a, b))
     # Names are looked for as the new one takes its place, which is after the call that made it.
     return new if since + 1 >= history.position(tied[0]) >= 0 and all(used) else UNKNOWN
+
+
+def _computed_from(history: History, made: int) -> frozenset[int]:
+    """Return the leaves that what a call made follows: a weight that is normed for each pass."""
+    graph = history.get(Graph)
+    return graph.leaves_behind(made) if graph.kind(made) is not None else frozenset()
 
 
 def _was_put_back(history: History, one: _Shows) -> bool:
