@@ -103,7 +103,8 @@ def _from_itself(history: History, at: int, event: Event) -> bool:
     if event.inner == event.site:
         written = written_text(history.site_of(event), event), _taken_of(history, target)
         names.append({_plain(one) for one in written if one})
-    return any(a and b and not a & b for a, b in combinations(names, 2))
+    known = filter(None, names)  # an operand may have no name in the text
+    return any(not a & b for a, b in combinations(known, 2))
 
 
 def _as_taken(history: History, at: int, target: Operand, source: Operand) -> bool:

@@ -264,22 +264,26 @@ class _LeftOver(NamedTuple):
 
 def _unused(history: History, told: set[int]) -> Iterator[Claim]:
     """Give memory that a container, a closure or an exception keeps, run after run: a note."""
-    saved = _saved_by_graphs(history)
     holders: dict[tuple[str, ...], list[_LeftOver]] = defaultdict(list)
-    for idle in (one for one in history.get(IdleMemory).all if one.more and not one.graph):
-        kept = idle.kept  # none: a graph holds it, or what is no tensor
-        tensors = _results(history, kept)
-        named = [one for one in tensors if history.names_of(one) and one not in told]
-        names = _holders_of(history, named, tensors)
-        apart = names or saved.isdisjoint(_memories(history, kept))
-        if tensors and apart and told.isdisjoint(tensors):
-            left = _LeftOver(idle, named or tensors[-1:])
-            if names:
-                holders[names].append(left)
-            else:
-                yield _left(history, (), [left])
+    for names, left in _left_over(history, told):
+        if names:
+            holders[names].append(left)
+        else:
+            yield _left(history, (), [left])
     for names, some in holders.items():
         yield _left(history, names, some)
+
+
+def _left_over(history: History, told: set[int]) -> Iterator[tuple[tuple[str, ...], _LeftOver]]:
+    """Yield what the runs of lines left outside of graphs, and what it lies in."""
+    saved = _saved_by_graphs(history)
+    for idle in (one for one in history.get(IdleMemory).all if one.more and not one.graph):
+        tensors = _results(history, idle.kept)  # none: what is no tensor holds it
+        named = [one for one in tensors if history.names_of(one) and one not in told]
+        names = _holders_of(history, named, tensors)
+        apart = names or saved.isdisjoint(_memories(history, idle.kept))
+        if tensors and apart and told.isdisjoint(tensors):
+            yield names, _LeftOver(idle, named or tensors[-1:])
 
 
 def _holders_of(history: History, named: list[int], tensors: list[int]) -> tuple[str, ...]:

@@ -206,17 +206,23 @@ def _parted(history: History, *pair: _Shows) -> int:
     moved = [one.last.tensor for one in pair if one.last.storage != one.shown.storage]
     new = max(moved, key=history.made_at)
     since = history.made_at(new)
-    if since >= 0 and not {a.tensor, b.tensor}.isdisjoint(_computed_from(history, since)):
-        return UNKNOWN
-    used = (_lives_on(history, one) and read_after(history, one, since) for one in (a, b))
     # Names are looked for as the new one takes its place, which is after the call that made it.
-    return new if since + 1 >= history.position(tied[0]) >= 0 and all(used) else UNKNOWN
+    came = since + 1 >= history.position(tied[0]) >= 0
+    return new if came and _go_on(history, since, a, b) else UNKNOWN
 
 
-def _computed_from(history: History, made: int) -> frozenset[int]:
-    """Return the leaves that what a call made follows: a weight that is normed for each pass."""
+def _go_on(history: History, since: int, *tensors: Operand) -> bool:
+    """Whether tensors are used apart from one another after a call, to the end."""
+    used = (_lives_on(history, one) and read_after(history, one, since) for one in tensors)
+    return all(used) and not _follows(history, since, *tensors)
+
+
+def _follows(history: History, made: int, *tensors: Operand) -> bool:
+    """Whether a call computed one tensor from another, anew for each pass: a weight is normed."""
     graph = history.get(Graph)
-    return graph.leaves_behind(made) if graph.kind(made) is not None else frozenset()
+    if made < 0 or graph.kind(made) is None:
+        return False
+    return not graph.leaves_behind(made).isdisjoint(one.tensor for one in tensors)
 
 
 def _was_put_back(history: History, one: _Shows) -> bool:
