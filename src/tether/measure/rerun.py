@@ -242,7 +242,7 @@ class _Gradients(GradientLog):
     def _living(self) -> list[torch.Tensor]:
         return [leaf for _, leaf in sorted(self.leaves(), key=lambda pair: pair[0])]
 
-    def after_backward(self, site: int, *, look: bool) -> set[TensorId]:  # noqa: ARG002 -- as its base is called
+    def after_backward(self, site: int, leaves: Any, *, look: bool) -> set[TensorId]:  # noqa: ARG002 -- as its base is called
         """Sum up every gradient there is."""
         grads = [one.grad for one in self._living()]
         self._values.add("a gradient", "", [one for one in grads if one is not None])
@@ -252,7 +252,13 @@ class _Gradients(GradientLog):
         """Sum up what ``autograd.grad`` returned."""
         self._values.add("a gradient", "", [one for one in found if one is not None])
 
-    def before_step(self, tensors: Any, *, look: bool) -> dict[TensorId, GradientStatus]:  # noqa: ARG002 -- as its base is called
+    def before_step(
+        self,
+        tensors: Any,
+        numbers: Any,  # noqa: ARG002 -- as its base is called
+        *,
+        look: bool,  # noqa: ARG002 -- as its base is called
+    ) -> dict[TensorId, GradientStatus]:
         """Sum up what the optimizer is about to change."""
         for one in tensors:
             self._values.add("a parameter", "", [one])

@@ -171,9 +171,9 @@ class Compiled:
 
         @functools.wraps(original)
         def _maybe_set_eval_frame(callback: Any) -> Any:
-            if compiling() is not None:
-                return original(callback)
             running = getattr(threads, "running", None)
+            if (callback is None and running is None) or compiling() is not None:
+                return original(callback)
             try:
                 if callback is not None and running is None:
                     listener = listener_here(tape)

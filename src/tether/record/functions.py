@@ -66,8 +66,9 @@ class Function:
 
     __slots__ = (
         "apart", "aside", "asks", "changes_identity", "draws", "enters", "exits", "fills",
-        "foreign", "lays", "memo", "name", "number", "onto", "originals", "pads", "picks",
-        "places", "plain", "rounds", "silent", "special", "spreads", "switches", "writes",
+        "followed", "foreign", "lays", "memo", "name", "number", "onto", "originals", "pads",
+        "picks", "places", "plain", "rounds", "silent", "special", "spreads", "switches", "untied",
+        "writes",
     )  # fmt: skip
 
     def __init__(self, name: str, *, silent: bool) -> None:
@@ -97,6 +98,11 @@ class Function:
         self.special = _SPECIALS.get(row.notes)
         self.writes = _writes(row)
         self.onto = self.writes and row.pointwise and not row.random  # may read what it writes
+        # By what it exports, takes in or chooses.
+        self.followed = bool(
+            self.picks or self.onto or self.places or self.pads or self.exits or self.enters
+        )
+        self.untied = False  # it neither takes nor gives tensors: without an event, but an error's
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (
             self.exits
@@ -130,6 +136,7 @@ def _writes(row: Operation) -> bool:
 def learn(func: Any) -> Function:
     """Classify a function as handed to ``__torch_function__``."""
     what = _classified(func)
+    what.untied = _is_untied(func) and not (what.special or what.switches or what.followed)
     if is_foreign(func):
         what.foreign = what.aside = True
     return what
@@ -153,6 +160,20 @@ def _classified(func: Any) -> Function:
     row = operation(name)
     asks = name.startswith("is_") and not (row.leaves or row.strides)
     return Function(name, silent=row.silent or asks)
+
+
+_UNTIED = {"StringType", "NoneType", "ClassType"}
+"""Kinds of arguments that no tensor goes for, as one does for a number."""
+
+
+def _is_untied(func: Any) -> bool:
+    """Whether an operation's own schemas say that it neither takes nor gives tensors."""
+    schemas = [func._schema] if isinstance(func, torch._ops.OpOverload) else []
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        schemas = list(func._schemas.values())
+    types = [one.type for schema in schemas for one in (*schema.arguments, *schema.returns)]
+    inner = [one.getElementType() if one.kind() == "OptionalType" else one for one in types]
+    return bool(schemas) and all(one.kind() in _UNTIED for one in inner)
 
 
 # -- what some of them have to tell ----------------------------------------------------------------

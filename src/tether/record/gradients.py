@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -26,6 +26,18 @@ gradient_of: Callable[[torch.Tensor], torch.Tensor | None] = vars(torch._C.Tenso
 """Reads a tensor's gradient, whatever the program made of `torch.Tensor.grad`."""
 
 
+class Trained(NamedTuple):
+    """The leaves that are alive, with their serial numbers, at one moment."""
+
+    leaves: list[tuple[int, torch.Tensor]]
+    mine: list[tuple[int, torch.Tensor]]
+    others: list[TensorId]  # those of other threads, which work on their gradients
+    met: int  # how often a leaf had been met by then
+
+
+NOBODY = Trained([], [], [], UNKNOWN)
+
+
 class GradientLog:
     """The gradients of the tensors that can be trained."""
 
@@ -35,15 +47,17 @@ class GradientLog:
         tape.who.on_release = self._forget
         self.facts: list[Gradients] = []
         self._leaves: dict[int, TensorRef] = {}  # serial -> the leaf
+        self._met = 0  # times that a leaf was met, or looked at again
         self._held: set[int] = set()  # serials of those that an optimizer holds
         # Serials whose gradient was once something: after a backward pass, at a step or the end.
         self._alive: dict[str, set[int]] = {"backward": set(), "step": set(), "end": set()}
-        self._last: dict[str, dict[TensorId, GradientStatus]] = {}
+        self._last: dict[tuple[str, int], dict[TensorId, GradientStatus]] = {}
         self._owners: dict[int, int] = {}  # serial -> the thread that met it; 0: several did
         self._trainers: set[int] = set()  # threads that have run a backward pass or a step
 
     def seen(self, ref: TensorRef) -> None:
         """Take note of a leaf that requires grad, met as an argument or a result of a call."""
+        self._met += 1
         me = threading.get_ident()
         if self._owners.setdefault(ref.serial, me) != me:
             self._owners[ref.serial] = 0
@@ -60,7 +74,8 @@ class GradientLog:
             if leaf is None:
                 self._leaves.pop(serial, None)
                 self._owners.pop(serial, None)
-            elif is_leaf(leaf):
+            # As `is_leaf` says it, without the call.
+            elif leaf.is_leaf if not leaf._is_view() else is_leaf(leaf):
                 yield serial, leaf
 
     def trains(self) -> None:
@@ -92,28 +107,40 @@ class GradientLog:
         """Whether some tensor that an optimizer holds never had a gradient but zeros."""
         return not self._held <= self._alive["step"]
 
-    def after_backward(self, site: int, *, look: bool) -> set[TensorId]:
+    def trained(self, before: Trained | None = None) -> Trained:
+        """Return the leaves that are alive: those of this thread, and those it is to leave alone.
+
+        They are those of an answer just before, if no leaf was met since.
+        """
+        if before is not None and before.met == self._met:
+            return before
+        leaves, me, owners = list(self.leaves()), threading.get_ident(), self._owners
+        others = [
+            TensorId(serial)
+            for serial, _ in leaves
+            if owners.get(serial) != me and not self.safe(serial)
+        ]
+        mine = [one for one in leaves if one[0] not in others] if others else leaves
+        return Trained(leaves, mine, others, self._met)
+
+    def after_backward(self, site: int, leaves: Trained, *, look: bool) -> set[TensorId]:
         """Record which leaves have a gradient now, and return them; with `look`, what it is.
 
         Those that only another thread may look at are taken to have one.
         """
-        mine, others = [], dict[TensorId, GradientStatus]()
-        for serial, leaf in self.leaves():
-            if self.safe(serial):
-                mine.append(leaf)
-            else:
-                self._tape.gap("gradient-threads")
-                others[TensorId(serial)] = "unchecked"
-        status = self._statuses(mine, "backward", look=look)
-        status |= others
+        numbers = [TensorId(serial) for serial, _ in leaves.mine]
+        status = self._statuses([leaf for _, leaf in leaves.mine], numbers, "backward", look=look)
+        for serial in leaves.others:
+            self._tape.gap("gradient-threads")
+            status[serial] = "unchecked"
         self._add("backward", site, UNKNOWN, status)
         return {serial for serial, found in status.items() if found != "none"}
 
-    def written(self) -> list[torch.Tensor]:
+    def written(self, leaves: Trained) -> list[torch.Tensor]:
         """Return the gradients that the program has met and that were added to in place since."""
         known, found = self._tape.who.tensors, list[torch.Tensor]()
-        for serial, leaf in self.leaves():
-            gradient = gradient_of(leaf) if self.safe(serial) else None
+        for _, leaf in leaves.mine:
+            gradient = gradient_of(leaf)
             ref = known.get(id(gradient))
             if ref is None or ref() is not gradient:
                 continue
@@ -142,11 +169,11 @@ class GradientLog:
         self._add("asked", site, UNKNOWN, status)
 
     def before_step(
-        self, tensors: Iterable[torch.Tensor], *, look: bool
+        self, tensors: Sequence[torch.Tensor], numbers: Sequence[TensorId], *, look: bool
     ) -> dict[TensorId, GradientStatus]:
         """Note the gradients that an optimizer is about to use; with `look`, what they are."""
         self.trains()
-        return self._statuses(tensors, "step", look=look)
+        return self._statuses(tensors, numbers, "step", look=look)
 
     def stepped(self, site: int, optimizer: int, status: dict[TensorId, GradientStatus]) -> None:
         """Record the gradients that a step has used, now that it has finished."""
@@ -158,21 +185,25 @@ class GradientLog:
 
     def at_end(self) -> None:
         """Record the gradients as the recording ends."""
-        alive = [leaf for serial, leaf in self.leaves() if self.safe(serial)]
-        self._add("end", UNKNOWN, UNKNOWN, self._statuses(alive, "end", look=True))
+        alive = self.trained().mine
+        numbers = [TensorId(serial) for serial, _ in alive]
+        status = self._statuses([leaf for _, leaf in alive], numbers, "end", look=True)
+        self._add("end", UNKNOWN, UNKNOWN, status)
 
     def _statuses(
-        self, tensors: Iterable[torch.Tensor], moment: str, *, look: bool
-    ) -> dict[TensorId, GradientStatus]:
+        self, tensors: Sequence[torch.Tensor], numbers: Sequence[TensorId], moment: str, *,
+        look: bool,
+    ) -> dict[TensorId, GradientStatus]:  # fmt: skip
+        given = map(gradient_of, tensors)
+        if not look:
+            pairs = zip(numbers, given, strict=True)
+            return {one: "none" if grad is None else "unchecked" for one, grad in pairs}
         status: dict[TensorId, GradientStatus] = {}
         alive = self._alive[moment]
-        held = list(tensors)
-        known = self._tape.who.known(held) or [self._tape.who.serial(one) for one in held]
-        for tensor, number in zip(held, known, strict=True):
-            serial, gradient = TensorId(number), gradient_of(tensor)
+        for tensor, serial, gradient in zip(tensors, numbers, given, strict=True):
             if gradient is None:
                 status[serial] = "none"
-            elif not look or (serial in alive and tensor.requires_grad):
+            elif serial in alive and tensor.requires_grad:
                 status[serial] = "unchecked"
             else:
                 zero = is_zero(gradient)
@@ -188,7 +219,7 @@ class GradientLog:
         optimizer: int,
         status: dict[TensorId, GradientStatus],
     ) -> None:
-        key = f"{moment} {optimizer}"
+        key = moment, optimizer
         last = self._last.get(key)
         if last == status:
             status = last  # thousands of equal steps share one table
@@ -227,9 +258,11 @@ class CarriedLog:
     def passes(self) -> None:
         """Watch no longer what was cleared by the time that a backward pass begins."""
         wanted = {number for one in self._watched.values() for number in one}
+        if not wanted:
+            return
         full: set[int] = set()
-        for serial, leaf in self._gradients.leaves() if wanted else ():
-            gradient = gradient_of(leaf) if self._gradients.safe(serial) else None
+        for _, leaf in self._gradients.trained().mine:
+            gradient = gradient_of(leaf)
             if gradient is not None and id(gradient) in wanted and is_zero(gradient) is False:
                 full.add(id(gradient))
         for optimizer, watched in self._watched.items():

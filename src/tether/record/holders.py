@@ -33,6 +33,7 @@ from tether.record.naming import (
     GENERATORS,
     attributes_of,
     cells_of,
+    is_tethers,
     is_user_class,
     kept_by,
     locals_of,
@@ -126,6 +127,8 @@ class HolderLog:
         Each parameter is its module's: only those that are found in two places are told of.
         """
         found = self._look(written, event, site)
+        if not found:
+            return
         times = collections.Counter(one.tensor for one in found)
         self.facts += [one for one in found if one.tensor < 0 or times[one.tensor] > 1]
 
@@ -319,7 +322,7 @@ def _parts_shown(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _inside(item: _Item) -> Iterator[_Item]:
     """Yield the places inside an object, each with what kind of place it is."""
-    if str(type(item.value).__module__).startswith("tether."):
+    if is_tethers(type(item.value)):
         return
     found = (one for one in _places_in(item.path, item.value) if type(one[1]) not in _NOTHING)
     first = list(itertools.islice(found, MOST_INSIDE // 2))

@@ -148,6 +148,21 @@ class Identities:
             return known  # an inference tensor: it has no version to compare
         return self._look(tensor, ref)
 
+    def snapshots(self, tensors: Iterable[torch.Tensor]) -> list[Snapshot]:
+        """Return what is true of some tensors now."""
+        refs, categories, found = self.tensors, self.categories, list[Snapshot]()
+        if self.dead:
+            self.bury()
+        for one in tensors:
+            ref = refs.get(id(one))
+            if ref is not None and categories.get(type(one)) == PLAIN:
+                seen = ref.snapshot  # as `snapshot` says it of nearly all, without the call
+                if one._version == seen[2] >= 0 and one.requires_grad is seen[3]:
+                    found.append(seen)
+                    continue
+            found.append(self.snapshot(one))
+        return found
+
     def known(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
         """Return the serial numbers of tensors that were met before; of others none."""
         if self.dead:
@@ -256,7 +271,8 @@ class Identities:
         """
         leaf = True
         if requires_grad := tensor.requires_grad:
-            leaf = is_leaf(tensor)
+            # As `is_leaf` says it, without the call.
+            leaf = tensor.is_leaf if not tensor._is_view() else is_leaf(tensor)
         if base is not None:
             tensor = base
         storage = tensor.untyped_storage()
@@ -447,6 +463,7 @@ class Identities:
         """Take note of the tensors and storages that went since the last event."""
         dead, now = self.dead, self._log.count
         tensors, storages = self.tensors, self.storages
+        tensors_gone, storages_gone = self.dead_tensors, self.dead_storages
         try:
             while dead:
                 # From here to the deletion nothing is called: no other thread comes in between,
@@ -457,11 +474,11 @@ class Identities:
                 if ref.__class__ is TensorRef:
                     if key in tensors and tensors[key] is ref:
                         del tensors[key]
-                    self.dead_tensors += _pack_tensor(ref.serial, ref.kind, ref.born, now)
+                    tensors_gone += _pack_tensor(ref.serial, ref.kind, ref.born, now)
                 else:
                     if key in storages and storages[key] is ref:
                         del storages[key]
-                    self.dead_storages += _pack_storage(
+                    storages_gone += _pack_storage(
                         ref.serial, ref.nbytes, ref.device, ref.born, now, ref.memory, ref.start
                     )
         except IndexError:
@@ -617,6 +634,14 @@ def version_of(tensor: torch.Tensor) -> int:
         return int(tensor._version)
     except Exception:  # noqa: BLE001
         return UNKNOWN
+
+
+def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Return the version of each of some tensors; UNKNOWN (-1) where it has none."""
+    try:
+        return [one._version for one in tensors]
+    except Exception:  # noqa: BLE001 -- one of them has none
+        return [version_of(one) for one in tensors]
 
 
 def _first_line(error: BaseException) -> str:

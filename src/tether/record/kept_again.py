@@ -31,6 +31,7 @@ from tether.record.naming import (
     LEAVES,
     attributes_of,
     is_kept_inside,
+    is_tethers,
     modules_of,
     parts_of,
     registered,
@@ -197,7 +198,7 @@ def _memories(roots: Iterable[tuple[str, Any]], met: MetArrays) -> Iterator[tupl
         seen.add(id(value))
         if issubclass(kind, (torch.Tensor, np.ndarray)) and not _has_objects(value):
             yield path, value
-        elif depth < DEPTH and not is_kept_inside(kind):
+        elif depth < DEPTH and not is_kept_inside(kind) and not is_tethers(kind):
             queue.extend((name, part, depth + 1) for name, part in _inside(path, value))
 
 

@@ -57,6 +57,7 @@ _boolean = next(  # of F.max_pool2d and the like: return_indices or not
 _device = DeviceContext.__torch_function__.__code__  # of a default device
 _decorators = torch.utils._contextlib.__file__  # where ``@torch.no_grad()`` wraps functions
 _NOTHING: list[NodeAnswer] = []
+_NUMBERS = frozenset((bool, int, float))
 _NO_DETAIL = 0  # number of the empty string in every log
 _HERE = os.path.dirname(__file__) + os.sep
 _FAST = len(PACK_ROWS) - 2  # operands of a call that is recorded in the quick way
@@ -199,8 +200,11 @@ class Listener(TorchFunctionMode):
         place = known.places.get(frame.f_lasti) or places.add(known, frame.f_lasti, frame)
         inner = site = place.number
         if not known.user:
-            above = frame.f_back
+            above, libraries = frame.f_back, places.libraries
             while above is not None:
+                if id(above.f_code) in libraries:  # as are nearly all, through PyTorch's modules
+                    above = above.f_back
+                    continue
                 known = places.codes.get(id(above.f_code)) or places.of_code(above.f_code)
                 if known.user:
                     user = known.places.get(above.f_lasti) or places.add(
@@ -216,6 +220,8 @@ class Listener(TorchFunctionMode):
             self._ways.look(place, frame)
         call = _function(place.code, frame.f_globals)
         del frame
+        if what.untied:
+            return self._untied(call, func, what, args, kwargs, (site, inner))
         # Before: the arguments as they are.
         who = self.who
         tensors: list[torch.Tensor] = []
@@ -375,6 +381,20 @@ class Listener(TorchFunctionMode):
                 self._raised(error, what.name, site, inner, reads)
             raise
 
+    def _untied(
+        self, call: Any, func: Any, what: Function, args: tuple[Any, ...], kwargs: dict[str, Any],
+        place: tuple[int, int],
+    ) -> Any:  # fmt: skip
+        """Call an operation that has nothing to do with tensors, such as a profiler's."""
+        try:
+            result = call(func, args, kwargs)
+        except BaseException as error:
+            reads = [self.who.snapshot(one) for one in self.tensors_in(*args, *kwargs.values())]
+            self._raised(error, what.name, *place, reads)
+            raise
+        self.tape.take_received()
+        return result
+
     def _look(
         self, value: Any, tensors: list[torch.Tensor], reads: list[Snapshot], rows: list[int]
     ) -> bool:
@@ -435,8 +455,10 @@ class Listener(TorchFunctionMode):
             self._wrote(what, index, (site, inner), call, writes)
         elif self.who.large >= 0:
             self.made(what.name, (site, inner), index, call.result, call.tensors)
-        self._follow_arrays(what, index, call)
-        self._follow_places(what, index, call)
+        if what.followed:
+            self._follow_arrays(what, index, call)
+        if what.spreads or self._pieces:
+            self._follow_places(what, index, call)
 
     def _follow_layout(
         self, what: Function, func: Any, call: Call, reads: Sequence[Snapshot], index: int
@@ -468,7 +490,7 @@ class Listener(TorchFunctionMode):
         """Follow tensors of which several places are one element, and views of them."""
         if what.spreads:
             self._addressed.spread(self.tensors_in(call.result))
-        elif self._pieces:
+        else:
             self._addressed.met(what.name, call.args, call.result, index, wrote=what.writes)
 
     def made(
@@ -539,6 +561,9 @@ class Listener(TorchFunctionMode):
     ) -> tuple[Snapshot, ...]:
         """Look again at the arguments that the call wrote."""
         who, writes = self.who, list[Snapshot]()
+        if not (call.tensors or call.unversioned):
+            self.tape.take_received()
+            return ()
         first: Any = call.args[0] if call.args else None
         listed = type(first) in (list, tuple)
         among = len(first) if listed else 1  # tensors that it writes
@@ -550,7 +575,10 @@ class Listener(TorchFunctionMode):
                 whole = number > 0 or what.name != "__setitem__"
                 writes.append(found if whole else self._indexed(call, found))
         received = self.tape.take_received()
-        call.unversioned += [one for one in call.tensors if id(one) in received]
+        if received:
+            call.unversioned += [one for one in call.tensors if id(one) in received]
+        if not (writes or call.unversioned):
+            return ()
         return tuple(dict.fromkeys([*writes, *(who.refresh(one) for one in call.unversioned)]))
 
     def _indexed(self, call: Call, whole: Snapshot) -> Snapshot:
@@ -567,7 +595,7 @@ class Listener(TorchFunctionMode):
         category = self._categories.get(type(result), OTHER)
         if category == PLAIN or category == SUBCLASS:
             return (self.who.snapshot(result),)
-        if result is None or type(result) is bool:
+        if result is None or type(result) in _NUMBERS:
             return ()
         return tuple([self.who.snapshot(tensor) for tensor in self.tensors_in(result)])
 
@@ -619,9 +647,9 @@ class Listener(TorchFunctionMode):
         """Append an event that no mode hears; `snapshots` are reads taken before the call."""
         who = self.who
         operands = (
-            tuple(who.snapshot(one) for one in reads) if snapshots is None else snapshots,
-            tuple(who.snapshot(one) for one in results),
-            tuple(who.written(one) for one in writes),
+            who.snapshots(reads) if snapshots is None else snapshots,
+            [who.snapshot(one) for one in results],
+            [who.written(one) for one in writes],
         )
         return self.tape.add(
             operation, place, operands, self.span, self.thread, flags, losses, detail, kind,

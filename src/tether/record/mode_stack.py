@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tether.record.listener import Listener
     from tether.record.tape import Tape
 
+_is_enabled = torch._C._is_torch_function_mode_enabled
 _mute = torch._C.DisableTorchFunction
 
 
@@ -47,9 +48,11 @@ def listener_here(tape: Tape) -> Listener | None:
     Inside a function that PyTorch hands to a mode, the mode is off the stack: what happens there
     belongs to that one call.
     """
-    if not tape.active or not torch._C._is_torch_function_mode_enabled():
+    if not tape.active or not _is_enabled():
         return None
-    for position in range(_len_torch_function_stack() - 1, -1, -1):
+    position = _len_torch_function_stack()
+    while position:
+        position -= 1
         mode = _get_function_stack_at(position)
         if getattr(mode, "tape", None) is tape:
             return mode  # type: ignore[no-any-return]

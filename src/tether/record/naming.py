@@ -69,6 +69,7 @@ _KEEPERS = (
 _CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
 
 
+_PACKAGE = __name__.partition(".")[0]
 _SWITCH = "requires_grad"
 _BACKWARD = "backward"
 _WORDS = ["require", "gra"]  # of the switch, without endings
@@ -151,7 +152,7 @@ class Naming:
             elif issubclass(kind, _KEEPERS) or _is_closed(kind):
                 later.extend(_kept_inside(place, seen))
                 self._waits(place)
-            elif not issubclass(kind, LEAVES) and place.depth <= DEPTH:
+            elif not issubclass(kind, LEAVES) and place.depth <= DEPTH and not is_tethers(kind):
                 inside = self._inside_again(place, kind, seen)
                 queue.extend(itertools.islice(inside, AT_ONCE))
                 # A replay buffer of a million numbers must not hide the model behind it.
@@ -513,6 +514,14 @@ def _slots_of(value: Any) -> Iterator[tuple[str, Any]]:
                     yield name, member.__get__(value, kind)
                 except AttributeError:
                     continue
+
+
+def is_tethers(kind: type) -> bool:
+    """Whether a class is tether's own: a program may have a recording in a variable.
+
+    What a recording holds is facts by the thousand, and nothing that the program calls by a name.
+    """
+    return str(kind.__module__).partition(".")[0] == _PACKAGE
 
 
 def is_user_class(kind: type) -> bool:

@@ -30,8 +30,8 @@ class Stepping(Protocol):
 
 def leave_stale_steps(listener: Stepping, frame: types.FrameType | None) -> None:
     """Close the steps that raised, as seen from `frame`: PyTorch calls no hook for them."""
-    if _wrapper is None:  # a torch that does without it: the next step closes them
-        return
+    if _wrapper is None or not listener.steps:
+        return  # a torch that does without it: the next step closes them
     running = 0
     while frame is not None:
         running += frame.f_code is _wrapper

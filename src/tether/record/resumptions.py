@@ -110,7 +110,9 @@ class Resumptions:
         """Look at an optimizer that begins a step, if it is the first."""
         going = self._going(optimizer)
         going[0] += 1
-        values = self._values(optimizer) if going[0] == 1 and self._handed else None
+        if going[0] > 1 or not self._handed:
+            return
+        values = self._values(optimizer)
         handed = self._handed.get(values, {}) if values else {}
         for one in self._at_the_start(optimizer) if handed else ():
             before, made = handed.get(_kind(one)), self._made.get(one)

@@ -131,6 +131,7 @@ class Places:
 
     def __init__(self) -> None:
         self.codes: dict[int, CodePlaces] = {}
+        self.libraries: set[int] = set()  # ids of the code objects among them not of the user's
         self._all: list[tuple[CodePlaces, int] | Site] = []
         self._known: dict[Site, int] = {}  # of those that came as lines
         self.callers: dict[int, tuple[int, ...]] = {}  # place of the user's -> those it came from
@@ -142,6 +143,8 @@ class Places:
         known = self.codes.get(id(code))
         if known is None:
             known = self.codes[id(code)] = CodePlaces(code)
+            if not known.user:
+                self.libraries.add(id(code))
         return known
 
     def add(self, known: CodePlaces, offset: int, frame: types.FrameType | None = None) -> Place:
@@ -221,11 +224,13 @@ class Places:
         """
         if frame is None:
             return -1, -1
-        own = self.of_code(frame.f_code)
+        codes, libraries = self.codes, self.libraries
+        own = codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
         inner = own.places.get(frame.f_lasti) or self.add(own, frame.f_lasti, frame)
         while frame is not None:
-            known = self.codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
-            if known.user:
+            code = frame.f_code
+            known = None if id(code) in libraries else codes.get(id(code)) or self.of_code(code)
+            if known is not None and known.user:
                 place = known.places.get(frame.f_lasti) or self.add(known, frame.f_lasti, frame)
                 if place.called:
                     self.on_way(place, frame)
@@ -244,6 +249,7 @@ class Places:
     def release(self) -> None:
         """Let go of the program's code once its places have been resolved."""
         self.codes.clear()
+        self.libraries.clear()
         self._all.clear()
 
     def resolve(self, first: int = 0) -> list[Site]:

@@ -135,11 +135,12 @@ class Tape:
         log = self.log
         if self.who.dead:
             self.who.bury()
+        reads, results, writes = operands
         head = (
             log.number(operation), place[0], grad_mode(), span, place[1], thread, flags, losses,
-            log.number(detail), kind, nodes, *map(len, operands),
+            log.number(detail), kind, nodes, len(reads), len(results), len(writes),
         )  # fmt: skip
-        return log.add(head, [one[5] for some in operands for one in some])
+        return log.add(head, [one[5] for one in (*reads, *results, *writes)])
 
     def note_rate(self, optimizer: int, group: int, rate: float) -> None:
         """Note the learning rate of a parameter group, which a step is about to use."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 from tether.facts import MOST_REACHED, Moment, SiteId, WayThere
 from tether.record.sites import ROOT, Place, Places, Stack
@@ -28,14 +29,14 @@ class WayLog:
     def look(self, place: Place, frame: types.FrameType) -> None:
         """Look at the way to a place of the user's that is about to call, in its own frame."""
         site = place.number
-        above: types.FrameType | None = frame
+        above: Any = frame
         for code, offset in self._stacks.get(site, ROOT):
-            above = above.f_back if above is not None else None
-            if above is None and code is None:
-                return
-            if above is None or above.f_code is not code:
+            above = above.f_back
+            if above is None:
+                if code is None:
+                    return
                 break
-            if offset >= 0 and above.f_lasti != offset:
+            if above.f_code is not code or (offset >= 0 and above.f_lasti != offset):
                 break
         else:
             return

@@ -18,6 +18,7 @@ from tether.facts import (
     ThreadId,
 )
 from tether.record.following import Trail, can_follow
+from tether.record.gradients import NOBODY
 from tether.record.graph import count_nodes
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
@@ -117,7 +118,8 @@ class _Pass:
             followed = None if self.trail is None else self.trail.ended()
             if recorder.memory is not None:
                 recorder.memory.backward_ended(self.place[0])
-            written = recorder.gradients.written() if self.name == "backward" else []
+            leaves = recorder.gradients.trained() if self.name == "backward" else NOBODY
+            written = recorder.gradients.written(leaves)
             index = listener.note(
                 self.name, self.place, results=self.results, writes=written, flags=self.flags,
                 losses=len(self.losses), snapshots=self.reads,
@@ -135,9 +137,9 @@ class _Pass:
             recorder.naming.maybe_search(frame)
             if self.name == "backward":
                 site, looks = self.place[0], self.looks
-                graded = recorder.gradients.after_backward(site, look=looks)
-                leaves = recorder.gradients.leaves()
-                recorder.movement.met(leaves, graded, site, look=looks)
+                leaves = recorder.gradients.trained(leaves)
+                graded = recorder.gradients.after_backward(site, leaves, look=looks)
+                recorder.movement.met(leaves.leaves, graded, site, look=looks)
                 if recorder.memory is not None:
                     recorder.memory.after_backward(self.place[0])
             recorder.tape.on_beat()

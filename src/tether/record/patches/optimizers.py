@@ -25,7 +25,7 @@ from tether.facts import (
     TensorId,
 )
 from tether.record.gradients import gradient_of
-from tether.record.identity import version_of
+from tether.record.identity import version_of, versions_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
 from tether.record.movement import Still, Sums
@@ -160,9 +160,11 @@ class Optimizers:
         """Return the optimizers, with the number of the latest fact of each."""
         return [(optimizer, known.fact) for optimizer, known in self._known.items()]
 
-    def _know(self, optimizer: Optimizer, site: int) -> _Known:
+    def _know(
+        self, optimizer: Optimizer, site: int, held: list[torch.Tensor] | None = None
+    ) -> _Known:
         """Return what is known of an optimizer; a changed set of tensors is a new fact."""
-        facts, held = self._tape.optimizers, held_by(optimizer)
+        facts, held = self._tape.optimizers, held_by(optimizer) if held is None else held
         known = self._known.get(optimizer)
         if known is not None and facts[known.fact].tensors == self._tape.who.known(held):
             return known
@@ -195,7 +197,8 @@ class Optimizers:
                 result = original(owner, *args, **kwargs)
             with muted(listener):
                 cleared = bool(args[0]) if args else bool(kwargs.get("set_to_none", True))
-                written = [] if cleared else self._recorder.gradients.written()
+                gradients = self._recorder.gradients
+                written = [] if cleared else gradients.written(gradients.trained())
                 event = listener.note(
                     "zero_grad", place, filled, writes=written, flags=NONE if cleared else 0
                 )
@@ -225,9 +228,9 @@ class Optimizers:
         with muted(listener):
             place = tape.places.user_place(here(3))
             leave_stale_steps(listener, here(2))
-            known = self._know(optimizer, place[0])
-            known.steps += 1
             tensors = held_by(optimizer)
+            known = self._know(optimizer, place[0], tensors)
+            known.steps += 1
             if recorder.arrays.watched:
                 recorder.arrays.compare_all(place[0])
             self._name(known, tensors)
@@ -308,11 +311,12 @@ class _Step:
         self.listener = listener
         self.optimizer = known.fact
         self.tensors = tensors
+        self.numbers = recorder.tape.optimizers[known.fact].tensors  # the serial numbers
         self.first = known.steps == 1
-        frozen = sum(not one.requires_grad for one in tensors)
+        frozen = [one.requires_grad for one in tensors].count(False)
         self._looks = known.steps & (known.steps - 1) == 0 or frozen > known.frozen
         known.frozen = max(frozen, known.frozen)
-        self._versions = {id(one): version_of(one) for one in tensors}
+        self._versions = versions_of(tensors)
         self._status: dict[TensorId, GradientStatus] = {}
         self._carried: list[TensorId] = []
         self._before: Sums | None = None
@@ -331,7 +335,8 @@ class _Step:
 
     def look(self) -> None:
         """Look at the gradients that the step is about to use."""
-        self._status = self.recorder.gradients.before_step(self.tensors, look=self._looks)
+        gradients = self.recorder.gradients
+        self._status = gradients.before_step(self.tensors, self.numbers, look=self._looks)
 
     def finished(self, site: int) -> None:
         """Record what the step has used and what it changed."""
@@ -348,8 +353,7 @@ class _Step:
             recorder.drift.stepped(self._still, held, site, self.optimizer)
 
     def _held(self) -> dict[TensorId, torch.Tensor]:
-        known = self.recorder.tape.who.known(self.tensors)
-        return {TensorId(n): one for n, one in zip(known, self.tensors, strict=False)}
+        return dict(zip(self.numbers, self.tensors, strict=True))
 
     def _note_rates(self, optimizer: Optimizer) -> None:
         tape = self.recorder.tape
@@ -364,11 +368,13 @@ class _Step:
     def written(self) -> list[torch.Tensor]:
         """Return the tensors that the step wrote."""
         who, found = self.recorder.tape.who, []
-        for one in self.tensors:
+        if who.dead:
+            who.bury()
+        after = versions_of(self.tensors)
+        for one, before, now in zip(self.tensors, self._versions, after, strict=True):
             # A closure may have looked since: the version before the step counts as well.
-            ref, now = who.find(one), version_of(one)
-            before = self._versions.get(id(one), now)
-            if ref is not None and {ref.snapshot[2], before} != {now}:
+            ref = who.tensors.get(id(one))
+            if ref is not None and not now == before == ref.snapshot[2]:
                 found.append(one)
         return found
 
@@ -421,10 +427,13 @@ def _state(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 def _state_written(tape: Tape, optimizer: Optimizer) -> list[torch.Tensor]:
     """Return the tensors of an optimizer's state that the program has met, and that it wrote."""
     known, found = tape.who.tensors, []
-    for one in _state(optimizer):
-        ref = known.get(id(one))
-        if ref is not None and version_of(one) != ref.snapshot[2]:
-            found.append(one)
+    for state in list(optimizer.state.values()):
+        for one in list(state.values()) if isinstance(state, dict) else ():
+            ref = known.get(id(one))  # of nearly all none: PyTorch has made them, and keeps them
+            if ref is None or not isinstance(one, torch.Tensor):
+                continue
+            if version_of(one) != ref.snapshot[2]:
+                found.append(one)
     return found
 
 
