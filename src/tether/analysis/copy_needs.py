@@ -42,7 +42,7 @@ from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
-from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.memory_lives import MAY, MemoryLives
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.rates import LOADS
@@ -561,12 +561,28 @@ class Judge:
         """
         if span.kind != "step" or span.event == UNKNOWN:
             return False
-        ended = self.history.position(span.event)
+        ended, own = self.history.position(span.event), self._own_step(copied)
         return not any(
-            write.at == ended
+            write.at == ended and not (own == ended and write.verb == MAY)
             for one in (copied.source, copied.copy)
             for write in self.lives.unheard.get(self.lives.memory(one), [])
         )
+
+    def _own_step(self, copied: Copied) -> int:
+        """Return the step of the program's own in which a copy came and went; -1 for none.
+
+        A step of PyTorch's may write gradients unheard. What the program's code writes in the step
+        of its own optimizer is heard as anywhere else, unless it has another step or pass made.
+        """
+        event, until = self.event(copied), self.lives.until(copied.copy)
+        if event.span == UNKNOWN or event.inner not in (UNKNOWN, event.site):
+            return UNKNOWN
+        span = self.trace.spans[event.span]
+        ended = UNKNOWN if span.event == UNKNOWN else self.history.position(span.event)
+        if span.kind != "step" or ended < until:
+            return UNKNOWN
+        within = self.history.events[copied.position : int(until)]
+        return ended if all(one.span == event.span for one in within) else UNKNOWN
 
     def _kept_by_function(self, span: Span, copied: Copied) -> bool:
         """Whether a custom Function made a copy for itself: it gives none of its memory.
@@ -710,10 +726,12 @@ class Judge:
 
     def _writes_of_source(self, copied: Copied) -> WhyNeeded | None:
         """Find a write to the source while the copy lived."""
-        source, copy = copied.source, copied.copy
+        source, copy, own = copied.source, copied.copy, self._own_step(copied)
         for write in self.lives.written(source, copied.since, self.lives.until(copy)):
             written, line = write.written, self._line(write.at)
             if write.at == copied.position or self._put_back(copied, write.at):
+                continue
+            if write.at == own and write.verb == MAY:
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
                 text = f"{line} {write.verb} {self._written(copied, written)}"

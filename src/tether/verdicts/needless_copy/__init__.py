@@ -61,6 +61,11 @@ itself, in a dataset or in `collate_fn`, are judged where it is recorded (`--chi
 Of a library's line more is asked, since other programs call it in another order: that it does not
 keep both, and that nothing writes its source at any time after it was filled.
 
+A join counts as read in parts by what asks each element, and then whether all or any is so, or for
+the largest: where its parts have 4,096 elements on average, and no gradient. A norm, or a place, is
+one of the whole. Gradients that a clearing lets go (`zero_grad(set_to_none=True)`) are written by
+no pass that comes after it, and by the step of a program's own optimizer only where that says so.
+
 Whether a sum, a matrix product or attention needs the layout of a copy is asked of PyTorch: the
 call is made again with the source, and what it gives is compared bit for bit; where it is trained,
 so are the gradients and how they lie. Of a program that trains, nothing is said where two calls
@@ -211,7 +216,7 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
     event = history.events[copied.position]
     origin = copied_text(need.operation, history.site_of(event).expression)
     if copied.part:
-        return say("a copy of tensors of which each is used by itself,")
+        return say("a copy of tensors of which each could be used by itself,")
     plain = not (computes(event) or event.writes)
     if plain and copied.since == copied.position and origin:
         return say("a copy of {it}", it=_code(origin))
@@ -248,7 +253,7 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
     if unread:
         return Repair(say("Leave the copy out: no line that ran reads it."), "by hand")
     if copied.part:
-        return Repair(say("Use the tensors that it was made of."), "by hand")
+        return Repair(say("Use the tensors that it was made of, each by itself."), "by hand")
     if copied.taken is not None:
         return Repair(say("Show the array itself: torch.from_numpy(...)."), "by hand")
     left_out = _left_out(history, need, copied)
