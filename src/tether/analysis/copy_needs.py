@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -74,6 +75,9 @@ FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth h
 
 LOOKED = 32
 """Arrays of a line that were looked at, and not written, by which the others of it are judged."""
+
+MOST_PARTS = 16
+"""Parts of one memory whose copies are counted together."""
 
 OFTEN = 8
 """Runs of a line that each took everything in order, by numbers made of the values: fewer may be
@@ -230,6 +234,13 @@ class CopyNeeds:
                 judge.leave_out(one)
 
 
+def _apart(parts: Sequence[Copied]) -> bool:
+    """Whether copies are of other elements of one memory each, as far as their places say."""
+    places = {(one.source.offset, one.source.shape, one.source.strides) for one in parts}
+    pairs = combinations((one.source for one in parts), 2)
+    return len(places) == len(parts) and not any(may_overlap(*pair) for pair in pairs)
+
+
 def _was_passed_over(event: Event) -> bool:
     """Whether a call made of a list what is too small to be compared with what became one."""
     small = all(nbytes(one) < LEAST_OF_A_LIST for one in event.results)
@@ -283,6 +294,9 @@ class Judge:
         self._runs: dict[SiteId, list[Copied]] = defaultdict(list)  # line -> the first part of each
         for position, parts in self._parts.items():
             self._runs[history.events[position].site].append(parts[0])
+        self._of_one: dict[tuple[SiteId, int], list[Copied]] = defaultdict(list)  # line, memory
+        for one in made:
+            self._of_one[self.event(one).site, one.source.storage].append(one)
         self._known_heard: dict[SiteId, bool] = {}
         self._asked: set[int] = set()
         self._usual = -1.0  # calls that the arrays of a line lived for that were not written
@@ -987,11 +1001,22 @@ class Judge:
         """Say whether the copy let a much larger memory go."""
         source, copy = copied.source, copied.copy
         fact = self.trace.storages[source.storage]
-        more = fact.nbytes - nbytes(copy)
+        more = fact.nbytes - max(nbytes(copy), self._kept_of(source, copied))
         least = min(FLOOR, fact.nbytes / 2)
         if self.lives.until(source) < self.lives.until(copy) and more > least:
             return WhyNeeded("yes", f"it lets {more:,} bytes beside it be freed")
         return self._stored(copied)
+
+    def _kept_of(self, source: Operand, copied: Copied) -> int:
+        """Return how many bytes of a memory copies by one line hold together, as long as this one.
+
+        Without these copies it would stay, and they would not be there.
+        """
+        parts = self._of_one[self.event(copied).site, source.storage]
+        if not 1 < len(parts) <= MOST_PARTS or not _apart(parts):
+            return 0
+        until = self.lives.until(copied.copy)
+        return sum(nbytes(one.copy) for one in parts if self.lives.until(one.copy) >= until)
 
     def _stored(self, copied: Copied) -> WhyNeeded | None:
         """Say whether elements were converted to be kept in fewer bytes, and are read again.

@@ -61,6 +61,8 @@ class Trials:
     def same(self, at: int, read: int) -> Ints | None:
         """Return by which strides the same bits would lie with the source of what a call reads.
 
+        Of several that it reads, with the sources of all.
+
         () where they would lie as they do, None where they are not known to be the same.
         """
         if not self._found:
@@ -217,8 +219,12 @@ class ReliedLayout:
         order of what it is given, all that follows is asked for its rounding alone.
         """
         others = [number for number, (now, then) in enumerate(pairs) if not same_layout(now, then)]
-        would = self._history.get(Trials).same(at, others[0]) if len(others) == 1 else None
-        event = self._history.events[at]
+        event, read = self._history.events[at], others[0]
+        if len(others) > 1:
+            if not operation(event.operation).as_they_lie:
+                return False  # it may lay each out, where one call had laid out all
+            read = ~sum(1 << one for one in others)
+        would = self._history.get(Trials).same(at, read)
         if would and (len(event.results) > 1 or operation(event.operation).either_order):
             return False
         if would:

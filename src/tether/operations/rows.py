@@ -152,6 +152,7 @@ ROWS: dict[str, Row] = _joined(
     _each("repeat tile repeat_interleave", repeats=True),
     _each("sum mean nansum nanmean", adds=True),
     _each("matmul bmm scaled_dot_product_attention", multiplies=True),
+    _each("scaled_dot_product_attention", as_they_lie=True),
     _each("all any max min amax amin", in_parts=True),
     # Nothing but sums: no argument that is written on the side (running statistics, rows beyond a
     # norm). What draws (dropout) gives something else each time, and is not taken for the same.

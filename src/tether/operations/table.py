@@ -76,6 +76,7 @@ class Operation:
 
     adds: bool = False  # adds elements up, or takes their mean, along a dimension
     multiplies: bool = False  # multiplies many matrices, in pairs
+    as_they_lie: bool = False  # reads several matrices as they lie, and lays none of them out
     in_parts: bool = False  # asked of parts, and of what these give, it says the same of the whole
     rounds: bool = False  # adds up, in an order that may hang on strides, and does nothing else
 
