@@ -51,7 +51,7 @@ from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
-from tether.source.calls import copied_text, lists_parts
+from tether.source.calls import called_by, copied_text, lists_parts
 
 Needed = Literal["yes", "no", "unknown"]
 
@@ -258,8 +258,17 @@ def _own_line(history: History, event: Event) -> bool:
     """Whether the user's line makes the copy itself; ``copy.deepcopy`` is no library here."""
     if event.inner in (UNKNOWN, event.site):
         return True
+    if operation(event.operation).rows:
+        return _is_layer(history, event)
     deep = "__deepcopy__"
     return _deep(history, event) and operation(deep).typed in history.site_of(event).expression
+
+
+def _is_layer(history: History, event: Event) -> bool:
+    """Whether a line calls the layer that holds a table, by the table's own name."""
+    layer = called_by(history.site_of(event).expression)
+    own = (one.removesuffix(".weight") for one in history.names_of(event.reads[1].tensor))
+    return bool(layer) and layer in {one.rpartition(".")[2] for one in own}
 
 
 def _deep(history: History, event: Event) -> bool:
@@ -654,13 +663,22 @@ class Judge:
         made = self.chosen_by(copied, event)
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        if made < 0 or (self.often and operation(event.operation).picks and not masked):
+        if operation(event.operation).rows and not self._is_named_alike(event):
+            return WhyNeeded(
+                "unknown", "the numbers that it is given may be others", copied.position
+            )
+        if made < 0 or (self.often and operation(event.operation).chooses and not masked):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
 
+    def _is_named_alike(self, event: Event) -> bool:
+        """Whether a line asked a table for rows several times, by numbers that it keeps."""
+        runs = [self.event(one) for one in self._runs[event.site]]
+        return len(runs) > 1 and len({one.reads[0].tensor for one in runs}) == 1
+
     def chosen_by(self, copied: Copied, event: Event) -> int:
         """Return the call by which the source's values decide what is taken of it; -1 for none."""
-        if copied.any_choice or not (operation(event.operation).picks or computes(event)):
+        if copied.any_choice or not (operation(event.operation).chooses or computes(event)):
             return UNKNOWN
         memory = self.flow.memory(copied.source)
         # What a round trip leads through is made of the source's values as a matter of course.
@@ -1085,13 +1103,27 @@ class Judge:
         return None
 
     def _in_graph(self, tensor: int, but: int) -> int:
-        """Count the reads of a tensor that made nodes, without those of one event."""
+        """Count the reads of a tensor that made nodes, without those of one event.
+
+        Nor those by which the same line reads it for other passes, or that no pass came after.
+        """
         found = self._nodes_of.get(tensor)
         if found is None:
             events = self.history.events
             found = [at for at in self.reads[tensor] if events[at].kind >= 0]
             self._nodes_of[tensor] = found
-        return len(found) - (bisect_right(found, but) - bisect_left(found, but))
+        others = len(found) - (bisect_right(found, but) - bisect_left(found, but))
+        return sum(self._may_join(at, but) for at in found) if 0 < others <= _FAR else others
+
+    def _may_join(self, at: int, position: int) -> bool:
+        """Whether the gradient by another call may be added to that by one."""
+        events, history = self.history.events, self.history
+        alike = (events[at].site, events[at].inner) == (
+            events[position].site, events[position].inner,
+        )  # fmt: skip
+        passed = history.next_pass(at)
+        apart = passed == len(events) or (alike and passed != history.next_pass(position))
+        return at != position and not apart
 
     # -- words -----------------------------------------------------------------------------------
 

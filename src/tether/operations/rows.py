@@ -271,7 +271,7 @@ ROWS: dict[str, Row] = _joined(
     _each("set_grad_enabled", notes="mode"),
     _each("requires_grad_ requires_grad.__set__", notes="wanted"),
     _each("stack", notes="dimension"),
-    _each("embedding", notes="padding"),
+    _each("embedding", notes="padding", rows=True),
     _each("grad.__get__", notes="gradient read"),
     _each("grad.__set__", notes="gradient assigned"),
     _each("register_hook", notes="hook"),

@@ -17,6 +17,7 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import LEAST_OF_A_LIST, EventId, Same, StorageId, TensorId
+from tether.operations.table import operation
 from tether.record.array_memory import address_of, is_array
 from tether.record.budget import Budget
 from tether.record.contents import Array, fingerprint, sum_of, words_of
@@ -35,6 +36,8 @@ _LEAST = 3  # elements of a dimension that are in order by no chance, where they
 _SHORT = 4096  # numbers of an index that is read at a few microseconds
 _LEFT = 64  # tensors that left for an array or a list and may come back
 _LISTS = 1024  # and lists that may be parts of one
+
+_PLAIN_ROWS = ((), (None, None, 2.0, False, False))  # of a table, without padding or bounds
 
 Shown = tuple[torch.Tensor, View]
 """A tensor, and a view of its memory."""
@@ -86,6 +89,8 @@ class SameLog:
             return
         name, *_ = line
         key = _key(name, args)
+        if key is None and operation(name).rows:
+            return  # rows that are no more than equal, or get other gradients
         numbers = 0 if key is None else _numbers_of(key)
         found = None if key is None else self._of_one(key, args[0], result)
         any_choice = found is not None
@@ -122,7 +127,8 @@ class SameLog:
     ) -> None:  # fmt: skip
         """Look at a large result in new memory; calls only lead back where there is no graph."""
         line, found = (name, *place), None
-        if self._equals.open(line) and self._wanted(result):
+        chosen = operation(name).rows  # of a table: looked at as any choice
+        if not chosen and self._equals.open(line) and self._wanted(result):
             with self._budget:
                 found = self._equals.look(line, result, given)
                 if found is not None and not (self.facts and self.facts[-1].event == event):
@@ -358,6 +364,8 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if name == "index_select" and len(args) > 2 and type(args[1]) is int:
         ahead = args[1] % max(args[0].dim(), 1)
         return (*[slice(None)] * ahead, args[2])
+    if name == "embedding" and args[2:] in _PLAIN_ROWS and args[0].numel() == len(args[1]):
+        return (args[0],)  # of a whole table
     return None
 
 

@@ -72,14 +72,15 @@ so are the gradients and how they lie. Of a program that trains, nothing is said
 read the copy that may each lay out the source for themselves.
 
 It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
-`.view()`, or before a product that rounds otherwise); of copies by which a much larger memory
-goes; of gradients that would be added up in another order; of a checkpointed block or a compiled
-region; of memory whose address was asked for. Where the values decide what an index takes, it
-speaks of numbers that took everything in order in each of eight runs or more; a mask may be a guard
-that met nothing. Of a choice by an index, and of whole numbers that come back out of a
-floating-point format which does not have all of them, it speaks only where every run of the line
-was looked at; of many arrays that became tensors it says how many it looked at. The report's table
-of copies gives the reason for each.
+`.view()`, or before a product that rounds otherwise); of copies by which a much larger memory goes;
+of gradients that would be added up in another order; of a checkpointed block or a compiled region;
+of memory whose address was asked for. Where the values decide what an index takes, it speaks of
+numbers that took everything in order in each of eight runs or more; a mask may be a guard that met
+nothing. An embedding is told of where one kept index asked it for its whole table several times,
+without padding, bounds on norms or sparse gradients. Of a choice by an index, and of whole numbers
+that come back out of a floating-point format which does not have all of them, it speaks only where
+every run of the line was looked at; of many arrays that became tensors it says how many it looked
+at. The report's table of copies gives the reason for each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
