@@ -34,6 +34,27 @@ CASES = {
     "after ways that give the tensor": (
         "kept.append(values.detach().cpu().numpy().copy())", NEW, "pass", 1,
     ),
+    "by a variable that nothing else reads": (
+        "array = values.numpy(); kept.append(array.copy())", NEW, "pass", 1,
+    ),
+    "by a variable, in numpy's words": (
+        "one = values.numpy(); two = np.array(one); kept.append(two)", NEW, "pass", 1,
+    ),
+    "by a variable that is read twice": (
+        "array = values.numpy(); kept.append(array.copy()); kept.append(array)", NEW, "pass", 0,
+    ),
+    "by a variable that is written later": (
+        "array = values.numpy(); kept.append(array.copy()); array += 1", NEW, "pass", 0,
+    ),
+    "by a variable, several times": (
+        "array = values.numpy(); kept.extend([array.copy() for _ in range(2)])", NEW, "pass", 0,
+    ),
+    "by a variable of the whole program": (
+        "global array; array = values.numpy(); kept.append(array.copy())", NEW, "array[:] = 0", 0,
+    ),
+    "by a variable, and the tensor is read later": (
+        "array = values.numpy(); kept.append(array.copy())", NEW, "print(values.sum())", 0,
+    ),
     "the copy is written, which nobody but it would see": (
         f"{COPY}; kept[-1] += 1", NEW, "pass", 1,
     ),

@@ -84,10 +84,10 @@ at. The report's table of copies gives the reason for each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
-(`x.numpy().copy()`), off memory that nothing uses again. It says nothing where a function of the
-program stands between the two arrays, or a statement that may have written the copy; where the
-array could not be shown by a tensor (it may not be written, its steps are negative, a tensor or a
-file has its memory), or runs of one line differ.
+(`x.numpy().copy()`), or a variable that nothing else in the function reads, off memory that nothing
+uses again. It says nothing where a function of the program stands between the two arrays, or a
+statement that may have written the copy; where the array could not be shown by a tensor (it may not
+be written, its steps are negative, a tensor or a file has its memory), or runs of one line differ.
 
 ## Example
 ```python
