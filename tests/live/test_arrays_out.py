@@ -87,3 +87,16 @@ def test_an_array_that_is_copied_at_once(name, tmp_path):
     text = text.replace("for n in", "keep.copy = lambda one: one * 1\nfor n in")
     found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
     assert [(one.site.line, one.bytes) for one in found] == [(11, 640_000)] * expected
+
+
+def test_a_variable_of_the_program_itself_is_not_followed(tmp_path):
+    text = """
+    import torch
+    kept = []
+    for n in range(4):
+        array = torch.randn(200, 200).numpy()
+        kept.append(array.copy())
+    print(sum(one.sum() for one in kept))
+    """
+    found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
+    assert found == []

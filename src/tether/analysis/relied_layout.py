@@ -155,10 +155,8 @@ class ReliedLayout:
         if views and not event.writes:
             return self._of_views(event, views)
         then = [self._moved(one) for one in event.reads]
-        if None in then and self._parts and self._of_each_part(event):
-            return ""
         if None in then:
-            return "needs its parts in one piece" if self._parts else "may rely on its layout"
+            return self._of_parts(event) if self._parts else "may rely on its layout"
         moved = [one for one in then if one is not None]
         if operation(event.operation).strides:
             return _answered(event.reads, moved)
@@ -173,6 +171,9 @@ class ReliedLayout:
         named = operation(event.operation)
         alone = named.regroups and not event.operation.startswith("view")
         return "would copy without it" if alone else "could not view its source without it"
+
+    def _of_parts(self, event: Event) -> str:
+        return "" if self._of_each_part(event) else "needs its parts in one piece"
 
     def _of_each_part(self, event: Event) -> bool:
         """Whether a call says of a join what calls on its parts, and one more, would say.

@@ -89,17 +89,11 @@ class SameLog:
             return
         name, *_ = line
         key = _key(name, args)
-        if key is None and operation(name).rows:
-            return  # rows that are no more than equal, or get other gradients
         numbers = 0 if key is None else _numbers_of(key)
         found = None if key is None else self._of_one(key, args[0], result)
         any_choice = found is not None
         found = found or _padded_by_nothing(name, args)
-        if (
-            found is None
-            and self._whole.get(line, True)
-            and (0 < numbers <= _SHORT or not self._budget.late())
-        ):
+        if found is None and self._is_due(line, key, numbers):
             with self._budget:
                 found = _chosen(key, args, result)
             self._whole[line] = found is not None
@@ -108,6 +102,12 @@ class SameLog:
             self._found(event, result, found, event, any_choice=any_choice, few=few)
             if not result.requires_grad:  # what its gradient adds up is another question
                 self.laid_out.remember(result, *found)
+
+    def _is_due(self, line: tuple[str, int], key: tuple[Any, ...] | None, numbers: int) -> bool:
+        """Whether to look at a choice: its line took everything, and there is time for it."""
+        if key is None and operation(line[0]).rows:
+            return False  # rows that are no more than equal, or get other gradients
+        return self._whole.get(line, True) and (0 < numbers <= _SHORT or not self._budget.late())
 
     def _of_one(self, key: tuple[Any, ...], source: Any, result: torch.Tensor) -> Shown | None:
         """Look at a choice among places that have one value: by strides, or as copies of one."""

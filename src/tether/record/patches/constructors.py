@@ -24,10 +24,6 @@ __tracebackhide__ = True
 
 Place = tuple[int, int]
 
-_TYPES = (
-    "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "BoolTensor", "LongTensor",
-    "IntTensor", "ShortTensor", "CharTensor", "ByteTensor",
-)  # fmt: skip
 _DATA = (np.ndarray, list, tuple)
 
 
@@ -36,9 +32,8 @@ def install(replacements: Replacements) -> None:
     replace = replacements.replace
     replace(torch.Tensor, "__new__", functools.partial(_new, replacements))
     for owner in (torch, torch.cuda):
-        for name in _TYPES:
-            if hasattr(owner, name):
-                replace(owner, name, functools.partial(_standing_in, replacements, name), _is_type)
+        for name in [name for name, one in vars(owner).items() if _is_type(one)]:
+            replace(owner, name, functools.partial(_standing_in, replacements, name), _is_type)
     replace(torch._C, "_set_default_tensor_type", _with_the_original)
 
 
