@@ -775,7 +775,7 @@ class Tried(NamedTuple):
     """
 
     event: EventId  # the call
-    read: int  # which of its `reads` was the copy
+    read: int  # which of its `reads` was the copy; of all that were, ~ of the sum of 1 << each
     same: bool  # its result had the same bits, and its gradients the same bits and layout
     strides: tuple[int, ...] = ()  # by which it lay, if in another way
 

@@ -34,6 +34,27 @@ CASES = {
     "after ways that give the tensor": (
         "kept.append(values.detach().cpu().numpy().copy())", NEW, "pass", 1,
     ),
+    "by a variable that nothing else reads": (
+        "array = values.numpy(); kept.append(array.copy())", NEW, "pass", 1,
+    ),
+    "by a variable, in numpy's words": (
+        "one = values.numpy(); two = np.array(one); kept.append(two)", NEW, "pass", 1,
+    ),
+    "by a variable that is read twice": (
+        "array = values.numpy(); kept.append(array.copy()); kept.append(array)", NEW, "pass", 0,
+    ),
+    "by a variable that is written later": (
+        "array = values.numpy(); kept.append(array.copy()); array += 1", NEW, "pass", 0,
+    ),
+    "by a variable, several times": (
+        "array = values.numpy(); kept.extend([array.copy() for _ in range(2)])", NEW, "pass", 0,
+    ),
+    "by a variable of the whole program": (
+        "global array; array = values.numpy(); kept.append(array.copy())", NEW, "array[:] = 0", 0,
+    ),
+    "by a variable, and the tensor is read later": (
+        "array = values.numpy(); kept.append(array.copy())", NEW, "print(values.sum())", 0,
+    ),
     "the copy is written, which nobody but it would see": (
         f"{COPY}; kept[-1] += 1", NEW, "pass", 1,
     ),
@@ -66,3 +87,16 @@ def test_an_array_that_is_copied_at_once(name, tmp_path):
     text = text.replace("for n in", "keep.copy = lambda one: one * 1\nfor n in")
     found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
     assert [(one.site.line, one.bytes) for one in found] == [(11, 640_000)] * expected
+
+
+def test_a_variable_of_the_program_itself_is_not_followed(tmp_path):
+    text = """
+    import torch
+    kept = []
+    for n in range(4):
+        array = torch.randn(200, 200).numpy()
+        kept.append(array.copy())
+    print(sum(one.sum() for one in kept))
+    """
+    found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
+    assert found == []

@@ -66,9 +66,95 @@ for _ in range(3):
     v = v.contiguous()  #! needless-copy v (note)
     print(F.scaled_dot_product_attention(q, k, v).amax().item())
 """,
+    "all parts at once, taken apart after that": """\
+both = torch.nn.Linear(32, 96)
+
+
+class Heads(torch.nn.Module):
+    def forward(self, x):
+        every = both(x).view(*x.shape[:2], 3, 4, 8).permute(2, 0, 3, 1, 4)
+        q, k, v = every.contiguous()  #! needless-copy every.contiguous() (note)
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+with torch.inference_mode():
+    for _ in range(3):
+        print(Heads()(torch.rand(6, 20, 32)).amax().item())
+""",
+    "all parts at once, by number": """\
+both = torch.nn.Linear(32, 64)
+
+
+@torch.no_grad()
+def attend(query, x):
+    pair = both(x).view(6, 20, 2, 4, 8).permute(2, 0, 3, 1, 4).contiguous()  #! needless-copy pair (note)
+    return F.scaled_dot_product_attention(query, pair[0], pair[1])
+
+
+for _ in range(3):
+    q, _k, _v = project(torch.rand(6, 20, 32))
+    print(attend(q, torch.rand(6, 20, 32)).amax().item())
+""",
+    "each part, of one that is larger": """\
+both = torch.nn.Linear(32, 96)
+
+
+@torch.no_grad()
+def attend(x):
+    def laid(one):
+        one = one.view(64, 20, 4, 8).transpose(1, 2)
+        return one.contiguous()  #! needless-copy one.contiguous() (note)
+
+    q, k, v = map(laid, both(x).chunk(3, dim=-1))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+for _ in range(3):
+    print(attend(torch.rand(64, 20, 32)).amax().item())
+""",
 }
 
 QUIET = {
+    "all parts at once, of which one is viewed": """\
+both = torch.nn.Linear(32, 96)
+with torch.no_grad():
+    for _ in range(3):
+        every = both(torch.rand(6, 20, 32)).view(6, 20, 3, 4, 8)
+        q, k, v = every.permute(2, 0, 3, 1, 4).contiguous()
+        print(F.scaled_dot_product_attention(q, k, v).amax().item(), v.view(24, -1).sum().item())
+""",
+    "all parts at once, for products that each would lay out": """\
+both = torch.nn.Linear(32, 96)
+with torch.no_grad():
+    for _ in range(3):
+        every = both(torch.rand(6, 20, 32)).view(6, 20, 3, 4, 8)
+        q, k, v = every.permute(2, 0, 3, 1, 4).contiguous()
+        print((q @ k.transpose(-2, -1)).softmax(-1).matmul(v).amax().item())
+""",
+    "each part, of which one is kept": """\
+both, kept = torch.nn.Linear(32, 96), []
+
+
+@torch.no_grad()
+def attend(x):
+    parts = both(x).view(64, 20, 12, 8).chunk(3, dim=2)
+    q, k, v = [one.transpose(1, 2).contiguous() for one in parts]
+    kept.append(v)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+for _ in range(3):
+    print(attend(torch.rand(64, 20, 32)).amax().item())
+""",
+    "all parts at once, of which one is scaled in place while its source lives": """\
+both = torch.nn.Linear(32, 96)
+with torch.no_grad():
+    for _ in range(3):
+        every = both(torch.rand(6, 20, 32)).view(6, 20, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        q, k, v = every.contiguous()
+        q.mul_(0.5)
+        print(F.scaled_dot_product_attention(q, k, v).amax().item(), every.sum().item())
+""",
     "what draws": """\
 for _ in range(3):
     q, k, v = project(torch.rand(6, 20, 32))

@@ -28,6 +28,7 @@ class ArraysOut(NamedTuple):
     text: str  # of the expression that copies
     array: str  # and of what gives the array without a copy
     bytes: int  # copied, in all
+    by_name: bool  # a variable has the array in between, which nothing else reads
 
 
 def arrays_out(history: History) -> Iterator[ArraysOut]:
@@ -43,7 +44,7 @@ def arrays_out(history: History) -> Iterator[ArraysOut]:
         copy = copied_at_once(history.get(Surroundings).source(place.file), place)
         total = sum(nbytes(history.events[at].reads[0]) for at in calls)
         if copy is not None and total >= FLOOR and all(_is_last(history, at) for at in calls):
-            yield ArraysOut(tuple(calls), copy.text, copy.array, total)
+            yield ArraysOut(tuple(calls), copy.text, copy.array, total, copy.by_name)
 
 
 def _is_last(history: History, at: int) -> bool:

@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -42,7 +43,7 @@ from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
-from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.memory_lives import MAY, MemoryLives
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.rates import LOADS
@@ -50,7 +51,7 @@ from tether.analysis.relied_layout import ReliedLayout
 from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
-from tether.source.calls import copied_text, lists_parts
+from tether.source.calls import called_by, copied_text, lists_parts
 
 Needed = Literal["yes", "no", "unknown"]
 
@@ -74,6 +75,9 @@ FLOOR = 64 << 10  # bytes: how much more memory a copy must let go to be worth h
 
 LOOKED = 32
 """Arrays of a line that were looked at, and not written, by which the others of it are judged."""
+
+MOST_PARTS = 16
+"""Parts of one memory whose copies are counted together."""
 
 OFTEN = 8
 """Runs of a line that each took everything in order, by numbers made of the values: fewer may be
@@ -230,6 +234,13 @@ class CopyNeeds:
                 judge.leave_out(one)
 
 
+def _apart(parts: Sequence[Copied]) -> bool:
+    """Whether copies are of other elements of one memory each, as far as their places say."""
+    places = {(one.source.offset, one.source.shape, one.source.strides) for one in parts}
+    pairs = combinations((one.source for one in parts), 2)
+    return len(places) == len(parts) and not any(may_overlap(*pair) for pair in pairs)
+
+
 def _was_passed_over(event: Event) -> bool:
     """Whether a call made of a list what is too small to be compared with what became one."""
     small = all(nbytes(one) < LEAST_OF_A_LIST for one in event.results)
@@ -247,8 +258,17 @@ def _own_line(history: History, event: Event) -> bool:
     """Whether the user's line makes the copy itself; ``copy.deepcopy`` is no library here."""
     if event.inner in (UNKNOWN, event.site):
         return True
+    if operation(event.operation).rows:
+        return _is_layer(history, event)
     deep = "__deepcopy__"
     return _deep(history, event) and operation(deep).typed in history.site_of(event).expression
+
+
+def _is_layer(history: History, event: Event) -> bool:
+    """Whether a line calls the layer that holds a table, by the table's own name."""
+    layer = called_by(history.site_of(event).expression)
+    own = (one.removesuffix(".weight") for one in history.names_of(event.reads[1].tensor))
+    return bool(layer) and layer in {one.rpartition(".")[2] for one in own}
 
 
 def _deep(history: History, event: Event) -> bool:
@@ -283,6 +303,9 @@ class Judge:
         self._runs: dict[SiteId, list[Copied]] = defaultdict(list)  # line -> the first part of each
         for position, parts in self._parts.items():
             self._runs[history.events[position].site].append(parts[0])
+        self._of_one: dict[tuple[SiteId, int], list[Copied]] = defaultdict(list)  # line, memory
+        for one in made:
+            self._of_one[self.event(one).site, one.source.storage].append(one)
         self._known_heard: dict[SiteId, bool] = {}
         self._asked: set[int] = set()
         self._usual = -1.0  # calls that the arrays of a line lived for that were not written
@@ -561,12 +584,28 @@ class Judge:
         """
         if span.kind != "step" or span.event == UNKNOWN:
             return False
-        ended = self.history.position(span.event)
+        ended, own = self.history.position(span.event), self._own_step(copied)
         return not any(
-            write.at == ended
+            write.at == ended and not (own == ended and write.verb == MAY)
             for one in (copied.source, copied.copy)
             for write in self.lives.unheard.get(self.lives.memory(one), [])
         )
+
+    def _own_step(self, copied: Copied) -> int:
+        """Return the step of the program's own in which a copy came and went; -1 for none.
+
+        A step of PyTorch's may write gradients unheard. What the program's code writes in the step
+        of its own optimizer is heard as anywhere else, unless it has another step or pass made.
+        """
+        event, until = self.event(copied), self.lives.until(copied.copy)
+        if event.span == UNKNOWN or event.inner not in (UNKNOWN, event.site):
+            return UNKNOWN
+        span = self.trace.spans[event.span]
+        ended = UNKNOWN if span.event == UNKNOWN else self.history.position(span.event)
+        if span.kind != "step" or ended < until:
+            return UNKNOWN
+        within = self.history.events[copied.position : int(until)]
+        return ended if all(one.span == event.span for one in within) else UNKNOWN
 
     def _kept_by_function(self, span: Span, copied: Copied) -> bool:
         """Whether a custom Function made a copy for itself: it gives none of its memory.
@@ -624,13 +663,22 @@ class Judge:
         made = self.chosen_by(copied, event)
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        if made < 0 or (self.often and operation(event.operation).picks and not masked):
+        if operation(event.operation).rows and not self._is_named_alike(event):
+            return WhyNeeded(
+                "unknown", "the numbers that it is given may be others", copied.position
+            )
+        if made < 0 or (self.often and operation(event.operation).chooses and not masked):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
 
+    def _is_named_alike(self, event: Event) -> bool:
+        """Whether a line asked a table for rows several times, by numbers that it keeps."""
+        runs = [self.event(one) for one in self._runs[event.site]]
+        return len(runs) > 1 and len({one.reads[0].tensor for one in runs}) == 1
+
     def chosen_by(self, copied: Copied, event: Event) -> int:
         """Return the call by which the source's values decide what is taken of it; -1 for none."""
-        if copied.any_choice or not (operation(event.operation).picks or computes(event)):
+        if copied.any_choice or not (operation(event.operation).chooses or computes(event)):
             return UNKNOWN
         memory = self.flow.memory(copied.source)
         # What a round trip leads through is made of the source's values as a matter of course.
@@ -710,10 +758,12 @@ class Judge:
 
     def _writes_of_source(self, copied: Copied) -> WhyNeeded | None:
         """Find a write to the source while the copy lived."""
-        source, copy = copied.source, copied.copy
+        source, copy, own = copied.source, copied.copy, self._own_step(copied)
         for write in self.lives.written(source, copied.since, self.lives.until(copy)):
             written, line = write.written, self._line(write.at)
             if write.at == copied.position or self._put_back(copied, write.at):
+                continue
+            if write.at == own and write.verb == MAY:
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
                 text = f"{line} {write.verb} {self._written(copied, written)}"
@@ -969,11 +1019,22 @@ class Judge:
         """Say whether the copy let a much larger memory go."""
         source, copy = copied.source, copied.copy
         fact = self.trace.storages[source.storage]
-        more = fact.nbytes - nbytes(copy)
+        more = fact.nbytes - max(nbytes(copy), self._kept_of(source, copied))
         least = min(FLOOR, fact.nbytes / 2)
         if self.lives.until(source) < self.lives.until(copy) and more > least:
             return WhyNeeded("yes", f"it lets {more:,} bytes beside it be freed")
         return self._stored(copied)
+
+    def _kept_of(self, source: Operand, copied: Copied) -> int:
+        """Return how many bytes of a memory copies by one line hold together, as long as this one.
+
+        Without these copies it would stay, and they would not be there.
+        """
+        parts = self._of_one[self.event(copied).site, source.storage]
+        if not 1 < len(parts) <= MOST_PARTS or not _apart(parts):
+            return 0
+        until = self.lives.until(copied.copy)
+        return sum(nbytes(one.copy) for one in parts if self.lives.until(one.copy) >= until)
 
     def _stored(self, copied: Copied) -> WhyNeeded | None:
         """Say whether elements were converted to be kept in fewer bytes, and are read again.
@@ -1042,13 +1103,27 @@ class Judge:
         return None
 
     def _in_graph(self, tensor: int, but: int) -> int:
-        """Count the reads of a tensor that made nodes, without those of one event."""
+        """Count the reads of a tensor that made nodes, without those of one event.
+
+        Nor those by which the same line reads it for other passes, or that no pass came after.
+        """
         found = self._nodes_of.get(tensor)
         if found is None:
             events = self.history.events
             found = [at for at in self.reads[tensor] if events[at].kind >= 0]
             self._nodes_of[tensor] = found
-        return len(found) - (bisect_right(found, but) - bisect_left(found, but))
+        others = len(found) - (bisect_right(found, but) - bisect_left(found, but))
+        return sum(self._may_join(at, but) for at in found) if 0 < others <= _FAR else others
+
+    def _may_join(self, at: int, position: int) -> bool:
+        """Whether the gradient by another call may be added to that by one."""
+        events, history = self.history.events, self.history
+        alike = (events[at].site, events[at].inner) == (
+            events[position].site, events[position].inner,
+        )  # fmt: skip
+        passed = history.next_pass(at)
+        apart = passed == len(events) or (alike and passed != history.next_pass(position))
+        return at != position and not apart
 
     # -- words -----------------------------------------------------------------------------------
 

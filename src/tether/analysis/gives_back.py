@@ -17,7 +17,7 @@ from tether.operations.table import operation
 def computes(event: Event) -> bool:
     """Whether a call is none that gives elements as they are, whatever they are."""
     row = operation(event.operation)
-    return not (row.copies or row.regroups or row.joins or row.repeats or row.picks or row.enters)
+    return not (row.copies or row.regroups or row.joins or row.repeats or row.chooses or row.enters)
 
 
 def leads_back(history: History, position: int, first: int, behind: Sequence[int]) -> bool:
@@ -36,7 +36,7 @@ def _keeps_apart(event: Event) -> bool:
         return False
     moves = len(event.reads) == 1 and row.linear == (0,)
     out_and_in = row.enters or row.exports
-    return bool(row.view or row.picks or row.copies or row.pointwise or out_and_in or moves)
+    return bool(row.view or row.chooses or row.copies or row.pointwise or out_and_in or moves)
 
 
 def pays(event: Event, source: Operand) -> str:

@@ -13,9 +13,12 @@ import numpy as np
 
 from tether.analysis.blocks import Blocks
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Operand
+from tether.facts import NONE, UNKNOWN, Operand
 from tether.operations.table import Operation, operation
 from tether.store.columns import Numbers
+
+MAY = "may write"
+"""What a step or a pass does to gradients, as far as is known of it from outside."""
 
 
 class MemoryWrite(NamedTuple):
@@ -102,7 +105,7 @@ class MemoryLives:
                 since = facts.began.get(at, at - 1)
                 if since > end:
                     break
-                self.unheard[memory].append(MemoryWrite(at, verb="may write", since=since))
+                self.unheard[memory].append(MemoryWrite(at, verb=MAY, since=since))
         for found in self._heard.values():
             found.sort(key=lambda one: one.at)
         self._note_moved(facts.moved)
@@ -162,6 +165,7 @@ class _MemoryFacts:
         self.gradients = self._numbers(rows[read])  # memories that were read as gradients
         self.made = self._numbers(rows[~read])  # memories that some other call was heard to return
         adding = self._events.called(lambda name: operation(name).accumulates)
+        adding &= self._events.column("flags") & NONE == 0  # gradients that went were not written
         self.accumulating: list[int] = np.flatnonzero(adding).tolist()
 
     def _lent(self, wanted: Callable[[Operation], bool]) -> set[int]:

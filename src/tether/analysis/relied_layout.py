@@ -10,6 +10,7 @@ copies only where it must would return its argument: then that copy has to go as
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -25,11 +26,14 @@ from tether.analysis.layouts import (
     same_layout,
     same_strides,
 )
-from tether.facts import UNKNOWN, Event, Operand, Tried
+from tether.facts import UNKNOWN, Event, Operand, StorageId, Tried
 from tether.operations.table import operation
 
 ENOUGH = 3
 """Calls of one kind that were made again and gave the same, by which others of it are judged."""
+
+LEAST_PART = 4 << 10
+"""Elements of a part, on average, from which a call for each costs less than the join."""
 
 Ints = tuple[int, ...]
 _Kind = tuple[str, int, bool, tuple[object, ...]]
@@ -56,6 +60,8 @@ class Trials:
 
     def same(self, at: int, read: int) -> Ints | None:
         """Return by which strides the same bits would lie with the source of what a call reads.
+
+        Of several that it reads, with the sources of all.
 
         () where they would lie as they do, None where they are not known to be the same.
         """
@@ -150,7 +156,7 @@ class ReliedLayout:
             return self._of_views(event, views)
         then = [self._moved(one) for one in event.reads]
         if None in then:
-            return "needs its parts in one piece" if self._parts else "may rely on its layout"
+            return self._of_parts(event) if self._parts else "may rely on its layout"
         moved = [one for one in then if one is not None]
         if operation(event.operation).strides:
             return _answered(event.reads, moved)
@@ -165,6 +171,29 @@ class ReliedLayout:
         named = operation(event.operation)
         alone = named.regroups and not event.operation.startswith("view")
         return "would copy without it" if alone else "could not view its source without it"
+
+    def _of_parts(self, event: Event) -> str:
+        return "" if self._of_each_part(event) else "needs its parts in one piece"
+
+    def _of_each_part(self, event: Event) -> bool:
+        """Whether a call says of a join what calls on its parts, and one more, would say.
+
+        What is computed of it element by element is followed, as parts that nothing holds.
+        """
+        row, (whole, *others), made = operation(event.operation), event.reads, event.results
+        shown = self._shown.get(whole.storage, [])
+        plain = not others and len(made) == 1 and not (event.writes or made[0].requires_grad)
+        if not plain or math.prod(whole.shape) < LEAST_PART * len(shown):
+            return False
+        if row.in_parts and not made[0].shape:
+            return True
+        if not row.exact or not same_layout(whole, made[0]) or whole.shape != made[0].shape:
+            return False
+        for now, _ in shown:
+            moved = now.offset - whole.offset + made[0].offset
+            part = now._replace(storage=made[0].storage, offset=moved, dtype=made[0].dtype)
+            self._follow(part, part._replace(storage=StorageId(UNKNOWN)))
+        return True
 
     def _under(self, at: int, event: Event, moved: Sequence[Operand]) -> str:
         """Ask about a call that would be given other strides."""
@@ -191,8 +220,12 @@ class ReliedLayout:
         order of what it is given, all that follows is asked for its rounding alone.
         """
         others = [number for number, (now, then) in enumerate(pairs) if not same_layout(now, then)]
-        would = self._history.get(Trials).same(at, others[0]) if len(others) == 1 else None
-        event = self._history.events[at]
+        event, read = self._history.events[at], others[0]
+        if len(others) > 1:
+            if not operation(event.operation).as_they_lie:
+                return False  # it may lay each out, where one call had laid out all
+            read = ~sum(1 << one for one in others)
+        would = self._history.get(Trials).same(at, read)
         if would and (len(event.results) > 1 or operation(event.operation).either_order):
             return False
         if would:

@@ -152,6 +152,8 @@ ROWS: dict[str, Row] = _joined(
     _each("repeat tile repeat_interleave", repeats=True),
     _each("sum mean nansum nanmean", adds=True),
     _each("matmul bmm scaled_dot_product_attention", multiplies=True),
+    _each("scaled_dot_product_attention", as_they_lie=True),
+    _each("all any max min amax amin", in_parts=True),
     # Nothing but sums: no argument that is written on the side (running statistics, rows beyond a
     # norm). What draws (dropout) gives something else each time, and is not taken for the same.
     _each(
@@ -269,7 +271,7 @@ ROWS: dict[str, Row] = _joined(
     _each("set_grad_enabled", notes="mode"),
     _each("requires_grad_ requires_grad.__set__", notes="wanted"),
     _each("stack", notes="dimension"),
-    _each("embedding", notes="padding"),
+    _each("embedding", notes="padding", rows=True),
     _each("grad.__get__", notes="gradient read"),
     _each("grad.__set__", notes="gradient assigned"),
     _each("register_hook", notes="hook"),

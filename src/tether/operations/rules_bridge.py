@@ -95,6 +95,12 @@ BRIDGE_RULES = (
              "A tensor on the array's memory.", _BACK, needs="numpy", only=_PLAIN),
         rule("tensor:numpy", "torch.tensor(x.detach().numpy())", "A copy of the array.", FRESH,
              needs="numpy", only=_PLAIN),
+        rule("FloatTensor", "torch.FloatTensor(x.detach().numpy())",
+             "A tensor on the array's memory where the array has the type of that name; else a"
+             " converted copy.",
+             when(When(dtype=("float32",)), _BACK), but(FRESH, dtype="float32"), needs="numpy",
+             only=_PLAIN._replace(dtype=("float32", "float64", "int64")), names="Tensor",
+             better="torch.as_tensor(array), or torch.tensor(array) for a copy"),
         rule("frombuffer", "torch.frombuffer(x.numpy(), dtype=x.dtype)",
              "A flat tensor on the buffer's memory, with a version counter of its own.",
              but(_BACK, layout="view"), needs="numpy", only=_PLAIN._replace(contiguous=True)),

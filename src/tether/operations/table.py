@@ -76,6 +76,8 @@ class Operation:
 
     adds: bool = False  # adds elements up, or takes their mean, along a dimension
     multiplies: bool = False  # multiplies many matrices, in pairs
+    as_they_lie: bool = False  # reads several matrices as they lie, and lays none of them out
+    in_parts: bool = False  # asked of parts, and of what these give, it says the same of the whole
     rounds: bool = False  # adds up, in an order that may hang on strides, and does nothing else
 
     # the memory
@@ -83,6 +85,7 @@ class Operation:
     view: bool = False  # may show the memory of an argument
     regroups: bool = False  # shows the same elements in another shape
     picks: bool = False  # gives elements of its first argument as they are; which, others tell
+    rows: bool = False  # gives rows of its second argument, as the first one says
     pools: bool = False  # ... or gives one made of several, where it gives fewer
     places: bool = False  # puts given values, one by one, where an index says
     joins: Literal["", "along", "new"] = ""  # puts tensors side by side, along a dimension
@@ -133,6 +136,11 @@ class Operation:
 
     notes: Notes = ""  # what is recorded of its calls beside what they read, returned and wrote
     silent: bool = False  # asks a shape, a dtype, a device: says nothing about ties
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it gives elements of an argument as they are; which, another tells."""
+        return self.picks or self.rows
 
     @property
     def exports(self) -> bool:

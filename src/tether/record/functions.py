@@ -86,7 +86,7 @@ class Function:
         self.lays = _may_lay_out(row)
         self.rounds = row.rounds  # how, only trying a call can tell
         self.draws = bool(row.random)
-        self.picks = row.picks
+        self.picks = row.chooses
         self.places = row.places
         self.spreads = row.spreads
         self.memo = row.typed == "deepcopy"

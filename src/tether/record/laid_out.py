@@ -159,7 +159,7 @@ def _compared(
     func: Callable[..., Any], call: Call, result: torch.Tensor, others: Sequence[_Other],
     *, draws: bool,
 ) -> dict[int, Ints | None]:  # fmt: skip
-    """Return by which strides the same result lies if one argument, or any, is another.
+    """Return by which strides the same result lies if one argument, or any, or all are others.
 
     None where it is not the same, or lies in a way of its own where all are others.
     """
@@ -172,7 +172,9 @@ def _compared(
     if len(others) < 2 or None in alone.values():
         return alone
     together = gives({id(one): other for _, one, other in others})
-    return alone if together in alone.values() else dict.fromkeys(alone)
+    if together not in alone.values():
+        return dict.fromkeys(alone)
+    return alone | {~sum(1 << at for at in alone): together}
 
 
 def _gives(

@@ -522,7 +522,8 @@ class Listener(TorchFunctionMode):
     def _follow_arrays(self, what: Function, index: int, call: Call) -> None:
         """Follow memory that leaves for an array, or comes in from one; look at choices."""
         if what.picks:
-            self._same.picked((what.name, call.site), call.args, call.result, index)
+            given = (*call.args, *call.kwargs.values())
+            self._same.picked((what.name, call.site), given, call.result, index)
         if what.onto:
             self._collisions.computed(EventId(index))
         if what.places:

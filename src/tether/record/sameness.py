@@ -17,6 +17,7 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 
 from tether.facts import LEAST_OF_A_LIST, EventId, Same, StorageId, TensorId
+from tether.operations.table import operation
 from tether.record.array_memory import address_of, is_array
 from tether.record.budget import Budget
 from tether.record.contents import Array, fingerprint, sum_of, words_of
@@ -35,6 +36,8 @@ _LEAST = 3  # elements of a dimension that are in order by no chance, where they
 _SHORT = 4096  # numbers of an index that is read at a few microseconds
 _LEFT = 64  # tensors that left for an array or a list and may come back
 _LISTS = 1024  # and lists that may be parts of one
+
+_PLAIN_ROWS = ((), (None, None, 2.0, False, False))  # of a table, without padding or bounds
 
 Shown = tuple[torch.Tensor, View]
 """A tensor, and a view of its memory."""
@@ -90,11 +93,7 @@ class SameLog:
         found = None if key is None else self._of_one(key, args[0], result)
         any_choice = found is not None
         found = found or _padded_by_nothing(name, args)
-        if (
-            found is None
-            and self._whole.get(line, True)
-            and (0 < numbers <= _SHORT or not self._budget.late())
-        ):
+        if found is None and self._is_due(line, key, numbers):
             with self._budget:
                 found = _chosen(key, args, result)
             self._whole[line] = found is not None
@@ -103,6 +102,12 @@ class SameLog:
             self._found(event, result, found, event, any_choice=any_choice, few=few)
             if not result.requires_grad:  # what its gradient adds up is another question
                 self.laid_out.remember(result, *found)
+
+    def _is_due(self, line: tuple[str, int], key: tuple[Any, ...] | None, numbers: int) -> bool:
+        """Whether to look at a choice: its line took everything, and there is time for it."""
+        if key is None and operation(line[0]).rows:
+            return False  # rows that are no more than equal, or get other gradients
+        return self._whole.get(line, True) and (0 < numbers <= _SHORT or not self._budget.late())
 
     def _of_one(self, key: tuple[Any, ...], source: Any, result: torch.Tensor) -> Shown | None:
         """Look at a choice among places that have one value: by strides, or as copies of one."""
@@ -122,7 +127,8 @@ class SameLog:
     ) -> None:  # fmt: skip
         """Look at a large result in new memory; calls only lead back where there is no graph."""
         line, found = (name, *place), None
-        if self._equals.open(line) and self._wanted(result):
+        chosen = operation(name).rows  # of a table: looked at as any choice
+        if not chosen and self._equals.open(line) and self._wanted(result):
             with self._budget:
                 found = self._equals.look(line, result, given)
                 if found is not None and not (self.facts and self.facts[-1].event == event):
@@ -358,6 +364,8 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if name == "index_select" and len(args) > 2 and type(args[1]) is int:
         ahead = args[1] % max(args[0].dim(), 1)
         return (*[slice(None)] * ahead, args[2])
+    if name == "embedding" and args[2:] in _PLAIN_ROWS and args[0].numel() == len(args[1]):
+        return (args[0],)  # of a whole table
     return None
 
 

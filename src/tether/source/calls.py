@@ -22,11 +22,20 @@ def copied_text(name: str, text: str) -> str:
     row = operation(name)
     if called != (row.typed or name):
         return ""
-    argument = tree.args[0] if tree.args else None
+    place = int(row.rows)  # of what is copied: rows stand behind their numbers
+    argument = tree.args[place] if len(tree.args) > place else None
     # What makes a tensor of something is no method of it, whatever torch is imported as.
     given = row.enters or 0 in row.template or _owner(function) is None
     taken = argument if given else _owner(function)
     return ast.unparse(taken) if taken is not None else ""
+
+
+def called_by(text: str) -> str:
+    """Return the last name of what a call calls: `table` of ``self.table(x)``; or ""."""
+    match expression(text):
+        case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)):
+            return name
+    return ""
 
 
 def listed_of(text: str) -> str:

@@ -8,18 +8,26 @@ from typing import NamedTuple
 from tether.facts import Site
 from tether.source.syntax import Source, called, is_module
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (
+    ast.Module, *_FUNCTIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+    ast.ClassDef, ast.For, ast.AsyncFor, ast.While,
+)  # fmt: skip
+
 
 class CopiedAtOnce(NamedTuple):
     """An expression that copies an array, and one that gives it."""
 
     text: str
     array: str
+    by_name: bool = False  # it copies the variable which has that array
 
 
 def copied_at_once(source: Source, site: Site) -> CopiedAtOnce | None:
     """Return the expression that copies what a call gives, and does nothing else; None if none.
 
-    It may be the call itself: `numpy.array(x)` asks a tensor for its array, and copies that.
+    Or what copies the variable that the call gives its value, where nothing else reads that. It may
+    be the call itself: `numpy.array(x)` asks a tensor for its array, and copies that.
     """
     node = source.node_at(site)
     if not isinstance(node, ast.Call):
@@ -27,13 +35,45 @@ def copied_at_once(source: Source, site: Site) -> CopiedAtOnce | None:
     if called(node.func) == "array" and _of_numpy(node):
         array = ast.Call(ast.Attribute(node.args[0], "numpy", ast.Load()), [], [])
         return CopiedAtOnce(ast.unparse(node), ast.unparse(array))
-    around = source.parent(node)
+    given = _only_use(source, node) or node
+    around = _copy_of(source, given)
+    if around is None:
+        return None
+    return CopiedAtOnce(ast.unparse(around), ast.unparse(node), given is not node)
+
+
+def _copy_of(source: Source, given: ast.expr) -> ast.expr | None:
+    """Return the call around an expression, where that does nothing but copy what it is given."""
+    around = source.parent(given)
     if isinstance(around, ast.Attribute) and around.attr == "copy":
-        around = source.parent(around)
-        copies = isinstance(around, ast.Call) and not (around.args or around.keywords)
-    else:
-        copies = isinstance(around, ast.Call) and around.args == [node] and _copies(around)
-    return CopiedAtOnce(ast.unparse(around), ast.unparse(node)) if around and copies else None
+        call = source.parent(around)
+        plain = isinstance(call, ast.Call) and not (call.args or call.keywords)
+        return call if isinstance(call, ast.Call) and plain else None
+    copies = isinstance(around, ast.Call) and around.args == [given] and _copies(around)
+    return around if isinstance(around, ast.Call) and copies else None
+
+
+def _only_use(source: Source, node: ast.Call) -> ast.Name | None:
+    """Return where a function's variable is read that a call alone gives its value, if once."""
+    assigned, scope = source.parent(node), source.around(node, (ast.Module, *_FUNCTIONS))
+    match assigned:
+        case ast.Assign(targets=[ast.Name(id=name)]) if isinstance(scope, _FUNCTIONS):
+            pass
+        case _:
+            return None
+    named = [one for one in ast.walk(scope) if _names(one, name)]
+    reads = [one for one in named if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)]
+    if len(named) != 2 or len(reads) != 1:
+        return None
+    together = source.around(reads[0], _SCOPES) is source.around(node, _SCOPES)
+    return reads[0] if together else None
+
+
+def _names(node: ast.AST, name: str) -> bool:
+    """Whether a node reads or writes a variable, or says that it is another function's."""
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return name in node.names
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _copies(call: ast.Call) -> bool:

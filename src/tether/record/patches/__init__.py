@@ -14,6 +14,7 @@ from tether.record.compiled import Compiled
 from tether.record.listener import Listener
 from tether.record.patches import (
     collectives,
+    constructors,
     debuggers,
     engine,
     functional,
@@ -57,6 +58,7 @@ class Patches:
     def install(self) -> None:
         """Put every replacement in place."""
         tensors.install(self._replacements, self._recorder)
+        constructors.install(self._replacements)
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder)

@@ -61,27 +61,33 @@ itself, in a dataset or in `collate_fn`, are judged where it is recorded (`--chi
 Of a library's line more is asked, since other programs call it in another order: that it does not
 keep both, and that nothing writes its source at any time after it was filled.
 
+A join counts as read in parts by what asks each element, and then whether all or any is so, or for
+the largest: where its parts have 4,096 elements on average, and no gradient. A norm, or a place, is
+one of the whole. Gradients that a clearing lets go (`zero_grad(set_to_none=True)`) are written by
+no pass that comes after it, and by the step of a program's own optimizer only where that says so.
+
 Whether a sum, a matrix product or attention needs the layout of a copy is asked of PyTorch: the
 call is made again with the source, and what it gives is compared bit for bit; where it is trained,
 so are the gradients and how they lie. Of a program that trains, nothing is said where two calls
 read the copy that may each lay out the source for themselves.
 
 It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
-`.view()`, or before a product that rounds otherwise); of copies by which a much larger memory
-goes; of gradients that would be added up in another order; of a checkpointed block or a compiled
-region; of memory whose address was asked for. Where the values decide what an index takes, it
-speaks of numbers that took everything in order in each of eight runs or more; a mask may be a guard
-that met nothing. Of a choice by an index, and of whole numbers that come back out of a
-floating-point format which does not have all of them, it speaks only where every run of the line
-was looked at; of many arrays that became tensors it says how many it looked at. The report's table
-of copies gives the reason for each.
+`.view()`, or before a product that rounds otherwise); of copies by which a much larger memory goes;
+of gradients that would be added up in another order; of a checkpointed block or a compiled region;
+of memory whose address was asked for. Where the values decide what an index takes, it speaks of
+numbers that took everything in order in each of eight runs or more; a mask may be a guard that met
+nothing. An embedding is told of where one kept index asked it for its whole table several times,
+without padding, bounds on norms or sparse gradients. Of a choice by an index, and of whole numbers
+that come back out of a floating-point format which does not have all of them, it speaks only where
+every run of the line was looked at; of many arrays that became tensors it says how many it looked
+at. The report's table of copies gives the reason for each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
-(`x.numpy().copy()`), off memory that nothing uses again. It says nothing where a function of the
-program stands between the two arrays, or a statement that may have written the copy; where the
-array could not be shown by a tensor (it may not be written, its steps are negative, a tensor or a
-file has its memory), or runs of one line differ.
+(`x.numpy().copy()`), or a variable that nothing else in the function reads, off memory that nothing
+uses again. It says nothing where a function of the program stands between the two arrays, or a
+statement that may have written the copy; where the array could not be shown by a tensor (it may not
+be written, its steps are negative, a tensor or a file has its memory), or runs of one line differ.
 
 ## Example
 ```python
@@ -211,7 +217,7 @@ def _what(history: History, need: Need, copied: Copied) -> Sentence:
     event = history.events[copied.position]
     origin = copied_text(need.operation, history.site_of(event).expression)
     if copied.part:
-        return say("a copy of tensors of which each is used by itself,")
+        return say("a copy of tensors of which each could be used by itself,")
     plain = not (computes(event) or event.writes)
     if plain and copied.since == copied.position and origin:
         return say("a copy of {it}", it=_code(origin))
@@ -248,7 +254,7 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
     if unread:
         return Repair(say("Leave the copy out: no line that ran reads it."), "by hand")
     if copied.part:
-        return Repair(say("Use the tensors that it was made of."), "by hand")
+        return Repair(say("Use the tensors that it was made of, each by itself."), "by hand")
     if copied.taken is not None:
         return Repair(say("Show the array itself: torch.from_numpy(...)."), "by hand")
     left_out = _left_out(history, need, copied)

@@ -41,6 +41,9 @@ def _claim(history: History, found: ArrayCopies) -> Claim:
 
 def _out(history: History, found: ArraysOut) -> Claim:
     event = history.events[found.calls[0]]
+    begin = "{copy} ({line}) is a copy"
+    if found.by_name:
+        begin = "{copy} is a copy of what {array} ({line}) gives,"
     copy, array = (Segment(f"`{shortened(text)}`", "code") for text in (found.text, found.array))
     return Claim(
         tensors=(event.reads[0].tensor,),
@@ -48,11 +51,11 @@ def _out(history: History, found: ArraysOut) -> Claim:
         site=event.site,
         operation=event.operation,
         message=say(
-            "{copy} ({line}) is a copy that nothing needed{times}: nothing reads or writes the"
-            " memory of the tensor after {array} has given its array.",
+            begin + " that nothing needed{times}: nothing reads or writes the memory of the tensor"
+            " after {array} has given its array.",
             copy=copy, line=At(event.site), array=array, times=_copies(len(found.calls)),
         ),
-        story=(Step("made", event.site, say("the array is copied as soon as it is there")),),
+        story=(Step("made", event.site, say("what copies this array is all that reads it")),),
         repair=Repair(say("Keep the array itself: {array}.", array=array), "by hand"),
         subject=shortened(found.text),
         assumes=(say("no line of the program that did not run uses the tensor after that"),),
