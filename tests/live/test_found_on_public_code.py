@@ -302,3 +302,35 @@ for _ in range(5):
 def test_a_target_that_values_are_written_to_is_held_by_no_optimizer_on_purpose(tmp_path):
     found = record_program(LED, tmp_path).findings
     assert [(one.slug, one.severity) for one in found] == [("gradient-discarded", "note")]
+
+
+TAKEN = """\
+import torch
+from torch import nn
+
+
+def requires_grad(parameters, flag):
+    for p in parameters:
+        p.requires_grad = flag
+
+
+def train(model):
+    parameters = model.parameters()
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    for i in range(3):
+        requires_grad(parameters, False)
+        model(torch.rand(2, 4)).sum().backward()
+        requires_grad(parameters, True)
+        model.zero_grad()
+        model(torch.ones(2, 4)).pow(2).sum().backward()
+        optimizer.step()
+
+
+train(nn.Linear(4, 4))
+"""
+
+
+def test_an_optimizer_that_had_gone_through_an_iterator_is_named_first(tmp_path):
+    found = record_program(TAKEN, tmp_path).findings
+    (one,) = [one for one in found if "iterator" in one.message]
+    assert "line 12 has gone through it, and line 14 finds nothing left" in one.message

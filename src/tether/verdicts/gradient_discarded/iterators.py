@@ -26,12 +26,26 @@ def of_iterators(history: History) -> Iterator[Claim]:
     taken = {history.site(one.site).row for one in history.trace.iterators_taken}
     frozen = set(_stays_frozen(history))
     twice = [one for one in gone_twice(history) if not _is_known(one, clips, taken, frozen)]
+    twice = [_after_the_optimizer(history, one) for one in twice]
     yield from map(_twice, twice)
     said = {one.first.row for one in twice}
     for gone in gone_through(history):
         site = history.site(gone.fact.site)
         if site.row not in said and clips.isdisjoint((site.file, line) for line in gone.lines):
             yield _gone_through(history, gone)
+
+
+def _after_the_optimizer(history: History, found: GoneTwice) -> GoneTwice:
+    """Return what was found; where an optimizer was given the iterator before, that comes first."""
+    made = found.made
+    if made is None:
+        return found
+    for fact in history.trace.iterators_taken:
+        taken = history.site(fact.site)
+        same = (taken.file, fact.name) == (made.file, found.name)
+        if same and taken.first_line <= made.line < taken.line < found.first.line:
+            return found._replace(first=taken, again=(found.first, *found.again))
+    return found
 
 
 def _is_known(found: GoneTwice, clips: Rows, taken: Rows, frozen: Rows) -> bool:
