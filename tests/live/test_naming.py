@@ -3,8 +3,10 @@
 import sys
 
 import pytest
+import torch
 
 from programs import record_program
+from tether.record.session import Session
 from tether.record.sites import user_frames
 
 PROGRAMS = {
@@ -146,3 +148,16 @@ def test_what_started_the_program_has_none_of_its_variables():
     program = compile("def f():\n    look()\nf()\n", "<program>", "exec")
     exec(program, {"__name__": "__main__", "look": look})
     assert seen == ["f", "<module>"]
+
+
+def test_a_recording_in_a_variable_is_not_gone_through():
+    """What it holds is facts by the thousand: a search would be over before the model's turn."""
+    session = Session()
+    naming = session.recorder.naming
+    naming.search([("session", session), ("holder", [session])])
+    assert not {name for _, name in naming.facts}
+    weight = torch.ones(2)
+    serial = session.recorder.tape.who.serial(weight)
+    session.recorder.left_behind = weight
+    naming.search([("session", session), ("weight", weight)])
+    assert set(naming.facts) == {(serial, "weight")}

@@ -14,6 +14,7 @@ from tether.analysis.acts import Acts
 from tether.analysis.history import History
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
 from tether.operations.table import operation as row_of
+from tether.record.functions import learn
 from tether.record.session import Session
 from tether.store.fields import check
 from tether.store.layout import TABLES
@@ -517,3 +518,23 @@ def test_only_the_programs_own_questions_how_elements_lie_are_events():
     assert asked == ((4, 1), True)
     assert [one.operation for one in own] == ["stride", "is_contiguous"]
     assert not [one for one in questions if "/tether/" in trace.sites[one.inner].file]
+
+
+def test_a_mark_for_the_profiler_leaves_no_event_and_its_error_does():
+    enter = torch.ops.profiler._record_function_enter_new
+    with Recorded() as r:
+        with torch.autograd.profiler.record_function("mine"):
+            torch.ones(2) + 1
+        with pytest.raises(RuntimeError):
+            enter(torch.ones(2))
+    names = [event.operation for event in r.trace.events]
+    assert names == ["ones", "add", "ones", "_record_function_enter_new"]
+    assert len(r.trace.events[-1].reads) == 1
+
+
+def test_a_number_of_an_operation_may_be_a_tensor():
+    """So an operation that takes numbers is not one that has nothing to do with tensors."""
+    assert learn(torch.ops.profiler._record_function_enter_new).untied
+    assert not learn(torch.ops.aten.arange.default).untied
+    assert not learn(torch.ops.aten.add.Tensor).untied
+    assert not learn(torch.set_grad_enabled).untied

@@ -98,10 +98,7 @@ class Function:
         self.special = _SPECIALS.get(row.notes)
         self.writes = _writes(row)
         self.onto = self.writes and row.pointwise and not row.random  # may read what it writes
-        # By what it exports, takes in or chooses.
-        self.followed = bool(
-            self.picks or self.onto or self.places or self.pads or self.exits or self.enters
-        )
+        self.followed = _is_followed(self)
         self.untied = False  # it neither takes nor gives tensors: without an event, but an error's
         # Nothing but reads, results and moved versions to tell of it.
         self.plain = not (
@@ -114,6 +111,11 @@ class Function:
             or self.spreads
             or self.pads
         )
+
+
+def _is_followed(what: Function) -> bool:
+    """Whether a call is looked at for what it exports, takes in or chooses."""
+    return bool(what.picks or what.onto or what.places or what.pads or what.exits or what.enters)
 
 
 def _may_lay_out(row: Operation) -> bool:

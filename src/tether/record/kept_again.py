@@ -198,7 +198,7 @@ def _memories(roots: Iterable[tuple[str, Any]], met: MetArrays) -> Iterator[tupl
         seen.add(id(value))
         if issubclass(kind, (torch.Tensor, np.ndarray)) and not _has_objects(value):
             yield path, value
-        elif depth < DEPTH and not is_kept_inside(kind) and not is_tethers(kind):
+        elif depth < DEPTH and not is_kept_inside(kind):
             queue.extend((name, part, depth + 1) for name, part in _inside(path, value))
 
 
@@ -226,7 +226,7 @@ def _described(value: Any) -> tuple[tuple[int, int], int, tuple[Any, ...]] | Non
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not issubclass(type(value), torch.nn.Module):
-        return parts_of(path, value)
+        return iter(()) if is_tethers(type(value)) else parts_of(path, value)
     buffers = ((f"{path}.{name}", one) for name, one in registered(value).buffers.items())
     own = ((f"{path}.{name}", one) for name, one in attributes_of(value))
     return itertools.chain(buffers, own, modules_of(path, value))

@@ -455,10 +455,7 @@ class Listener(TorchFunctionMode):
             self._wrote(what, index, (site, inner), call, writes)
         elif self.who.large >= 0:
             self.made(what.name, (site, inner), index, call.result, call.tensors)
-        if what.followed:
-            self._follow_arrays(what, index, call)
-        if what.spreads or self._pieces:
-            self._follow_places(what, index, call)
+        self._follow(what, index, call)
 
     def _follow_layout(
         self, what: Function, func: Any, call: Call, reads: Sequence[Snapshot], index: int
@@ -485,6 +482,13 @@ class Listener(TorchFunctionMode):
             return
         given, made = (call.tensors, reads), (call.args, call.kwargs)
         self._laid_out.read(func, made, given, call.result, index, draws=draws)
+
+    def _follow(self, what: Function, index: int, call: Call) -> None:
+        """Follow what a call has done to arrays and places, where it may have done anything."""
+        if what.followed:
+            self._follow_arrays(what, index, call)
+        if what.spreads or self._pieces:
+            self._follow_places(what, index, call)
 
     def _follow_places(self, what: Function, index: int, call: Call) -> None:
         """Follow tensors of which several places are one element, and views of them."""
@@ -561,9 +565,6 @@ class Listener(TorchFunctionMode):
     ) -> tuple[Snapshot, ...]:
         """Look again at the arguments that the call wrote."""
         who, writes = self.who, list[Snapshot]()
-        if not (call.tensors or call.unversioned):
-            self.tape.take_received()
-            return ()
         first: Any = call.args[0] if call.args else None
         listed = type(first) in (list, tuple)
         among = len(first) if listed else 1  # tensors that it writes
@@ -575,10 +576,7 @@ class Listener(TorchFunctionMode):
                 whole = number > 0 or what.name != "__setitem__"
                 writes.append(found if whole else self._indexed(call, found))
         received = self.tape.take_received()
-        if received:
-            call.unversioned += [one for one in call.tensors if id(one) in received]
-        if not (writes or call.unversioned):
-            return ()
+        call.unversioned += [one for one in call.tensors if id(one) in received]
         return tuple(dict.fromkeys([*writes, *(who.refresh(one) for one in call.unversioned)]))
 
     def _indexed(self, call: Call, whole: Snapshot) -> Snapshot:

@@ -152,7 +152,7 @@ class Naming:
             elif issubclass(kind, _KEEPERS) or _is_closed(kind):
                 later.extend(_kept_inside(place, seen))
                 self._waits(place)
-            elif not issubclass(kind, LEAVES) and place.depth <= DEPTH and not is_tethers(kind):
+            elif not issubclass(kind, LEAVES) and place.depth <= DEPTH:
                 inside = self._inside_again(place, kind, seen)
                 queue.extend(itertools.islice(inside, AT_ONCE))
                 # A replay buffer of a million numbers must not hide the model behind it.
@@ -169,6 +169,8 @@ class Naming:
 
     def _inside_again(self, place: Reached, kind: type, seen: dict[int, int]) -> Iterator[Reached]:
         """Return the things inside one; nothing where it was come to often enough."""
+        if is_tethers(kind):
+            return iter(())
         times = seen[id(place.value)] = seen.get(id(place.value), 0) + 1
         if issubclass(kind, np.ndarray):
             self._arrays.met(place.path, place.value)
