@@ -1,8 +1,9 @@
 """What recording costs, as ratios within one run.
 
 ``python benchmarks/recording.py [--rounds N] [--json FILE]``: training steps of a 12-block
-transformer of width 64 and of a model whose steps take a tenth of a second, a forward and backward
-pass without an optimizer, and single calls on 64x64 tensors, all on one thread; bare, under an
+transformer of width 64, of a model whose steps take a tenth of a second and of a network of three
+small layers, a forward and backward pass without an optimizer, and single calls on 64x64 tensors,
+all on one thread; bare, under an
 empty function mode, under the recorder, under an empty dispatch mode, and under DebugMode and
 TorchLens where they can be imported. Runs are interleaved, so that a noisy machine is noisy for
 all; the figures are medians, and the bytes an event takes.
@@ -99,6 +100,25 @@ def training_step(width: int, blocks: int, batch: int, length: int) -> Callable[
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
         optimizer.step()
+
+    return step
+
+
+def small_step(make: Callable[..., torch.optim.Optimizer]) -> Callable[[], None]:
+    """Return a step of a quarter of a millisecond, whose loss is read as people log it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)
+    )
+    optimizer, loss_of = make(model.parameters(), lr=1e-3), nn.CrossEntropyLoss()
+    inputs, targets = torch.randn(32, 16), torch.randint(0, 4, (32,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        loss.item()
 
     return step
 
@@ -238,6 +258,8 @@ def main() -> None:
             10,
             18,
         ),
+        "three small layers with SGD, one step": (small_step(torch.optim.SGD), 200, 260),
+        "three small layers with Adam, one step": (small_step(torch.optim.Adam), 200, 260),
         **{f"1000 times {text}": (repeated(call), 3, 1) for text, call in single_calls().items()},
     }
     report: dict[str, Any] = {"torch": torch.__version__, "python": sys.version.split()[0]}
