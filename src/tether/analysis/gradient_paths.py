@@ -132,7 +132,7 @@ class _Walk:
     def _reaching(self, edges: Sequence[Edge], reaches: dict[int, int]) -> int:
         bits = 0
         for edge in edges:
-            bits |= reaches.get(edge.source, 0)
+            bits |= reaches.get(edge.source, 0) & self._within(edge)
             if edge.operand is not None:
                 bits |= self._own_bits(edge.operand)
         return bits
@@ -160,11 +160,13 @@ class _Walk:
         """Tell apart what goes into each result of a call that has several.
 
         A graph knows of what requires grad only: a result behind which all of that stands may hold
-        the values of the other operands as well.
+        the values of the other operands as well. One that is an operand itself is handed on alone.
         """
         asked = {one.tensor for one in event.reads if one.requires_grad}
+        given = {one.tensor for one in event.reads} if not event.writes else set()
         for result in event.results:
-            behind = self.graph.behind_result(position, result.tensor)
+            handed = {result.tensor} & given
+            behind = handed or self.graph.behind_result(position, result.tensor)
             if behind is not None and not asked <= set(behind):
                 edges = [
                     one
@@ -183,7 +185,7 @@ class _Walk:
             operand, source = edge.operand, edge.source
             if source < 0:
                 continue
-            only = -1 if operand is None else self.only.get((source, operand.tensor), -1)
+            only = self._within(edge)
             reaches |= self.reaches[source] & only
             uncertain |= self.uncertain_bits[source]
             # Within one forward of a custom Function nothing is decided: its `apply` decides.
@@ -199,6 +201,11 @@ class _Walk:
                 cut = self._blamed(source, position)
                 self.paths.cuts[cut] = self.paths.cuts.get(cut, 0) | bits & ~live
         return reaches, live, smooth, uncertain
+
+    def _within(self, edge: Edge) -> int:
+        """Return the tensors whose values can be in what comes over an edge; -1: all."""
+        operand = edge.operand
+        return -1 if operand is None else self.only.get((edge.source, operand.tensor), -1)
 
     def _own(self, edges: Sequence[Edge], nothing: frozenset[int]) -> tuple[int, int, int]:
         """Masks of what operands are themselves: shown, given a gradient, and given none.
