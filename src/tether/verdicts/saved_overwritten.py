@@ -148,9 +148,10 @@ def _failed(history: History, backward: int, found: Overwritten) -> Claim:
         entry = Step("carried", history.get(WaysThere).seen_by(later, backward), say("{x} goes into"
                      " this pass here", x=state))  # fmt: skip
         repair = Repair(say("If {x} goes on from step to step, cut its graph before {line}: `{x!s}"
-                            " = {x!s}.detach()`. If it was made for this step, run this backward"
-                            " before {step}.", x=state, line=At(entry.site),
-                            step=At(write.site)))  # fmt: skip
+                            " = {x!s}.detach()`. If it was made for this step, compute it from"
+                            " detached values of what {step} trains, or run this backward before"
+                            " {step}: what it adds to gradients counts there, too.",
+                            x=state, line=At(entry.site), step=At(write.site)))  # fmt: skip
         made = history.made_at(carried.tensor)
         if made >= 0:
             begins = Step("carried", history.events[made].site, say("the graph of {x} begins here",
