@@ -120,7 +120,8 @@ class GradientLog:
             for serial, _ in leaves
             if owners.get(serial) != me and not self.safe(serial)
         ]
-        mine = [one for one in leaves if one[0] not in others] if others else leaves
+        apart = set(others)
+        mine = [one for one in leaves if one[0] not in apart] if apart else leaves
         return Trained(leaves, mine, others, self._met)
 
     def after_backward(self, site: int, leaves: Trained, *, look: bool) -> set[TensorId]:
