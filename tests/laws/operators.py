@@ -34,6 +34,13 @@ class Call(NamedTuple):
         made = {f"w{n}": one for n, one in enumerate(leaves)}
         return {"torch": torch, **made, **{name: fresh(one) for name, one in self.names.items()}}
 
+    def results(self) -> list[tuple[str, torch.Tensor]]:
+        """Make the call, and return its tensors, each with its path from there."""
+        names = self.namespace()
+        names |= {f"x{n}": names[f"w{n}"] * 1 for n in range(len(self.leaves))}
+        torch.manual_seed(0)
+        return results_in(eval(self.text, names))
+
 
 class Ran(NamedTuple):
     """What a program came to."""
@@ -98,10 +105,7 @@ def _call(operator: Any, sample: Any) -> Call | None:
 
 def _is_usable(call: Call, needs_graph: bool) -> bool:
     """Whether a call runs, and gives tensors (with a graph) that have elements."""
-    names = call.namespace()
-    names |= {f"x{n}": names[f"w{n}"] * 1 for n in range(len(call.leaves))}
-    results = results_in(eval(call.text, names))
-    shown = [one for _, one in results if one.numel() and one.layout is torch.strided]
+    shown = [one for _, one in call.results() if one.numel() and one.layout is torch.strided]
     return bool(shown) and (not needs_graph or any(one.requires_grad for one in shown))
 
 

@@ -21,7 +21,6 @@ from operators import (
     is_nothing,
     lines_of,
     loss_of,
-    results_in,
     run,
 )
 
@@ -40,13 +39,6 @@ SHIFTS = (0.3, 0.7, 1.5, 3.0, 4.0, 8.0)
 def parts(operators):
     """The operators in parts, so that several processes share them."""
     return [sampled(operators[number::PARTS], 2) for number in range(PARTS)]
-
-
-def results_of(call: Call) -> list[tuple[str, torch.Tensor]]:
-    names = call.namespace()
-    names |= {f"x{n}": names[f"w{n}"] * 1 for n in range(len(call.leaves))}
-    torch.manual_seed(0)
-    return results_in(eval(call.text, names))
 
 
 def program(call: Call, loss: str, write: str = "") -> tuple[str, dict[str, int]]:
@@ -68,7 +60,7 @@ class Overwritten:
 
     def __init__(self, call: Call, path) -> None:
         self.call, self.path = call, path
-        results = [(p, one) for p, one in results_of(call) if one.requires_grad and one.numel()]
+        results = [(p, one) for p, one in call.results() if one.requires_grad and one.numel()]
         self.loss = loss_of(results, "(torch.arange({0}.numel()).reshape({0}.shape) / 7 + 0.5)")
         self.targets = targets(call, results)
         self.as_it_is, _ = program(call, self.loss)
@@ -138,7 +130,7 @@ def test_overwritten_values_are_told_as_pytorch_tells_them(part, tmp_path):
 def only_way(call: Call) -> tuple[str, int]:
     """Return a program in which a call is the only way from each leaf to the loss; and its line."""
     names = ", ".join(f"w{n}" for n in range(len(call.leaves)))
-    results = results_of(call)[:3]
+    results = call.results()[:3]
     text = call.text
     for n in range(len(call.leaves)):
         text = text.replace(f"x{n}", f"w{n}")
@@ -155,7 +147,7 @@ def namespace_of(call: Call, shift: float = 0.0):
         leaf = names[f"w{n}"].detach()
         moved = torch.randn(leaf.shape, generator=made, dtype=torch.float64).to(leaf.dtype) * shift
         names[f"w{n}"] = torch.nn.Parameter(leaf + moved if shift else leaf)
-    most = max(one.numel() for _, one in results_of(call)) * 2
+    most = max(one.numel() for _, one in call.results()) * 2
     names["v"] = torch.nn.Parameter(torch.rand(most, generator=made) + 0.5)
     return names
 

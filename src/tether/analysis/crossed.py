@@ -140,7 +140,7 @@ def _reduced(history: History, call: int) -> int:
     for at in _uses(history, call, values):
         event = events[at]
         way.append(at)
-        if _stays(event, values | history.get(_Pairs).tensors, square):
+        if _stays(event, history.get(_Pairs).tensors, square):
             values |= _squares(event)
         else:
             end = at
@@ -160,9 +160,9 @@ def _shaped(event: Event) -> bool:
     return not event.results or any(one.shape for one in event.results)
 
 
-def _stays(event: Event, values: set[TensorId], square: tuple[int, ...]) -> bool:
+def _stays(event: Event, pairs: set[TensorId], square: tuple[int, ...]) -> bool:
     """Whether a call meets no square of another origin, and gives one more or one number."""
-    if any(one.shape == square and one.tensor not in values for one in event.reads):
+    if any(one.shape == square and one.tensor not in pairs for one in event.reads):
         return False
     return not _shaped(event) or _goes_on(event, square)
 

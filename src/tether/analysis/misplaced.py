@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.graph import Graph
-from tether.analysis.history import History
+from tether.analysis.history import History, following
+from tether.analysis.loaded_over import by_step
 from tether.analysis.no_longer import LastSteps, ceased
 from tether.analysis.ungraded import Missing
 from tether.facts import UNKNOWN, Name, OptimizerFact, TensorId
@@ -212,16 +213,21 @@ class Misplaced:
 
     def _is_led(self, tensor: int) -> bool:
         """Whether the program writes trained values to a tensor, again after a step: a target."""
-        history, led = self._history, list[int]()
-        operand = history.operand_of(tensor)
+        history, operand, stepped = self._history, self._history.operand_of(tensor), UNKNOWN
+        steps = [history.position(one.at) for one in history.steps]
         for at in history.writes_to(operand) if operand is not None else ():
-            calls = (history.events[b] for b in (at, *history.flow.behind(at, most=MOST_BACK)))
-            read = {one.tensor for event in calls for one in event.reads}
-            if history.inside(history.events[at], "step") < 0 and history.held & read:
-                led.append(at)
-                if any(led[0] < history.position(one.at) < at for one in history.steps):
-                    return True
+            if by_step(history, at) or not self._takes_trained(at):
+                continue
+            if 0 <= stepped < at:
+                return True
+            stepped = stepped if stepped >= 0 else following(steps, at)
         return False
+
+    def _takes_trained(self, at: int) -> bool:
+        """Whether a call reads what trains, or what was computed of it a few calls before."""
+        history = self._history
+        calls = (history.events[b] for b in (at, *history.flow.behind(at, most=MOST_BACK)))
+        return any(one.tensor in history.held for event in calls for one in event.reads)
 
     def copied(self, cut: int) -> int:
         """Return the tensor that gets gradients of several passes and is made of what a call cut.

@@ -198,14 +198,21 @@ def _first(history: History, runs: list[int]) -> FirstOrder | None:
 
 def _followed(history: History, at: int) -> FirstOrder | None:
     event = history.events[at]
-    wanted = event.reads[event.losses :]
-    if len(wanted) != len(event.results) or not all(_is_trained(history, one) for one in wanted):
+    wanted = _trained_of_each(history, event)
+    if not wanted:
         return None
     update = _update(history, at, event, wanted)
     loss = UNKNOWN if update < 0 else _loss_through(history, update)
     if loss < 0:
         return None
     return FirstOrder(at, update, loss, tuple(one.tensor for one in wanted))
+
+
+def _trained_of_each(history: History, event: Event) -> tuple[Operand, ...]:
+    """Return what a call gave the gradients of, one for each; none unless all of it is trained."""
+    wanted = event.reads[event.losses :]
+    whole = len(wanted) == len(event.results) and all(_is_trained(history, one) for one in wanted)
+    return wanted if whole else ()
 
 
 def _is_trained(history: History, operand: Operand) -> bool:
@@ -270,21 +277,14 @@ def only_the_change(history: History) -> Iterator[OnlyTheChange]:
     """
     told = set[SiteId]()
     for at, event in history.events.where("autograd.grad".__eq__):
-        if event.site in told or not _differentiates_trained(history, event):
+        graph = not event.raised and all(one.requires_grad for one in event.results)
+        if event.site in told or not graph or not _trained_of_each(history, event):
             continue
         for cut, update, tensor in islice(_parted(history, at, event), 1):
             loss = _loss_through(history, update)
             if loss >= 0 and _is_stepped_by(history, loss, tensor):
                 told.add(event.site)
                 yield OnlyTheChange(at, cut, update, loss, tensor)
-
-
-def _differentiates_trained(history: History, event: Event) -> bool:
-    """Whether a call gave gradients with a graph, each of something that is trained."""
-    wanted = event.reads[event.losses :]
-    given = [one for one in event.results if one.requires_grad]
-    whole = len(given) == len(event.results) == len(wanted) > 0
-    return whole and not event.raised and all(_is_trained(history, one) for one in wanted)
 
 
 def _parted(history: History, at: int, event: Event) -> Iterator[tuple[int, int, int]]:

@@ -24,14 +24,19 @@ import torch
 
 from tether.facts import Altered, EventId, ThreadId
 from tether.record.graph import nodes_behind, saved_by, saved_hooks
-from tether.record.leaf_answers import call_node, leaf_answers, made_up, runs_own_code
+from tether.record.leaf_answers import (
+    MOST_ELEMENTS,
+    call_node,
+    elements_of,
+    is_on_cpu,
+    leaf_answers,
+    made_up,
+    runs_own_code,
+)
 from tether.record.tape import Tape
 
 MOST_NODES = 5_000
 """Nodes of living graphs that are looked through at one write."""
-
-MOST_ELEMENTS = 1 << 22
-"""Elements of a node's gradient up to which it is run."""
 
 ROUNDING = 84
 """Units in the last place by which a gradient that is computed anew may miss: 1e-5 in float32."""
@@ -120,10 +125,8 @@ class AlteredLog:
         found = [node for node in nodes if not runs_own_code(node) and self._saved(node, wanted)]
         if found:
             ends = [(one.grad_fn, one.output_nr) for one in asked if one.grad_fn is not None]
-            ways, leaves = (
-                list(chain(ends, *(node.next_functions for node in nodes))),
-                LeafAnswers(ends),
-            )
+            ways = list(chain(ends, *(node.next_functions for node in nodes)))
+            leaves = LeafAnswers(ends)
             for node in found:
                 yield _asked(node, frozenset(n for target, n in ways if target is node), leaves)
 
@@ -148,14 +151,13 @@ def _asked(node: Any, results: frozenset[int], leaves: LeafAnswers | None = None
 def _given(node: Any, results: frozenset[int]) -> list[torch.Tensor | None] | None:
     """Return made-up gradients of some results of a node; None where one would be too large."""
     metadata = node._input_metadata
-    if any(_is_too_large(metadata[n]) for n in results):
+    if not all(_may_be_made(metadata[n]) for n in results):
         return None
     return [made_up(one) if n in results else None for n, one in enumerate(metadata)]
 
 
-def _is_too_large(metadata: Any) -> bool:
-    size = torch.Size(metadata.shape).numel()
-    return size > MOST_ELEMENTS or metadata.device.type != "cpu"
+def _may_be_made(metadata: Any) -> bool:
+    return elements_of(metadata) <= MOST_ELEMENTS and is_on_cpu(metadata)
 
 
 def _kept_all(gradients: Sequence[torch.Tensor | None]) -> KeptGradients:

@@ -9,7 +9,7 @@ runs no hook.
 
 from __future__ import annotations
 
-import inspect
+import types
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,12 +22,9 @@ MOST_NODES = 400
 """Nodes of a graph up to which it is asked: about 10 ms of calls."""
 
 MOST_ELEMENTS = 1 << 22
-"""Elements of all gradients on the way up to which it is asked."""
+"""Elements of all gradients, or of that of one node, up to which anything is asked."""
 
 _SEED = 20_261
-
-Ways = dict[Any, list[tuple[Any, int]]]
-"""Node -> the nodes before it, each with the number of its result."""
 
 
 def leaf_answers(ends: Sequence[tuple[Any, int]]) -> list[torch.Tensor | None] | None:
@@ -60,8 +57,11 @@ def runs_own_code(node: Any) -> bool:
 def _is_registered(node: Any) -> bool:
     """Whether a node runs the formula that PyTorch itself registered for an operator of its own."""
     backward = getattr(getattr(type(node), "_forward_cls", None), "backward", None)
-    cells = inspect.getclosurevars(backward).nonlocals if inspect.isfunction(backward) else {}
-    formula = getattr(cells.get("info"), "_backward_fn", None)
+    if not isinstance(backward, types.FunctionType):
+        return False
+    cells = dict(zip(backward.__code__.co_freevars, backward.__closure__ or (), strict=True))
+    info = cells["info"].cell_contents if "info" in cells else None
+    formula = getattr(info, "_backward_fn", None)
     return str(getattr(formula, "__module__", "")).startswith("torch.")
 
 
@@ -70,6 +70,16 @@ def made_up(metadata: Any) -> torch.Tensor:
     made = torch.Generator().manual_seed(_SEED)
     drawn = torch.rand(tuple(metadata.shape), generator=made, dtype=torch.float64)
     return drawn.to(metadata.dtype)
+
+
+def elements_of(metadata: Any) -> int:
+    """Return how many elements a result of a node has."""
+    return torch.Size(metadata.shape).numel()
+
+
+def is_on_cpu(metadata: Any) -> bool:
+    """Whether a result of a node lies where nothing has to wait for it."""
+    return bool(metadata.device.type == "cpu")
 
 
 def _in_order(nodes: Sequence[Any]) -> list[Any] | None:
@@ -82,16 +92,13 @@ def _in_order(nodes: Sequence[Any]) -> list[Any] | None:
             order.append(node)
         elif node not in seen:
             seen.add(node)
-            size += sum(torch.Size(one.shape).numel() for one in node._input_metadata)
-            if len(seen) > MOST_NODES or size > MOST_ELEMENTS or not _on_cpu(node):
+            size += sum(map(elements_of, node._input_metadata))
+            on_cpu = all(map(is_on_cpu, node._input_metadata))
+            if len(seen) > MOST_NODES or size > MOST_ELEMENTS or not on_cpu:
                 return None
             waiting.append((node, True))
             waiting += [(target, False) for target in _targets(node)]
     return order[::-1]
-
-
-def _on_cpu(node: Any) -> bool:
-    return all(one.device.type == "cpu" for one in node._input_metadata)
 
 
 def _targets(node: Any) -> Iterator[Any]:

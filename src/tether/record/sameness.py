@@ -364,7 +364,7 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if name == "index_select" and len(args) > 2 and type(args[1]) is int:
         ahead = args[1] % max(args[0].dim(), 1)
         return (*[slice(None)] * ahead, args[2])
-    if name == "embedding" and args[2:] in _PLAIN_ROWS and args[0].numel() == len(args[1]):
+    if operation(name).rows and args[2:] in _PLAIN_ROWS and args[0].numel() == len(args[1]):
         return (args[0],)  # of a whole table
     return None
 

@@ -110,6 +110,6 @@ def _with_the_original(original: Original) -> Original:
 
     @functools.wraps(original)
     def replaced(t: Any) -> Any:
-        return original(getattr(t, "meant", t) if isinstance(t, _StandingIn) else t)
+        return original(t.meant if isinstance(t, _StandingIn) else t)
 
     return replaced

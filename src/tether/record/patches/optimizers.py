@@ -427,13 +427,10 @@ def _state(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 def _state_written(tape: Tape, optimizer: Optimizer) -> list[torch.Tensor]:
     """Return the tensors of an optimizer's state that the program has met, and that it wrote."""
     known, found = tape.who.tensors, []
-    for state in list(optimizer.state.values()):
-        for one in list(state.values()) if isinstance(state, dict) else ():
-            ref = known.get(id(one))  # of nearly all none: PyTorch has made them, and keeps them
-            if ref is None or not isinstance(one, torch.Tensor):
-                continue
-            if version_of(one) != ref.snapshot[2]:
-                found.append(one)
+    for one in _state(optimizer):
+        ref = known.get(id(one))  # of nearly all none: PyTorch has made them, and keeps them
+        if ref is not None and version_of(one) != ref.snapshot[2]:
+            found.append(one)
     return found
 
 
