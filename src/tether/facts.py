@@ -809,6 +809,31 @@ class ArrayCopied(NamedTuple):
     gone: Moment = Moment(UNKNOWN)  # of the copy
 
 
+class ArrayLine(NamedTuple):
+    """A line of the program's at which NumPy was told to copy arrays, of those that are large."""
+
+    site: SiteId
+    operation: str  # "astype", "copy", "array", "tobytes"
+    within: bool  # as part of what holds the array
+    runs: int
+    bytes: int  # that it copied, in all runs
+
+
+class ArrayCall(NamedTuple):
+    """One run of such a line: what became of the array that was copied, and of the copy."""
+
+    site: SiteId
+    moment: Moment
+    alike: bool  # the copy has the same elements in the same format and layout
+    nbytes: int  # of the copy
+    beside: int = 0  # bytes of the memory of what was copied that the copy has not
+    storage: StorageId = StorageId(UNKNOWN)  # whose memory that is, where a tensor gave the array
+    changed: Literal["yes", "no", "unknown"] = "unknown"  # either, while both lived
+    released: Moment = Moment(UNKNOWN)  # of the array that was copied; UNKNOWN: alive at the end
+    gone: Moment = Moment(UNKNOWN)  # of the copy
+    taker: str = ""  # of bytes: what they were handed to, which takes an array's own memory as well
+
+
 class Entered(NamedTuple):
     """A call made a tensor of data of Python in a way that a later look asks about.
 
@@ -1146,6 +1171,8 @@ class Trace:
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     arrays_copied: list[ArrayCopied] = field(default_factory=list)
+    array_lines: list[ArrayLine] = field(default_factory=list)
+    array_calls: list[ArrayCall] = field(default_factory=list)
     entered: list[Entered] = field(default_factory=list)
     read_back: list[ReadBack] = field(default_factory=list)
     unmatched: list[Unmatched] = field(default_factory=list)

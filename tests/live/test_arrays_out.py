@@ -41,40 +41,40 @@ CASES = {
         "one = values.numpy(); two = np.array(one); kept.append(two)", NEW, "pass", 1,
     ),
     "by a variable that is read twice": (
-        "array = values.numpy(); kept.append(array.copy()); kept.append(array)", NEW, "pass", 0,
+        "array = values.numpy(); kept.append(array.copy()); kept.append(array)", NEW, "pass", 1,
     ),
     "by a variable that is written later": (
         "array = values.numpy(); kept.append(array.copy()); array += 1", NEW, "pass", 0,
     ),
     "by a variable, several times": (
-        "array = values.numpy(); kept.extend([array.copy() for _ in range(2)])", NEW, "pass", 0,
+        "array = values.numpy(); kept.extend([array.copy() for _ in range(2)])", NEW, "pass", 2,
     ),
     "by a variable of the whole program": (
         "global array; array = values.numpy(); kept.append(array.copy())", NEW, "array[:] = 0", 0,
     ),
     "by a variable, and the tensor is read later": (
-        "array = values.numpy(); kept.append(array.copy())", NEW, "print(values.sum())", 0,
+        "array = values.numpy(); kept.append(array.copy())", NEW, "print(values.sum())", 1,
     ),
     "the copy is written, which nobody but it would see": (
         f"{COPY}; kept[-1] += 1", NEW, "pass", 1,
     ),
-    "the tensor is read later": (COPY, NEW, "print(values.sum())", 0),
+    "the tensor is read later": (COPY, NEW, "print(values.sum())", 1),
     "the tensor is written later": (COPY, NEW, "values += 1", 0),
     "of one memory each time": (COPY, "x.mul_(1.5)", "pass", 0),
     "of a part of it": ("kept.append(values[:100].numpy().copy())", NEW, "pass", 0),
     "of another layout": ("kept.append(values.t().numpy().copy())", NEW, "pass", 0),
     "in another format": ("kept.append(np.array(values, dtype=np.float64))", NEW, "pass", 0),
     "of what a backward pass reads": (
-        COPY, NEW, "(values * weight).sum().backward()", 0,
+        COPY, NEW, "(values * weight).sum().backward()", 1,
     ),
     "of a detached part of a graph": (
-        "kept.append(values.detach().numpy().copy())", "weight * n", "pass", 0,
+        "kept.append(values.detach().numpy().copy())", "weight * n", "pass", 1,
     ),
     "beside the array itself": (
-        "kept.append(values.numpy()); kept.append(values.numpy().copy())", NEW, "pass", 0,
+        "kept.append(values.numpy()); kept.append(values.numpy().copy())", NEW, "pass", 1,
     ),
     "of an array that came in": (
-        COPY, "torch.from_numpy(np.ones((200, 200), np.float32))", "pass", 0,
+        COPY, "torch.from_numpy(np.ones((200, 200), np.float32))", "pass", 1,
     ),
     "of the program's own kind of array": ("kept.append(keep.copy(values.numpy()))", NEW, "pass", 0),
 }  # fmt: skip
@@ -86,10 +86,11 @@ def test_an_array_that_is_copied_at_once(name, tmp_path):
     text = PROGRAM.replace("LINE", line).replace("MADE", made).replace("AFTER", after)
     text = text.replace("for n in", "keep.copy = lambda one: one * 1\nfor n in")
     found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
-    assert [(one.site.line, one.bytes) for one in found] == [(11, 640_000)] * expected
+    told = [(one.site.line, one.bytes) for one in found]
+    assert told == [(11, 640_000 * expected)] * bool(expected)
 
 
-def test_a_variable_of_the_program_itself_is_not_followed(tmp_path):
+def test_a_variable_of_the_program_itself_is_followed(tmp_path):
     text = """
     import torch
     kept = []
@@ -99,4 +100,4 @@ def test_a_variable_of_the_program_itself_is_not_followed(tmp_path):
     print(sum(one.sum() for one in kept))
     """
     found = [one for one in record_program(text, tmp_path).findings if one.slug == "needless-copy"]
-    assert found == []
+    assert [(one.site.line, one.count) for one in found] == [(6, 4)]

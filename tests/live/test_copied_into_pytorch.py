@@ -91,6 +91,27 @@ NEEDLESS = {
             back = table[n * 8 : n * 8 + 64].T.copy()  #! needless-copy back (note)
             total += net(torch.tensor(back, dtype=torch.float64).float().T.contiguous()).sum().item()
         """,
+    "a line that copies in some runs only": """
+        for n in range(8):
+            rows = table[n * 8 : n * 8 + 64]
+            rows = rows.copy() if n % 2 else rows + 1  #! needless-copy rows (note)
+            total += net(torch.from_numpy(rows)).sum().item()
+        """,
+    "a function of the program's, that changed nothing": """
+        def augmented(array, by=0):
+            return array + by if by else array.copy()  #! needless-copy array.copy() (note)
+        for n in range(6):
+            total += net(torch.from_numpy(augmented(table[n * 8 : n * 8 + 64]))).sum().item()
+        """,
+    "an array behind a property": """
+        class Source:
+            @property
+            def rows(self):
+                return rng.normal(size=(64, 64)).astype(np.float32)
+        source = Source()
+        for n in range(6):
+            total += net(torch.from_numpy(source.rows.copy())).sum().item()  #! needless-copy source.rows.copy() (note)
+        """,
     "written when the copy has gone": """
         buffer = np.zeros((64, 64), np.float32)
         for n in range(6):
@@ -216,12 +237,6 @@ RIGHT = {
             turned = np.ascontiguousarray(table[n * 8 : n * 8 + 64].T)
             total += (torch.from_numpy(turned) @ torch.ones(64, 3)).sum().item()
         """,
-    "a line that copies in some runs only": """
-        for n in range(8):
-            rows = table[n * 8 : n * 8 + 64]
-            rows = rows.copy() if n % 2 else rows + 1
-            total += net(torch.from_numpy(rows)).sum().item()
-        """,
     "limits that nothing goes beyond": """
         for n in range(6):
             rows = np.clip(table[n * 8 : n * 8 + 64], -50, 50)
@@ -270,12 +285,6 @@ RIGHT = {
             limited(rows)
             total += net(torch.from_numpy(rows)).sum().item()
         """,
-    "a function of the program's, that changed nothing": """
-        def augmented(array, by=0):
-            return array + by if by else array.copy()
-        for n in range(6):
-            total += net(torch.from_numpy(augmented(table[n * 8 : n * 8 + 64]))).sum().item()
-        """,
     "two arrays that are equal, neither made of the other": """
         weights = np.zeros((64, 64), np.float32)
         for n in range(6):
@@ -295,15 +304,6 @@ RIGHT = {
     "small arrays": """
         for n in range(30):
             total += net(torch.from_numpy(table[n].copy())).sum().item()
-        """,
-    "an array behind a property": """
-        class Source:
-            @property
-            def rows(self):
-                return rng.normal(size=(64, 64)).astype(np.float32)
-        source = Source()
-        for n in range(6):
-            total += net(torch.from_numpy(source.rows.copy())).sum().item()
         """,
     "a tensor that is kept, of an array that is written at the end": """
         best = torch.from_numpy(table.copy())

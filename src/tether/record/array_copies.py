@@ -1,4 +1,4 @@
-"""Arrays that were copied on their way into PyTorch: NumPy's copies are heard by nobody.
+"""Arrays that were copied on their way into PyTorch, by calls of NumPy's that nobody hears.
 
 When an array becomes a tensor at a line of the user's, the text of the call, and what its variables
 were last given, lead to the array that it was made of. That one is read where it lies
@@ -15,7 +15,6 @@ import itertools
 import sys
 import types
 import weakref
-import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -23,9 +22,9 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, ArrayCopied, EventId, Moment, SiteId
-from tether.record.array_memory import address_of, base_of, owner_of, stretch_of
+from tether.record.array_memory import StretchSeen, address_of, base_of, owner_of
 from tether.record.budget import Budget
-from tether.record.contents import Array, memory_at
+from tether.record.contents import Array
 from tether.record.naming import locals_of
 from tether.record.plain_values import CallChain, ChainOnOthers, Variables, arrays_in
 from tether.record.sites import is_ours, is_user_file, site_at
@@ -84,26 +83,6 @@ class _EntryLine:
         return self.runs <= LOOKED or not self.runs % 16
 
 
-class _StretchSeen:
-    """Elements of an array where they lie, without holding the array."""
-
-    __slots__ = ("_address", "_at", "_dtype", "_shape", "_strides", "_sum")
-
-    def __init__(self, array: Array) -> None:
-        first, last = stretch_of(array)
-        self._address, self._at = (first, last - first), address_of(array) - first
-        self._shape, self._strides, self._dtype = array.shape, array.strides, array.dtype
-        self._sum = self._now()
-
-    def _now(self) -> int:
-        memory = memory_at(*self._address)
-        there = np.ndarray(self._shape, self._dtype, memory, self._at, self._strides)
-        return zlib.crc32(np.ascontiguousarray(there).reshape(-1).view(np.uint8).data)
-
-    def changed(self) -> bool:
-        return self._now() != self._sum
-
-
 class _ArrayPair:
     """An array that became a tensor, and the one that has the same elements."""
 
@@ -117,7 +96,7 @@ class _ArrayPair:
         self.event, self.line, self.shared = event, line, shared
         self.strides = tuple(step // view.itemsize for step in view.strides)
         self.type, self.beside = view.dtype.name, int(root.nbytes - view.nbytes)
-        self.both: list[_StretchSeen] = []
+        self.both: list[StretchSeen] = []
         self.changed = ""
         self.decided = False
         self.released = self.gone = UNKNOWN
@@ -177,7 +156,7 @@ class ArrayCopyLog:
         self._follow(pair, data, shown)
 
     def _follow(self, pair: _ArrayPair, data: Array, shown: _ShownElements) -> None:
-        pair.both = [_StretchSeen(data), _StretchSeen(shown.view)]
+        pair.both = [StretchSeen(data), StretchSeen(shown.view)]
         self._open += 1
         pair.refs = [
             weakref.ref(shown.root, lambda _: self._gone(pair, "released")),

@@ -99,6 +99,27 @@ class ByteSum:
         return zlib.crc32(memory_at(self._address, self._size))
 
 
+class StretchSeen:
+    """Elements of an array where they lie, without holding the array."""
+
+    __slots__ = ("_address", "_at", "_dtype", "_shape", "_strides", "_sum")
+
+    def __init__(self, array: Array) -> None:
+        first, last = stretch_of(array)
+        self._address, self._at = (first, last - first), address_of(array) - first
+        self._shape, self._strides, self._dtype = array.shape, array.strides, array.dtype
+        self._sum = self._now()
+
+    def _now(self) -> int:
+        memory = memory_at(*self._address)
+        there = np.ndarray(self._shape, self._dtype, memory, self._at, self._strides)
+        return zlib.crc32(np.ascontiguousarray(there).reshape(-1).view(np.uint8).data)
+
+    def changed(self) -> bool:
+        """Whether the elements are others than they were at first."""
+        return self._now() != self._sum
+
+
 # -- array roots -----------------------------------------------------------------------------------
 # What an array or a buffer has its memory from, and how far into it a tensor begins.
 

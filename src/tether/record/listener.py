@@ -40,6 +40,7 @@ from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
 from tether.record.repeats import ArrayAgainLog, RepeatLog
 from tether.record.sameness import SameLog
+from tether.record.sites import is_ours
 from tether.record.tape import Tape, grad_mode
 from tether.record.ways import WayLog
 
@@ -81,7 +82,8 @@ def _innermost(function: Any) -> Any:
 def past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeType]:
     """Step back from what PyTorch puts between a call and its kernel to who made the call.
 
-    It is the dispatch of a function written in Python, and the mode of a default device.
+    It is the dispatch of a function written in Python, the mode of a default device, and what we
+    put around NumPy's functions that ask a tensor for its array.
     """
     while frame.f_code is _handle or frame.f_code is _boolean or frame.f_code is _device:
         steps = 2 if frame.f_code is _handle else 1
@@ -89,6 +91,8 @@ def past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeTy
             if frame.f_back is None:
                 return frame, frame.f_code
             frame = frame.f_back
+    while is_ours(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
     return frame, frame.f_code
 
 

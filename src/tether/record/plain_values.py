@@ -20,6 +20,7 @@ import numpy as np
 
 from tether.record.array_memory import owner_of
 from tether.record.contents import Array
+from tether.record.sites import is_ours
 
 _PLAIN = (int, float, bool, str, bytes, type(None), type(Ellipsis), np.dtype)
 _CONTAINERS = (list, tuple, dict)
@@ -274,7 +275,7 @@ class ChainOnOthers:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    found = vars(np.ndarray).get(name)
+    found = _as_it_was(vars(np.ndarray).get(name))
     if not isinstance(found, types.MethodDescriptorType):
         raise NotPlain
     return found
@@ -285,6 +286,7 @@ def _of_numpy(function: Any) -> Callable[..., Any]:
 
     Not one that is bound to an object, as those of a generator of random numbers.
     """
+    function = _as_it_was(function)
     kind = type(function)
     if kind is types.BuiltinFunctionType:
         owner = function.__self__
@@ -298,3 +300,10 @@ def _of_numpy(function: Any) -> Callable[..., Any]:
     elif kind is _DISPATCHED:
         return function  # type: ignore[no-any-return]
     raise NotPlain
+
+
+def _as_it_was(function: Any) -> Any:
+    """Return what a recording has put a function of its own in the place of."""
+    if type(function) is types.FunctionType and is_ours(function.__code__):
+        return function.__wrapped__  # type: ignore[attr-defined]
+    return function

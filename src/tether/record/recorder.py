@@ -13,6 +13,7 @@ import torch
 from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
 from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog
+from tether.record.array_calls import ArrayCallLog
 from tether.record.array_copies import ArrayCopyLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
@@ -90,6 +91,7 @@ class Recorder:
         self.iterators = IteratorLog(self.tape)
         self.arrays_again = ArrayAgainLog()
         self.array_copies = ArrayCopyLog(self.tape)
+        self.array_calls = ArrayCallLog(self.tape)
         self.read_back = ReadBackLog()
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
@@ -224,6 +226,8 @@ class Recorder:
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
             "arrays_copied": list(self.array_copies.facts()),
+            "array_lines": list(self.array_calls.lines()),
+            "array_calls": list(self.array_calls.facts()),
             "entered": list(self.same.entered.facts),
             "read_back": list(self.read_back.facts),
             "unmatched": list(tape.unmatched),

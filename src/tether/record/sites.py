@@ -99,13 +99,14 @@ class Place:
 class CodePlaces:
     """What is known of one code object: whose it is, and its places met so far."""
 
-    __slots__ = ("code", "file", "numbers", "places", "skip", "user")
+    __slots__ = ("code", "file", "numbers", "ours", "places", "skip", "user")
 
     def __init__(self, code: types.CodeType) -> None:
         self.code = code  # held, so that its id stays its own
         name = code.co_filename
         self.file = name if name.startswith("<") else os.path.abspath(name)
         self.user = is_user_file(name)
+        self.ours = is_ours(code)
         self.skip = any(part in name for part in _SKIPPED)
         self.places: dict[int, Place] = {}
         self.numbers: dict[_Position, int] = {}  # of the places whose columns are known
@@ -226,6 +227,8 @@ class Places:
             return -1, -1
         codes, libraries = self.codes, self.libraries
         own = codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
+        if own.ours:
+            frame, own = self._behind_us(frame)
         inner = own.places.get(frame.f_lasti) or self.add(own, frame.f_lasti, frame)
         while frame is not None:
             code = frame.f_code
@@ -237,6 +240,12 @@ class Places:
                 return place.number, inner.number
             frame = frame.f_back
         return inner.number, inner.number
+
+    def _behind_us(self, frame: types.FrameType) -> tuple[types.FrameType, CodePlaces]:
+        """Return the first frame that is not tether's own, and the places of its code."""
+        while is_ours(frame.f_code) and frame.f_back is not None:
+            frame = frame.f_back
+        return frame, self.of_code(frame.f_code)
 
     def called_from(self, frame: types.FrameType | None) -> Callable[..., Any]:
         """Return what calls a function, given with its arguments, as if `frame` called it."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tether.facts import Site
+from tether.operations.numpy_calls import WRITING_METHODS
 from tether.source.syntax import Source, called, expression, site_of_node, source_of
 
 ROUNDS = 6
@@ -185,7 +186,11 @@ class _Writes:
         if isinstance(node, ast.Assign):
             into = [one for one in _flat(node.targets) if isinstance(one, ast.Subscript)]
             return any(self._is_array(one, scope) for one in into)
-        words = node.keywords if isinstance(node, ast.Call) else ()
+        if not isinstance(node, ast.Call):
+            return False
+        if isinstance(node.func, ast.Attribute) and node.func.attr in WRITING_METHODS:
+            return self._is_array(node.func.value, scope)
+        words = node.keywords
         return any(word.arg == "out" and self._is_array(word.value, scope) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""Arrays that the text copies as soon as a call of PyTorch has given them: `x.numpy().copy()`."""
+"""What the text does at once with an array: copies it (`x.numpy().copy()`), or hands it on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _SCOPES = (
     ast.Module, *_FUNCTIONS, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
     ast.ClassDef, ast.For, ast.AsyncFor, ast.While,
 )  # fmt: skip
+_FUNCTIONS_ALONE = ("array", "deepcopy")
 
 
 class CopiedAtOnce(NamedTuple):
@@ -40,6 +41,66 @@ def copied_at_once(source: Source, site: Site) -> CopiedAtOnce | None:
     if around is None:
         return None
     return CopiedAtOnce(ast.unparse(around), ast.unparse(node), given is not node)
+
+
+class ArrayCopyText(NamedTuple):
+    """A call that copies an array: the text of the call, and of the array."""
+
+    text: str
+    array: str
+
+
+def array_copied(source: Source, site: Site, name: str) -> ArrayCopyText | None:
+    """Return what a call of NumPy's copies, as the text has it; None where that is not plain.
+
+    `name` says what is called: an array's method, or a function that is given the array.
+    """
+    node = source.node_at(site)
+    if not isinstance(node, ast.Call) or called(node.func) != name:
+        return None
+    given = node.args[0] if node.args else None
+    by_function = name in _FUNCTIONS_ALONE or (
+        name == "copy" and given is not None and not isinstance(given, ast.Constant)
+    )
+    array = given if by_function else _asked(node)
+    if array is None or isinstance(array, ast.Starred):
+        return None
+    return ArrayCopyText(ast.unparse(node), ast.unparse(array))
+
+
+def _asked(call: ast.Call) -> ast.expr | None:
+    """Return what the method that is called belongs to."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def handed_to(source: Source, site: Site) -> ast.Call | None:
+    """Return the call that is given what an expression makes, where nothing else is; else None.
+
+    By a variable only in the statement after, where the variable is read there alone.
+    """
+    node = source.node_at(site)
+    if not isinstance(node, ast.Call):
+        return None
+    given: ast.expr = node
+    name = _only_use(source, node)
+    if name is not None:
+        if not _is_next(source, node, name):
+            return None
+        given = name
+    call = source.parent(given)
+    return call if isinstance(call, ast.Call) and given in call.args else None
+
+
+def _is_next(source: Source, node: ast.expr, read: ast.expr) -> bool:
+    """Whether the statement that reads a variable stands right behind the one that gives it."""
+    giving, reading = (source.around(one, (ast.stmt,)) for one in (node, read))
+    block = source.parent(giving)
+    bodies = (getattr(block, field, None) for field in ("body", "orelse", "finalbody"))
+    return any(
+        giving in body[:-1] and body[body.index(giving) + 1] is reading
+        for body in bodies
+        if isinstance(body, list)
+    )
 
 
 def _copy_of(source: Source, given: ast.expr) -> ast.expr | None:

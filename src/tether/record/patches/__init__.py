@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tether.record.compiled import Compiled
 from tether.record.listener import Listener
 from tether.record.patches import (
+    arrays,
     collectives,
     constructors,
     debuggers,
@@ -59,6 +60,7 @@ class Patches:
         """Put every replacement in place."""
         tensors.install(self._replacements, self._recorder)
         constructors.install(self._replacements)
+        arrays.install(self._replacements, self._recorder.array_calls)
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder)

@@ -42,6 +42,12 @@ were given before, lead to the array that it was made of. That the elements were
 of their own, and were not written, is seen in memory; and the calls in between are tried once with
 other values, so that `np.clip`, `np.nan_to_num` or a sort that found nothing to do is none.
 
+An array need not meet PyTorch at all: `copy`, `astype`, `flatten`, `np.array`, `np.copy` and
+`deepcopy` are heard where a line of the program calls them. A copy of the same format and layout
+was for nothing where neither it nor what it was made of was written while both lived; the bytes of
+both say so, whoever writes. Bytes that `tobytes` makes are for nothing where they go at once to
+what takes an array's own memory: a file's `write`, a hash, `zlib`, a socket.
+
 ## Why it matters
 The copy is read and written once, and lives beside its source: the bytes are named, for the whole
 run.
@@ -115,7 +121,14 @@ numbers: less costs what any call costs, and may read easier."""
 
 
 def check(history: History) -> Iterator[Claim]:
-    """Give each line whose copies were all needless; lines of libraries where they led from."""
+    """Give each line whose copies were all needless, of tensors and of arrays."""
+    known = list(_of_tensors(history))
+    yield from known
+    yield from of_arrays(history, known)
+
+
+def _of_tensors(history: History) -> Iterator[Claim]:
+    """Give the lines that copy tensors; lines of libraries where they led from."""
     libraries: dict[int, list[tuple[Key, Need]]] = {}
     for key, need in needs(history).items():
         if need.needed != "no":
@@ -128,7 +141,6 @@ def check(history: History) -> Iterator[Claim]:
     for found in libraries.values():
         if sum(need.bytes for _, need in found) >= TELLING:
             yield _in_library(history, found)
-    yield from of_arrays(history)
 
 
 def _is_small(copied: Copied) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from tether.analysis.array_calls import CopiedByNumPy, copied_by_numpy
 from tether.analysis.array_copies import ArrayCopies, NeedlessArrays
 from tether.analysis.arrays_out import ArraysOut, arrays_out
 from tether.analysis.history import History, shortened
@@ -12,12 +13,18 @@ from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import shown
 
 
-def of_arrays(history: History) -> Iterator[Claim]:
-    """Tell of each expression whose copies of an array were not needed."""
+def of_arrays(history: History, known: Iterable[Claim]) -> Iterator[Claim]:
+    """Tell of each expression whose copies of an array were not needed, but of known lines."""
+    told = {history.site(one.site).row for one in known}
     for found in history.get(NeedlessArrays).found:
+        told |= {history.site(one).row for one in (found.site, found.entry)}
         yield _claim(history, found)
     for out in arrays_out(history):
+        told |= {history.site(history.events[at].site).row for at in out.calls}
         yield _out(history, out)
+    for by_numpy in copied_by_numpy(history):
+        if history.site(by_numpy.line.site).row not in told:
+            yield _by_numpy(history, by_numpy)
 
 
 def _claim(history: History, found: ArrayCopies) -> Claim:
@@ -33,7 +40,7 @@ def _claim(history: History, found: ArrayCopies) -> Claim:
         story=tuple(_story(history, found)),
         repair=Repair(_instead(found, event), "by hand"),
         subject=subject,
-        assumes=tuple(_assumes(found)),
+        assumes=tuple(_taken_for_granted(len(found.facts), found.count)),
         count=found.count,
         bytes=found.bytes,
     )
@@ -64,6 +71,63 @@ def _out(history: History, found: ArraysOut) -> Claim:
     )  # fmt: skip
 
 
+def _by_numpy(history: History, found: CopiedByNumPy) -> Claim:
+    """Tell of a line at which NumPy copies arrays that PyTorch may never meet."""
+    line, text = found.line, found.text
+    site, looked = history.site(line.site), len(found.calls)
+    subject = site.target or shortened(text.text)
+    array = Segment(f"`{shortened(text.array)}`", "code")
+    begin = "{name} ({line}) is a copy of {array}, element by element,"
+    if line.within:
+        begin = "{name} ({line}) has copies of the arrays of {array}, element by element,"
+    return Claim(
+        tensors=(),
+        cause=("array call", line.site),
+        site=line.site,
+        operation=line.operation,
+        message=say(
+            begin + " that nothing needed{times}: {why}{seen}.",
+            name=Segment(f"`{subject}`", "name"), line=At(line.site), array=array,
+            times=_copies(line.runs), why=_why_not(found), seen=_seen(looked, line.runs),
+        ),
+        story=(Step("made", line.site, say("{array} is copied here", array=array)),),
+        repair=Repair(_without(found), "by hand"),
+        subject=subject,
+        assumes=tuple(_taken_for_granted(looked, line.runs)),
+        count=line.runs,
+        bytes=line.bytes,
+    )  # fmt: skip
+
+
+def _why_not(found: CopiedByNumPy) -> Sentence:
+    taker = found.calls[0].taker
+    if taker:
+        taken = Segment(f"`{taker}`", "code")
+        return say("{taker} takes the memory of an array as it is", taker=taken)
+    return say("neither is written while both live")
+
+
+def _without(found: CopiedByNumPy) -> Sentence:
+    """Say what to write in the place of a call that copies."""
+    array, name = shortened(found.text.array), found.line.operation
+    if found.calls[0].taker:
+        return say("Hand on the array itself: {array}.", array=_code(array))
+    if found.line.within:
+        return say("Copy what holds the arrays without the arrays, as {call} does.",
+                   call=_code(f"copy.copy({array})"))  # fmt: skip
+    if name == "astype":
+        return say("Write {call}: it converts only what has another format.",
+                   call=_code(f"{array}.astype(..., copy=False)"))  # fmt: skip
+    if name == "array":
+        return say("Write {call}: it copies only what has another format.",
+                   call=_code(f"np.asarray({array}, ...)"))  # fmt: skip
+    return say("Use {array} itself, or a view of it.", array=_code(array))
+
+
+def _code(text: str) -> Segment:
+    return Segment(f"`{text}`", "code")
+
+
 def _copies(count: int) -> str:
     return f" (all {count:,} copies)" if count > 1 else ""
 
@@ -83,9 +147,12 @@ def _message(history: History, found: ArrayCopies, subject: str) -> Sentence:
         else ", element by element,",
         times=_copies(found.count),
         why=_why(history, found),
-        seen=f" in each of the {len(found.facts):,} runs that were looked at"
-        if len(found.facts) < found.count else "",
+        seen=_seen(len(found.facts), found.count),
     )  # fmt: skip
+
+
+def _seen(looked: int, runs: int) -> str:
+    return f" in each of the {looked:,} runs that were looked at" if looked < runs else ""
 
 
 def _why(history: History, found: ArrayCopies) -> Sentence:
@@ -129,7 +196,7 @@ def _instead(found: ArrayCopies, event: Event) -> Sentence:
                call=call, source=source)  # fmt: skip
 
 
-def _assumes(found: ArrayCopies) -> Iterator[Sentence]:
+def _taken_for_granted(looked: int, runs: int) -> Iterator[Sentence]:
     yield say("no line of the program that did not run writes either of them")
-    if len(found.facts) < found.count:
+    if looked < runs:
         yield say("the other runs go as those that were looked at")

@@ -1,0 +1,112 @@
+"""Copies that NumPy made at a line of the program's: whether any of them was needed.
+
+The recorder has heard the calls, and has seen in memory whether the array or its copy was written
+while both lived (`record.array_calls`). A copy that outlives a tensor's array is asked about once
+more: what is recorded of the tensor's memory says whether anything wrote that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tether.analysis.copy_needs import FLOOR, read_unseen
+from tether.analysis.history import History
+from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.surroundings import Surroundings
+from tether.facts import UNKNOWN, ArrayCall, ArrayLine, Operand, Site
+from tether.source.array_writes import array_writes
+from tether.source.copied_arrays import ArrayCopyText, array_copied
+
+_LOOKED = 64
+"""Runs of a line that have to be known, where it has that many (`record.array_calls.LOOKED`)."""
+
+
+class CopiedByNumPy(NamedTuple):
+    """A line none of whose copies was needed."""
+
+    line: ArrayLine
+    calls: list[ArrayCall]
+    text: ArrayCopyText
+
+
+class NumPyCopies:
+    """The lines at which NumPy copies arrays for nothing, in the order of their first runs."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.found: list[CopiedByNumPy] = []
+        if read_unseen(history):
+            return
+        calls: dict[int, list[ArrayCall]] = defaultdict(list)
+        for call in history.trace.array_calls:
+            calls[call.site].append(call)
+        self._operands = self._tensors_of({one.storage for one in history.trace.array_calls})
+        memories = {history.flow.memory(one) for one in self._operands.values()}
+        self._lives = MemoryLives(history, memories)
+        for line in history.trace.array_lines:
+            self._judge(line, calls[line.site])
+
+    def _tensors_of(self, storages: set[int]) -> dict[int, Operand]:
+        """Return a tensor on each storage that gave an array."""
+        found: dict[int, Operand] = {}
+        for storage in storages - {UNKNOWN}:
+            memory = self._history.flow.memory_of(storage)
+            for at in self._history.on_memory(memory):
+                event = self._history.events[at]
+                for one in (*event.reads, *event.results):
+                    if one.storage == storage:
+                        found.setdefault(storage, one)
+        return found
+
+    def _judge(self, line: ArrayLine, calls: list[ArrayCall]) -> None:
+        known = len(calls) >= min(line.runs, _LOOKED)
+        if line.bytes < FLOOR or not known or not all(map(self._is_needless, calls)):
+            return
+        site = self._history.site(line.site)
+        source = self._history.get(Surroundings).source(site.file)
+        text = array_copied(source, site, line.operation)
+        if text is not None and not self._may_be_written(site):
+            self.found.append(CopiedByNumPy(line, calls, text))
+
+    def _may_be_written(self, site: Site) -> bool:
+        """Whether the text writes into the variable that is given the copy, if it changed nothing.
+
+        What a container is given has no name of its own.
+        """
+        name = site.target
+        if not name or not name.replace(".", "").isidentifier():
+            return False
+        return bool(array_writes(self._history.trace.sources, [(site.function, name)]))
+
+    def _is_needless(self, call: ArrayCall) -> bool:
+        if not call.alike or call.taker:
+            return call.alike
+        if call.changed != "no" or self._lets_go(call):
+            return False
+        return call.storage == UNKNOWN or not self._was_written_later(call)
+
+    def _lets_go(self, call: ArrayCall) -> bool:
+        """Whether a larger memory goes while the copy of a part of it lives on."""
+        if call.released == UNKNOWN or call.beside <= min(FLOOR, call.nbytes):
+            return False
+        return call.gone == UNKNOWN or call.released < call.gone
+
+    def _was_written_later(self, call: ArrayCall) -> bool:
+        """Whether a tensor's memory is written after its array has gone, while the copy lives."""
+        tensor = self._operands.get(call.storage)
+        if tensor is None:
+            return True
+        if call.released == UNKNOWN:
+            return False  # the array lives as long as the copy: its bytes were compared
+        history, until = self._history, math.inf
+        if call.gone != UNKNOWN:
+            until = history.position(call.gone)
+        return any(self._lives.written(tensor, history.position(call.moment) - 1, until))
+
+
+def copied_by_numpy(history: History) -> Iterator[CopiedByNumPy]:
+    """Yield the lines none of whose copies was needed."""
+    yield from history.get(NumPyCopies).found

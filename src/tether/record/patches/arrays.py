@@ -1,0 +1,113 @@
+"""NumPy's own ways to copy an array: methods of its type, and two functions.
+
+`numpy.ndarray` is a type of C that takes no attribute, so that its dictionary is written, and its
+cached look-ups are dropped as CPython itself would. A compiler such as Numba knows NumPy's
+functions by identity: where one is loaded, or as soon as it is, they are left alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import functools
+import gc
+import importlib.abc
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tether.operations.numpy_calls import COPYING_FUNCTIONS, COPYING_METHODS
+from tether.record.array_calls import ArrayCallLog
+from tether.record.array_memory import is_array
+from tether.record.mode_stack import muted
+from tether.record.patches.replacing import Original, Replacements
+from tether.record.sites import here
+
+__tracebackhide__ = True
+
+_BY_IDENTITY = "numba"
+_OF_OBJECTS = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
+"""What Python's `copy` calls, and the function of it that was asked."""
+_COPY = copy.deepcopy.__code__.co_filename
+
+
+def install(replacements: Replacements, log: ArrayCallLog) -> None:
+    """Put the replacements in place."""
+    wrap = functools.partial(_telling, replacements, log)
+    replacements.reversible(functools.partial(_replace_methods, wrap))
+    functions = _Functions(wrap)
+    replacements.reversible(functions.replace)
+
+
+def _replace_methods(wrap: Callable[[str, Original], Original]) -> Callable[[], None]:
+    """Write the methods into the type; return what puts the originals back."""
+    (own,) = [one for one in gc.get_referents(np.ndarray.__dict__) if type(one) is dict]
+    originals = {name: own[name] for name in COPYING_METHODS}
+
+    def put(methods: dict[str, Any]) -> None:
+        own.update(methods)
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
+
+    put({name: wrap(name, one) for name, one in originals.items()})
+    return lambda: put(originals)
+
+
+class _Functions(importlib.abc.MetaPathFinder):
+    """NumPy's functions that are replaced, until a compiler is imported that knows them."""
+
+    def __init__(self, wrap: Callable[[str, Original], Original]) -> None:
+        self._wrap = wrap
+        self._originals: dict[str, Any] = {}
+
+    def replace(self) -> Callable[[], None]:
+        """Replace them; return what puts them back."""
+        if _BY_IDENTITY not in sys.modules:
+            self._originals = {name: getattr(np, name) for name in COPYING_FUNCTIONS}
+            for name, original in self._originals.items():
+                setattr(np, name, self._wrap(name, original))
+            sys.meta_path.insert(0, self)
+        return self._restore
+
+    def _restore(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        while self._originals:
+            name, original = self._originals.popitem()
+            setattr(np, name, original)
+
+    def find_spec(self, fullname: str, *_: Any) -> None:
+        """Put the originals back before a compiler sees them; the others find it."""
+        if fullname == _BY_IDENTITY:
+            self._restore()
+
+
+def _telling(
+    replacements: Replacements, log: ArrayCallLog, name: str, original: Original
+) -> Original:
+    """Return a function that calls its original, and tells of what it made of an array."""
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        result = replacements.tape.places.called_from(here(2))(original, args, kwargs)
+        if args and is_array(args[0]) and (is_array(result) or type(result) is bytes):
+            listener = replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    frame, within = _asked_by(here(2)) if name in _OF_OBJECTS else (here(2), False)
+                    called = _OF_OBJECTS.get(name, name)
+                    log.called(called, frame, args[0], result, within=within)
+        return result
+
+    replaced.__module__ = original.__module__ if hasattr(original, "__module__") else "numpy"
+    return replaced
+
+
+def _asked_by(frame: types.FrameType | None) -> tuple[types.FrameType | None, bool]:
+    """Return who asked Python's `copy` for a copy, and whether of what holds the array."""
+    calls = 0
+    while frame is not None and frame.f_code.co_filename == _COPY:
+        frame, calls = frame.f_back, calls + 1
+    return frame, calls > 1
