@@ -99,9 +99,12 @@ class ArrayCallLog:
     def called(
         self, name: str, frame: types.FrameType | None, array: Array, made: Any, *, within: bool
     ) -> None:
-        """Look at what a call of a frame has made of an array, or of what holds it."""
+        """Look at what a call of a frame has made of an array, or of what holds it.
+
+        Only what has `LEAST` bytes is to be looked at.
+        """
         nbytes = len(made) if type(made) is bytes else size_of(made)
-        if nbytes < LEAST or made is array or frame is None:
+        if made is array or frame is None:
             return
         site, inner = self._tape.places.user_place(frame)
         if site != inner:

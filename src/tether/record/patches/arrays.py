@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from tether.operations.numpy_calls import COPYING_FUNCTIONS, COPYING_METHODS
-from tether.record.array_calls import ArrayCallLog
-from tether.record.array_memory import is_array
+from tether.record.array_calls import LEAST, ArrayCallLog
+from tether.record.array_memory import is_array, size_of
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here
@@ -31,6 +31,7 @@ __tracebackhide__ = True
 _BY_IDENTITY = "numba"
 _OF_OBJECTS = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 """What Python's `copy` calls, and the function of it that was asked."""
+_CONVERTING = ("astype", "array")
 _COPY = copy.deepcopy.__code__.co_filename
 
 
@@ -88,11 +89,15 @@ def _telling(
     replacements: Replacements, log: ArrayCallLog, name: str, original: Original
 ) -> Original:
     """Return a function that calls its original, and tells of what it made of an array."""
+    places, converts = replacements.tape.places, name in _CONVERTING
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
-        result = replacements.tape.places.called_from(here(2))(original, args, kwargs)
-        if args and is_array(args[0]) and (is_array(result) or type(result) is bytes):
+        if converts:  # it may warn, of the line that asks
+            result = places.called_from(here(2))(original, args, kwargs)
+        else:
+            result = original(*args, **kwargs)
+        if _size_of(result) >= LEAST and args and is_array(args[0]):
             listener = replacements.listener()
             if listener is not None:
                 with muted(listener):
@@ -101,8 +106,16 @@ def _telling(
                     log.called(called, frame, args[0], result, within=within)
         return result
 
-    replaced.__module__ = original.__module__ if hasattr(original, "__module__") else "numpy"
+    replaced.__module__ = getattr(original, "__module__", "numpy")
     return replaced
+
+
+def _size_of(result: Any) -> int:
+    """Return how many bytes a call has made; 0 where it is neither an array nor bytes."""
+    kind = type(result)
+    if kind is bytes:
+        return len(result)
+    return size_of(result) if kind is np.ndarray else 0
 
 
 def _asked_by(frame: types.FrameType | None) -> tuple[types.FrameType | None, bool]:
