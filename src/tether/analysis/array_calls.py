@@ -40,12 +40,12 @@ class NumPyCopies:
         self.found: list[CopiedByNumPy] = []
         if read_unseen(history):
             return
-        calls: dict[int, list[ArrayCall]] = defaultdict(list)
-        for call in history.trace.array_calls:
-            calls[call.site].append(call)
         self._operands = self._tensors_of({one.storage for one in history.trace.array_calls})
         memories = {history.flow.memory(one) for one in self._operands.values()}
         self._lives = MemoryLives(history, memories)
+        calls: dict[int, list[ArrayCall]] = defaultdict(list)
+        for call in history.trace.array_calls:
+            calls[call.site].append(call)
         for line in history.trace.array_lines:
             self._judge(line, calls[line.site])
 
@@ -62,14 +62,18 @@ class NumPyCopies:
         return found
 
     def _judge(self, line: ArrayLine, calls: list[ArrayCall]) -> None:
-        known = len(calls) >= min(line.runs, _LOOKED)
-        if line.bytes < FLOOR or not known or not all(map(self._is_needless, calls)):
+        """Keep a line of which no copy was needed, if those that are kept already are left out."""
+        left_out = {one.line.site for one in self.found}
+        runs = [one for one in calls if one.before == UNKNOWN]
+        asked = [one for one in calls if one.before == UNKNOWN or one.before in left_out]
+        known = len(runs) >= min(line.runs, _LOOKED)
+        if line.bytes < FLOOR or not known or not all(map(self._is_needless, asked)):
             return
         site = self._history.site(line.site)
         source = self._history.get(Surroundings).source(site.file)
         text = array_copied(source, site, line.operation)
         if text is not None and not self._may_be_written(site):
-            self.found.append(CopiedByNumPy(line, calls, text))
+            self.found.append(CopiedByNumPy(line, runs, text))
 
     def _may_be_written(self, site: Site) -> bool:
         """Whether the text writes into the variable that is given the copy, if it changed nothing.

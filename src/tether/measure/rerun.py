@@ -34,10 +34,11 @@ from tether.analysis.already_there import shown_by
 from tether.facts import Event, GradientStatus, Operand, SiteId, StorageId, TensorId
 from tether.operations.table import operation
 from tether.record import running
+from tether.record.array_memory import root_of
 from tether.record.gradients import GradientLog
 from tether.record.indexed import View
 from tether.record.listener import Listener, past_dispatch
-from tether.record.sameness import chosen
+from tether.record.sameness import chosen, in_memory
 from tether.record.session import Session
 from tether.record.sites import site_at
 from tether.record.tape import Tape
@@ -174,11 +175,20 @@ class Trial(Listener):
             made: torch.Tensor = func(*args, **kwargs)
         if operation(name).copies and (name == "copy_" or isinstance(args[0], torch.Tensor)):
             return self._unconverted(name, args, kwargs, made.dtype)
-        found = self._same.origin(args[0], made, None) if not self.tensors_in(*args) else None
+        found = self._came_from(args[0], made) if not self.tensors_in(*args) else None
         if found is not None:
-            return _shown(*found[0]).detach().requires_grad_(bool(kwargs.get("requires_grad")))
+            return _shown(*found).detach().requires_grad_(bool(kwargs.get("requires_grad")))
         shown = chosen(name, args, made) or _joined(name, args, kwargs, made)
         return None if shown is None else _shown(*shown)
+
+    def _came_from(self, data: Any, made: torch.Tensor) -> tuple[torch.Tensor, View] | None:
+        """Return the tensor that data of Python's or NumPy's came from, and how it shows that."""
+        root = root_of(data)[1]
+        if root is not None:  # whatever the program called it, it lives as long as its array
+            view = in_memory(root, data, made)
+            return None if view is None else (root, view)
+        found = self._same.origin(data, made, None)
+        return None if found is None else found[0]
 
     def _unconverted(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype

@@ -64,15 +64,19 @@ class _CopyingLine:
 class _FollowedPair:
     """An array and its copy, while both live."""
 
-    __slots__ = ("both", "changed", "decided", "fact", "gone", "refs", "released")
+    __slots__ = ("both", "changed", "earlier", "fact", "gone", "refs", "released")
 
     def __init__(self, fact: ArrayCall) -> None:
         self.fact = fact
         self.both: list[StretchSeen] = []
         self.changed: Any = "unknown"
-        self.decided = True
         self.released = self.gone = UNKNOWN
         self.refs: list[weakref.ref[Any]] = []
+        self.earlier: _FollowedPair | None = None  # what copied the array that is copied here
+
+    def made(self, array: Array) -> bool:
+        """Whether an array shows the copy, or a part of it."""
+        return self.fact.before == UNKNOWN and self.both[1].holds(array)
 
     def look(self) -> None:
         """Say whether either was written since; both must live."""
@@ -92,7 +96,7 @@ class ArrayCallLog:
         self._tape = tape
         self._lines: dict[int, _CopyingLine] = {}
         self._pairs: list[_FollowedPair] = []
-        self._open = 0
+        self._open: list[_FollowedPair] = []  # neither the array nor its copy has gone
         self._budget = Budget(0.01, allowed=0.1)
         self._resized: dict[str, frozenset[str]] = {}  # by file: names that its text resizes
 
@@ -119,7 +123,7 @@ class ArrayCallLog:
             self._look(line, frame, array, made)
 
     def _is_full(self) -> bool:
-        return self._open >= _MOST or len(self._pairs) >= _FACTS or self._budget.late()
+        return len(self._open) >= _MOST or len(self._pairs) >= _FACTS or self._budget.late()
 
     def _look(self, line: _CopyingLine, frame: types.FrameType, array: Array, made: Any) -> None:
         as_bytes = type(made) is bytes
@@ -141,7 +145,9 @@ class ArrayCallLog:
     # -- an array and its copy -------------------------------------------------------------------
 
     def _follow(self, pair: _FollowedPair, array: Array, made: Array) -> None:
-        root, storage, held = owner_of(array), UNKNOWN, 0
+        """Follow an array and its copy, and what the array itself was copied from."""
+        pair.earlier = earlier = next((one for one in self._open if one.made(array)), None)
+        root, storage = owner_of(array), UNKNOWN
         held = size_of(root)
         if (tensor := base_of(root)) is not None:
             known = self._tape.who.storage_of(tensor)
@@ -149,9 +155,20 @@ class ArrayCallLog:
                 return
             storage, held = known.serial, known.nbytes
         pair.fact = pair.fact._replace(beside=held - size_of(made), storage=StorageId(storage))
-        pair.both = [StretchSeen(array), StretchSeen(made)]
-        pair.decided = False
-        self._open += 1
+        self._begin(pair, StretchSeen(array), root, made)
+        while earlier is not None:  # left out, it would be what it was made of that is copied here
+            source = earlier.refs[0]() if earlier.refs else None
+            if source is None:
+                break
+            before = pair.fact._replace(storage=earlier.fact.storage, before=earlier.fact.site)
+            beyond = _FollowedPair(before)
+            self._pairs.append(beyond)
+            self._begin(beyond, earlier.both[0].again(), source, made)
+            earlier = earlier.earlier
+
+    def _begin(self, pair: _FollowedPair, seen: StretchSeen, root: Array, made: Array) -> None:
+        pair.both = [seen, StretchSeen(made)]
+        self._open.append(pair)
         pair.refs = [
             weakref.ref(root, lambda _: self._gone(pair, "released")),
             weakref.ref(made, lambda _: self._gone(pair, "gone")),
@@ -165,10 +182,9 @@ class ArrayCallLog:
         if which == "gone":
             # NumPy resizes no array in place that anything refers to: the other one is left alone.
             pair.refs = []
-        if pair.decided:
+        if pair not in self._open:
             return
-        pair.decided = True
-        self._open -= 1
+        self._open.remove(pair)
         if not self._budget.late():
             with self._budget:
                 pair.look()
@@ -211,8 +227,8 @@ class ArrayCallLog:
 
     def facts(self) -> list[ArrayCall]:
         """Return what is known of each run that was looked at."""
-        for pair in self._pairs:
-            if not pair.decided and not self._budget.late():
+        for pair in self._open:
+            if not self._budget.late():
                 with self._budget:
                     pair.look()
         return [pair.told() for pair in self._pairs]

@@ -6,6 +6,7 @@ from an array hears of it.
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterator
 from typing import Any, TypeGuard
@@ -114,6 +115,18 @@ class StretchSeen:
         memory = memory_at(*self._address)
         there = np.ndarray(self._shape, self._dtype, memory, self._at, self._strides)
         return zlib.crc32(np.ascontiguousarray(there).reshape(-1).view(np.uint8).data)
+
+    def again(self) -> StretchSeen:
+        """Return the same elements as they are now."""
+        found = copy.copy(self)
+        found._sum = self._now()
+        return found
+
+    def holds(self, array: Array) -> bool:
+        """Whether an array lies within the stretch of these elements."""
+        first, last = stretch_of(array)
+        begin, size = self._address
+        return begin <= first < last <= begin + size
 
     def changed(self) -> bool:
         """Whether the elements are others than they were at first."""

@@ -214,7 +214,7 @@ class SameLog:
                 other = isinstance(data, (list, tuple)) and marks and not _met(marks, data)
                 view = None if other else by_value(source, result)
             elif source.untyped_storage() is root.untyped_storage():
-                view = _in_memory(root, data, result)
+                view = in_memory(root, data, result)
             else:
                 continue
             if view is not None:
@@ -470,7 +470,7 @@ def _shares(data: Any, result: torch.Tensor) -> bool:
     return address_of(words) == address_of(data)
 
 
-def _in_memory(root: torch.Tensor, data: Any, result: torch.Tensor) -> View | None:
+def in_memory(root: torch.Tensor, data: Any, result: torch.Tensor) -> View | None:
     """Return the view that an array on a tensor's memory is."""
     if not isinstance(data, np.ndarray) or data.dtype.itemsize != root.element_size():
         return None
