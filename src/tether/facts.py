@@ -832,6 +832,7 @@ class ArrayCall(NamedTuple):
     released: Moment = Moment(UNKNOWN)  # of the array that was copied; UNKNOWN: alive at the end
     gone: Moment = Moment(UNKNOWN)  # of the copy
     taker: str = ""  # of bytes: what they were handed to, which takes an array's own memory as well
+    rewritten: bool = False  # the copy, after that array had gone, whose memory the tensor has
     # The array was a copy that this line made: what that was made of is looked at in its place.
     before: SiteId = SiteId(UNKNOWN)
 

@@ -74,7 +74,7 @@ CASES = {
         "kept.append(values.numpy()); kept.append(values.numpy().copy())", NEW, "pass", 1,
     ),
     "of an array that came in": (
-        COPY, "torch.from_numpy(np.ones((200, 200), np.float32))", "pass", 1,
+        COPY, "torch.from_numpy(np.ones((200, 200), np.float32))", "pass", 0,
     ),
     "of the program's own kind of array": ("kept.append(keep.copy(values.numpy()))", NEW, "pass", 0),
 }  # fmt: skip

@@ -108,7 +108,7 @@ def example() -> Trace:
             facts.ArrayCopied(8, 1, "rows[:3]", "float32", (3, 1), True, 64, "no", 9, 8)
         ],
         array_lines=[facts.ArrayLine(1, "tobytes", False, 12, 49152)],
-        array_calls=[facts.ArrayCall(1, 8, True, 4096, 64, 0, "no", 9, 8, "write")],
+        array_calls=[facts.ArrayCall(1, 8, True, 4096, 64, 0, "no", 9, 8, "write", False, 1)],
         entered=[facts.Entered(8, 3, 7, 2)],
         read_back=[facts.ReadBack(8, 7)],
         unmatched=[facts.Unmatched(7, 9, 0, "Linear", ("head.weight",), (1,), 2)],

@@ -90,7 +90,7 @@ class NumPyCopies:
             return call.alike
         if call.changed != "no" or self._lets_go(call):
             return False
-        return call.storage == UNKNOWN or not self._was_written_later(call)
+        return call.storage == UNKNOWN or not self._differs_later(call)
 
     def _lets_go(self, call: ArrayCall) -> bool:
         """Whether a larger memory goes while the copy of a part of it lives on."""
@@ -98,17 +98,21 @@ class NumPyCopies:
             return False
         return call.gone == UNKNOWN or call.released < call.gone
 
-    def _was_written_later(self, call: ArrayCall) -> bool:
-        """Whether a tensor's memory is written after its array has gone, while the copy lives."""
+    def _differs_later(self, call: ArrayCall) -> bool:
+        """Whether a tensor and the copy of its array go different ways once the array has gone.
+
+        The tensor is written while the copy lives; or the copy is, and the tensor is read.
+        """
         tensor = self._operands.get(call.storage)
-        if tensor is None:
-            return True
-        if call.released == UNKNOWN:
-            return False  # the array lives as long as the copy: its bytes were compared
+        if tensor is None or call.released == UNKNOWN:
+            return tensor is None  # the array lives as long: the bytes of both were compared
         history, until = self._history, math.inf
         if call.gone != UNKNOWN:
             until = history.position(call.gone)
-        return any(self._lives.written(tensor, history.position(call.moment) - 1, until))
+        if any(self._lives.written(tensor, history.position(call.moment) - 1, until)):
+            return True
+        since = history.position(call.released)
+        return call.rewritten and any(at >= since for at in history.on_storage(tensor))
 
 
 def copied_by_numpy(history: History) -> Iterator[CopiedByNumPy]:

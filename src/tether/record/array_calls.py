@@ -13,6 +13,7 @@ import re
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,17 @@ class _CopyingLine:
 class _FollowedPair:
     """An array and its copy, while both live."""
 
-    __slots__ = ("both", "changed", "earlier", "fact", "gone", "refs", "released")
+    __slots__ = (
+        "after", "both", "changed", "earlier", "fact", "gone", "refs", "released", "rewritten",
+    )  # fmt: skip
 
     def __init__(self, fact: ArrayCall) -> None:
         self.fact = fact
         self.both: list[StretchSeen] = []
         self.changed: Any = "unknown"
         self.released = self.gone = UNKNOWN
+        self.after: StretchSeen | None = None  # the copy, once a tensor's array has gone
+        self.rewritten = False
         self.refs: list[weakref.ref[Any]] = []
         self.earlier: _FollowedPair | None = None  # what copied the array that is copied here
 
@@ -82,11 +87,16 @@ class _FollowedPair:
         """Say whether either was written since; both must live."""
         self.changed = "yes" if any(one.changed() for one in self.both) else "no"
 
+    def look_after(self) -> None:
+        """Say whether the copy was written since the array of a tensor has gone."""
+        self.rewritten = self.after is not None and self.after.changed()
+
     def told(self) -> ArrayCall:
         """Return what is known by now."""
         return self.fact._replace(
-            changed=self.changed, released=Moment(self.released), gone=Moment(self.gone)
-        )
+            changed=self.changed, released=Moment(self.released), gone=Moment(self.gone),
+            rewritten=self.rewritten,
+        )  # fmt: skip
 
 
 class ArrayCallLog:
@@ -151,8 +161,8 @@ class ArrayCallLog:
         held = size_of(root)
         if (tensor := base_of(root)) is not None:
             known = self._tape.who.storage_of(tensor)
-            if known is None:
-                return
+            if known is None or known.memory != UNKNOWN:
+                return  # that memory is an array's in its turn
             storage, held = known.serial, known.nbytes
         pair.fact = pair.fact._replace(beside=held - size_of(made), storage=StorageId(storage))
         self._begin(pair, StretchSeen(array), root, made)
@@ -182,13 +192,21 @@ class ArrayCallLog:
         if which == "gone":
             # NumPy resizes no array in place that anything refers to: the other one is left alone.
             pair.refs = []
-        if pair not in self._open:
-            return
-        self._open.remove(pair)
+        if pair in self._open:
+            self._open.remove(pair)
+            self._look_at(pair.look)
+            if which == "released" and pair.fact.storage != UNKNOWN:
+                pair.after = pair.both[1].again()  # the tensor may live on
+            pair.both = []
+        elif pair.after is not None:
+            pair.rewritten = True  # where there is no time to look
+            self._look_at(pair.look_after)
+            pair.after = None
+
+    def _look_at(self, look: Callable[[], None]) -> None:
         if not self._budget.late():
             with self._budget:
-                pair.look()
-        pair.both = []
+                look()
 
     def _is_resized(self, frame: types.FrameType) -> bool:
         """Whether the text resizes in place what a line names.
@@ -228,9 +246,10 @@ class ArrayCallLog:
     def facts(self) -> list[ArrayCall]:
         """Return what is known of each run that was looked at."""
         for pair in self._open:
-            if not self._budget.late():
-                with self._budget:
-                    pair.look()
+            self._look_at(pair.look)
+        for pair in self._pairs:
+            if pair.after is not None:
+                self._look_at(pair.look_after)
         return [pair.told() for pair in self._pairs]
 
 
