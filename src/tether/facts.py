@@ -770,6 +770,7 @@ class Same(NamedTuple):
     sure: bool = True  # memory or numbers are the very same; else the elements are only equal
     any_choice: bool = False  # whichever places it had chosen, they are one element
     few: bool = False  # one place or two, of more: they may be in order by chance
+    equal: bool = False  # the places are not in order: what is in them is equal to what was there
 
 
 class Tried(NamedTuple):

@@ -74,9 +74,12 @@ read the copy that may each lay out the source for themselves.
 It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
 `.view()`, or before a product that rounds otherwise); of copies by which a much larger memory goes;
 of gradients that would be added up in another order; of a checkpointed block or a compiled region;
-of memory whose address was asked for. Where the values decide what an index takes, it speaks of
-numbers that took everything in order in each of eight runs or more; a mask may be a guard that met
-nothing. An embedding is told of where one kept index asked it for its whole table several times,
+of memory whose address was asked for. Where values decide what an index takes, or data that were
+drawn, read or put into a list, it speaks of numbers that took everything in order in each of eight
+runs or more; a mask may be a guard that met nothing. So it does of numbers that took others in
+their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
+copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
+the text writes its list out, and no loop fills that. An embedding is told of where one kept index asked it for its whole table several times,
 without padding, bounds on norms or sparse gradients. Of a choice by an index, and of whole numbers
 that come back out of a floating-point format which does not have all of them, it speaks only where
 every run of the line was looked at; of many arrays that became tensors it says how many it looked
