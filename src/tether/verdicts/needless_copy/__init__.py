@@ -79,11 +79,12 @@ drawn, read or put into a list, it speaks of numbers that took everything in ord
 runs or more; a mask may be a guard that met nothing. So it does of numbers that took others in
 their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
 copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
-the text writes its list out, and no loop fills that. An embedding is told of where one kept index asked it for its whole table several times,
-without padding, bounds on norms or sparse gradients. Of a choice by an index, and of whole numbers
-that come back out of a floating-point format which does not have all of them, it speaks only where
-every run of the line was looked at; of many arrays that became tensors it says how many it looked
-at. The report's table of copies gives the reason for each.
+the text writes its list out, and no loop fills that. An embedding is told of where one kept index
+asked it for its whole table several times, without padding, bounds on norms or sparse gradients. Of
+a choice by an index, and of whole numbers that come back out of a floating-point format which does
+not have all of them, it speaks only where every run of the line was looked at; of many arrays that
+became tensors it says how many it looked at. The report's table of copies gives the reason for
+each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
