@@ -691,20 +691,25 @@ class Judge:
 
         Data are drawn, come in from elsewhere, or stand in a list that is not written out.
         """
-        if copied.any_choice or copied.since != copied.position:
-            return UNKNOWN
-        if not operation(event.operation).chooses or operation(event.operation).rows:
+        row = operation(event.operation)
+        if copied.any_choice or copied.since != copied.position or row.rows or not row.chooses:
             return UNKNOWN
         places = [one for one in event.reads if one.whole and one.tensor != copied.source.tensor]
+        if places:
+            return next(filter(self._is_of_data, self._makers(places)), UNKNOWN)
         text = self.history.site_of(event).expression
-        if not places and text.endswith("]") and not takes_the_same(text):
-            return copied.position
-        for one in places:
-            made = self.history.made_at(one.tensor) if one.dtype != "bool" else UNKNOWN
-            for at in (made, *self.flow.behind(made, _FAR)) if made >= 0 else ():
-                if self._brings_data(self.history.events[at]):
-                    return made
-        return UNKNOWN
+        listed = text.endswith("]") and not takes_the_same(text)
+        return copied.position if listed else UNKNOWN
+
+    def _makers(self, places: Sequence[Operand]) -> list[int]:
+        """Return the calls that made numbers which choose; a mask says none."""
+        made = [self.history.made_at(one.tensor) for one in places if one.dtype != "bool"]
+        return [at for at in made if at >= 0]
+
+    def _is_of_data(self, made: int) -> bool:
+        """Whether data come into what a call made, as far as it is looked back."""
+        behind = (made, *self.flow.behind(made, _FAR))
+        return any(self._brings_data(self.history.events[at]) for at in behind)
 
     def _brings_data(self, event: Event) -> bool:
         """Whether a call makes numbers of something else than tensors, sizes and the text."""

@@ -96,27 +96,15 @@ class SameLog:
         equal = False
         if found is None and self._is_due(line, key, numbers):
             with self._budget:
-                found = _chosen(key, args, result)
-                if found is None and key is not None:
-                    found = self._equal_to(args[0], result)
-                    equal = found is not None
+                found, equal = _compared(key, args, result)
             self._whole[line] = found is not None
         if found is not None:
-            equal = equal or (key is None and not _in_order(args))
             few = 0 < numbers < _LEAST and result.numel() < found[0].numel()
             self._found(
                 event, result, found, event, any_choice=any_choice, few=few, equal=equal
             )  # fmt: skip
             if not result.requires_grad:  # what its gradient adds up is another question
                 self.laid_out.remember(result, *found)
-
-    def _equal_to(self, source: Any, result: torch.Tensor) -> Shown | None:
-        """Look whether places that are not in order have what was there; not for a gradient."""
-        plain = isinstance(source, torch.Tensor) and source.dtype == result.dtype
-        if not plain or result.requires_grad or source.shape != result.shape:
-            return None
-        view = by_value(source, result)
-        return None if view is None else (source, view)
 
     def _is_due(self, line: tuple[str, int], key: tuple[Any, ...] | None, numbers: int) -> bool:
         """Whether to look at a choice: its line took everything, and there is time for it."""
@@ -347,6 +335,25 @@ def _chosen(
         if view is not None and view[1] == tuple(result.shape):
             return source, view
     return None
+
+
+def _compared(
+    key: tuple[Any, ...] | None, args: tuple[Any, ...], result: torch.Tensor
+) -> tuple[Shown | None, bool]:
+    """Return what a choice could have given, and whether others in its places were only equal.
+
+    Where these get a gradient, that of each goes elsewhere.
+    """
+    found = _chosen(key, args, result)
+    if found is not None:
+        return found, key is None and not _in_order(args)
+    source = args[0]
+    if key is None or result.requires_grad or not isinstance(source, torch.Tensor):
+        return None, False
+    if (source.dtype, source.shape) != (result.dtype, result.shape):
+        return None, False
+    view = by_value(source, result)
+    return (None if view is None else (source, view)), True
 
 
 def _padded_by_nothing(name: str, args: tuple[Any, ...]) -> Shown | None:

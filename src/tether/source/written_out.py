@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tether.facts import Site
 from tether.source.syntax import Source, expression
@@ -32,14 +32,18 @@ def _is_written_out(source: Source, call: ast.Call, given: ast.expr) -> bool:
         return _lists(given)
     around = set(_above(source, call))
     scope = next((one for one in around if isinstance(one, _SCOPES)), None)
-    if scope is None:
+    filled = [] if scope is None else [*_filled(scope, given.id)]
+    if scope is None or not _is_filled_alone(scope, given.id, [node for node, _ in filled]):
         return False
-    stored = [one for one in ast.walk(scope) if _is_stored(one, given.id)]
-    filled = [*_filled(scope, given.id)]
-    values = [value for _, value in filled]
-    apart = {one for statement, _ in filled for one in _above(source, statement)} - around
-    plain = len(stored) == sum(isinstance(one, (ast.Assign, ast.AugAssign)) for one, _ in filled)
-    return bool(stored) and plain and all(values) and not any(isinstance(o, _LOOPS) for o in apart)
+    apart = {one for node, _ in filled for one in _above(source, node)} - around
+    return all(plain for _, plain in filled) and not any(isinstance(o, _LOOPS) for o in apart)
+
+
+def _is_filled_alone(scope: ast.AST, name: str, filling: Sequence[ast.AST]) -> bool:
+    """Whether a name is given something, and by nothing but some statements."""
+    stored = sum(_is_stored(one, name) for one in ast.walk(scope))
+    known = sum(isinstance(one, (ast.Assign, ast.AugAssign)) for one in filling)
+    return 0 < stored == known
 
 
 def _above(source: Source, node: ast.AST) -> Iterator[ast.AST]:

@@ -63,8 +63,7 @@ def _replaced_models(lines: Lines, need: Need) -> Slow | None:
     memory of its own, and is what gives it the right structure.
     """
     runs = _runs(lines, need.executions)
-    alike = {tuple((one.copy.shape, one.copy.dtype) for one in run) for run in runs}
-    if len(runs) < STEPS or len(alike) > 1 or not _one_at_a_time(lines, runs):
+    if not (len(runs) >= STEPS and _alike(runs) and _one_at_a_time(lines, runs)):
         return None
     ends = [(one, fate_of(lines.history, one, drawn=False)) for one in need.executions]
     lost = [(one, fate.at) for one, fate in ends if fate.at != UNKNOWN]
@@ -72,12 +71,24 @@ def _replaced_models(lines: Lines, need: Need) -> Slow | None:
     rest = any(fate.read for _, fate in ends)
     if not lost or total < (max(LARGE, need.bytes / 2) if rest else NODE):
         return None
+    given = len(lines.events[lost[0][1]].reads) > 1
+    return _slow(lost[0], total, len(runs), _once(rest=rest, given=given))
+
+
+def _once(*, rest: bool, given: bool) -> str:
+    """Say how one model is filled each time; of other values that are tensors, another way."""
     fix = "Make the copy once, before, and fill that each time: none is used when the next one is"
     fix += " made. Its mode, and what it has beside tensors, stays as it was left."
-    fix += " What else is read of it, as buffers, is to be copied still." if rest else ""
-    if len(lines.events[lost[0][1]].reads) > 1:
+    if rest:
+        fix += " What else is read of it, as buffers, is to be copied still."
+    if given:
         fix += " Or compute with the other values: torch.func.functional_call(model, values, args)."
-    return _slow(lost[0], total, len(runs), fix)
+    return fix
+
+
+def _alike(runs: Sequence[Sequence[Copied]]) -> bool:
+    """Whether each run of a line copied tensors of the same sizes and types."""
+    return len({tuple((one.copy.shape, one.copy.dtype) for one in run) for run in runs}) == 1
 
 
 def _runs(lines: Lines, executions: Sequence[Copied]) -> list[list[Copied]]:
