@@ -51,6 +51,19 @@ FOUND = {
             x = torch.ones(n, 40)
             print(joined(x, False).sum(), x.mean())
     """,
+    "lists of a loop that had one tensor each": """
+        import torch
+
+        def by_size(images):
+            groups = {}
+            for image in images:
+                groups.setdefault(image.shape[-1], []).append(image)
+            return {size: torch.cat(some) for size, some in groups.items()}  #! needless-copy batches[41] (note)
+
+        for turn in range(10):
+            batches = by_size([torch.rand(1, 3, 40 + turn % 2, 40 + turn % 2)])
+            print(sum(one.sum() for one in batches.values()))
+    """,
     "everything by numbers of a size": """
         import torch
 

@@ -53,7 +53,7 @@ from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span,
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
 from tether.source.calls import called_by, copied_text, lists_parts
-from tether.source.written_out import joins_as_many, takes_the_same
+from tether.source.written_out import joins_as_many, joins_each, takes_the_same
 
 Needed = Literal["yes", "no", "unknown"]
 
@@ -117,6 +117,7 @@ class Need:
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
     looked: int = 0  # executions of which the array was looked at, where others' were not
     passed_over: int = 0  # other runs, whose results were too small to be looked at
+    single: bool = False  # joins that were given one tensor each, where the text lists none
     replaces: bool = False  # a copy was written, of a source that nothing used again
 
     def add(self, reason: WhyNeeded | None) -> None:
@@ -229,6 +230,7 @@ class CopyNeeds:
             need.add(judge.reason(one))
         if need.needed == "no" and read:
             need.add(judge.coincidence(read[0]) if need.count == 1 else judge.of_one(read[0]))
+            need.single = judge.is_single(read[0])
         if need.needed == "no":
             for one in read:
                 need.rests_on |= judge.rests_on(one)
@@ -807,12 +809,19 @@ class Judge:
         """Ask of a join that was given one tensor in each run whether its list may have others."""
         event, around = self.event(copied), self.history.get(Surroundings)
         site = self.history.site(event.inner) if self.library else self.history.site_of(event)
-        if not operation(event.operation).joins or copied.part or len(event.reads) > 1:
+        if not self.is_single(copied):
             return None
-        if joins_as_many(around.source(site.file), site):
+        source = around.source(site.file)
+        if joins_as_many(source, site) or (self.often and joins_each(source, site)):
             return None
         text = "its list had one tensor in the runs that were seen, and may have others"
         return WhyNeeded("unknown", text, copied.position)
+
+    def is_single(self, copied: Copied) -> bool:
+        """Whether a join was given one tensor, in a list that its own text does not write out."""
+        event = self.event(copied)
+        joins = operation(event.operation).joins and not copied.part and len(event.reads) == 1
+        return bool(joins) and not lists_parts(self.history.site_of(event).expression)
 
     def _function_of(self, at: int) -> tuple[str, int]:
         site = self.history.site_of(self.history.events[at])

@@ -21,10 +21,26 @@ def joins_as_many(source: Source, site: Site) -> bool:
     loop but those that the call is in as well.
     """
     call = source.node_at(site)
+    given = _given(call)
+    return isinstance(call, ast.Call) and given is not None and _is_written_out(source, call, given)
+
+
+def joins_each(source: Source, site: Site) -> bool:
+    """Whether a call is given one list after the other: the variable of a loop around it."""
+    call = source.node_at(site)
+    given = _given(call)
+    loops = [] if call is None else [*_above(source, call)]
+    turns = [one for loop in loops for one in (loop, *getattr(loop, "generators", ()))]
+    names = (one for turn in turns for one in ast.walk(getattr(turn, "target", ast.Pass())))
+    return isinstance(given, ast.Name) and any(_is_stored(one, given.id) for one in names)
+
+
+def _given(call: ast.AST | None) -> ast.expr | None:
+    """Return the first thing that a call which joins is given."""
     if not isinstance(call, ast.Call):
-        return False
-    given = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "tensors")]
-    return bool(given) and _is_written_out(source, call, given[0])
+        return None
+    named = (one.value for one in call.keywords if one.arg == "tensors")
+    return next(iter((*call.args[:1], *named)), None)
 
 
 def _is_written_out(source: Source, call: ast.Call, given: ast.expr) -> bool:

@@ -79,7 +79,8 @@ drawn, read or put into a list, it speaks of numbers that took everything in ord
 runs or more; a mask may be a guard that met nothing. So it does of numbers that took others in
 their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
 copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
-the text writes its list out, and no loop fills that. An embedding is told of where one kept index
+the text writes its list out, and no loop fills that; or a loop joins list after list, and each of
+eight and more had one. An embedding is told of where one kept index
 asked it for its whole table several times, without padding, bounds on norms or sparse gradients. Of
 a choice by an index, and of whole numbers that come back out of a floating-point format which does
 not have all of them, it speaks only where every run of the line was looked at; of many arrays that
@@ -212,6 +213,8 @@ def _of_other_runs(
             " each was made again with the source and gave the same bits, and the same gradients"
             " where it has any"
         )
+    if need.single:
+        yield say("the lists of other runs have one tensor each, too")
     if need.chosen or may_differ(history, copied):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
 
@@ -270,6 +273,8 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
 def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what has the elements of a copy already."""
     row, it = operation(need.operation), _called(history, copied.source.tensor)
+    if need.single:
+        return say("Where the list has one tensor, use that itself.")
     if _renamed(history, copied):
         first = history.events[copied.since]
         text = "Use what {call} is given at {line}: that has the same elements already."
