@@ -98,6 +98,7 @@ ON = 32  # set_grad_enabled, requires_grad_ and its assignment: on; a truth aske
 INFERENCE = 64  # set_grad_enabled: inference mode from here on
 KEEPS = 256  # of the first step of an optimizer: it keeps tensors of its own for later ones
 NONE = 128  # grad: None was read or assigned; zero_grad: gradients became None, not zeros
+NAMED = 512  # __setitem__: its index has numbers and slices alone; what it wrote is all they name
 
 
 BACKWARDS = ("backward", "autograd.grad")
@@ -162,6 +163,11 @@ class Event(NamedTuple):
     def none(self) -> bool:
         """The gradient read or assigned was None, or became so."""
         return bool(self.flags & NONE)
+
+    @property
+    def named(self) -> bool:
+        """The assignment wrote each element of what it is said to have written."""
+        return bool(self.flags & NAMED)
 
     @property
     def keeps(self) -> bool:
@@ -764,6 +770,7 @@ class Same(NamedTuple):
     sure: bool = True  # memory or numbers are the very same; else the elements are only equal
     any_choice: bool = False  # whichever places it had chosen, they are one element
     few: bool = False  # one place or two, of more: they may be in order by chance
+    equal: bool = False  # the places are not in order: what is in them is equal to what was there
 
 
 class Tried(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 START = """\
 import torch
@@ -106,3 +106,77 @@ def test_a_layer_that_was_forgotten_is_told_where_the_program_makes_it(text, tmp
 @pytest.mark.parametrize("text", MEANT.values(), ids=MEANT)
 def test_a_random_change_of_the_data_is_no_warning(text, tmp_path):
     check_program(START.replace("{}", text) + EVALUATED, tmp_path)
+
+
+TRAINED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = nn.Linear(4, 4), None
+
+    def forward(self, x):
+        {}
+
+
+net = Net()
+opt = torch.optim.Adam(net.body.parameters())
+for turn in range({}):
+    opt.zero_grad()
+    loss = net(torch.ones(2, 4)).pow(2).sum()
+    loss.backward()
+    opt.step()
+print(loss.item())
+"""
+OF_ONE_CALL = {
+    "without a name": "return nn.Linear(4, 4)(self.body(x))",
+    "under a name of the function": """head = nn.Linear(4, 4)
+        return head(self.body(x))""",
+    "under a name of the module": """self.last = nn.Linear(4, 4)
+        return self.last(self.body(x))""",
+    "in a list of its own": """layers = [nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)]
+        return nn.Sequential(*layers)(self.body(x))""",
+}
+
+
+@pytest.mark.parametrize("text", OF_ONE_CALL.values(), ids=OF_ONE_CALL)
+def test_of_a_layer_that_is_there_for_one_call_no_more_is_said(text, tmp_path):
+    recording = record_program(TRAINED.format(text, 6), tmp_path)
+    assert recording.error is None
+    assert {one.slug for one in recording.findings} == {"parameter-stale"}
+    assert all("makes new parameters before each of 6" in one.message for one in recording.findings)
+
+
+@pytest.mark.parametrize("text", OF_ONE_CALL.values(), ids=OF_ONE_CALL)
+def test_nor_that_it_never_changed_after_two_calls(text, tmp_path):
+    recording = record_program(TRAINED.format(text, 2), tmp_path)
+    assert "parameter-unmoved" not in {one.slug for one in recording.findings}
+
+
+def test_a_layer_that_is_made_when_it_is_first_needed_is_told_as_ever(tmp_path):
+    text = """if self.last is None:
+            self.last = nn.Linear(4, 4)  #! parameter-stale net.last.weight
+        return self.last(self.body(x))"""
+    check_program(TRAINED.format(text, 6), tmp_path)
+
+
+def test_layers_of_models_that_are_trained_one_after_the_other_are_told_as_ever(tmp_path):
+    check_program(
+        """
+        import torch
+        from torch import nn
+
+        for fold in range(3):
+            body = nn.Linear(4, 4)
+            head = nn.Linear(4, 4)  #! parameter-unmoved head.weight (note)
+            opt = torch.optim.Adam(body.parameters())
+            for turn in range(6):
+                opt.zero_grad()
+                head(body(torch.ones(2, 4))).pow(2).sum().backward()
+                opt.step()
+        """,
+        tmp_path,
+    )

@@ -39,6 +39,7 @@ class Copied(NamedTuple):
     part: bool = False  # `copy` is one of several parts
     taken: Taken | None = None  # the source is no tensor's: an array; then `source` is `copy`
     any_choice: bool = False  # whatever had been chosen, it would have been there
+    equal: bool = False  # others than those in their places were chosen, which are equal
 
 
 class AlreadyThere:
@@ -151,7 +152,9 @@ class AlreadyThere:
         if taken_by is not None and self._alike(taken_by[1], result):
             since, one = taken_by
             shown = one._replace(offset=fact.offset, shape=result.shape, strides=fact.strides)
-            yield Copied(position, shown, result, since, any_choice=fact.any_choice)
+            yield Copied(
+                position, shown, result, since, any_choice=fact.any_choice, equal=fact.equal
+            )
 
     def _taken_by(self, position: int, fact: Same) -> tuple[int, Operand] | None:
         """Return the call that took the elements which came back, and what it was given.

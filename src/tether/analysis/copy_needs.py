@@ -48,10 +48,12 @@ from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.rates import LOADS
 from tether.analysis.relied_layout import ReliedLayout
+from tether.analysis.surroundings import Surroundings
 from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
 from tether.regions import may_overlap
 from tether.source.calls import called_by, copied_text, lists_parts
+from tether.source.written_out import joins_as_many, joins_each, takes_the_same
 
 Needed = Literal["yes", "no", "unknown"]
 
@@ -115,6 +117,7 @@ class Need:
     rests_on: set[Key] = field(default_factory=set)  # the lines that would have to go as well
     looked: int = 0  # executions of which the array was looked at, where others' were not
     passed_over: int = 0  # other runs, whose results were too small to be looked at
+    single: bool = False  # joins that were given one tensor each, where the text lists none
     replaces: bool = False  # a copy was written, of a source that nothing used again
 
     def add(self, reason: WhyNeeded | None) -> None:
@@ -225,13 +228,24 @@ class CopyNeeds:
         """
         for one in unread if read else ():
             need.add(judge.reason(one))
-        if need.needed == "no" and need.count == 1 and read:
-            need.add(judge.coincidence(read[0]))
+        if need.needed == "no" and read:
+            need.add(judge.coincidence(read[0]) if need.count == 1 else judge.of_one(read[0]))
+            need.single = judge.is_single(read[0])
         if need.needed == "no":
             for one in read:
                 need.rests_on |= judge.rests_on(one)
             for one in read:
                 judge.leave_out(one)
+
+
+def _repeats(event: Event) -> bool:
+    """Whether a call says elements several times over, or is given an expanded tensor to copy."""
+    row = operation(event.operation)
+    spread = (
+        any(size > 1 and not stride for size, stride in zip(one.shape, one.strides, strict=True))
+        for one in event.reads
+    )
+    return bool(row.repeats) or (bool(row.copies or row.regroups) and any(spread))
 
 
 def _apart(parts: Sequence[Copied]) -> bool:
@@ -660,7 +674,10 @@ class Judge:
 
     def _guards(self, copied: Copied, event: Event) -> WhyNeeded | None:
         """Ask of a call whether the very values decide it: a guard that met nothing this time."""
-        made = self.chosen_by(copied, event)
+        if copied.equal and not (self.often and self._is_repeated(copied)):
+            text = "what it takes is equal to what was there in the runs that were seen"
+            return WhyNeeded("unknown", text, copied.position)
+        made = max(self.chosen_by(copied, event), self._by_data(copied, event))
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
         if operation(event.operation).rows and not self._is_named_alike(event):
@@ -670,6 +687,51 @@ class Judge:
         if made < 0 or (self.often and operation(event.operation).chooses and not masked):
             return None
         return WhyNeeded("unknown", "what it takes hangs on the values", made)
+
+    def _by_data(self, copied: Copied, event: Event) -> int:
+        """Return a call by which data decide what is taken; -1 where a size alone does.
+
+        Data are drawn, come in from elsewhere, or stand in a list that is not written out.
+        """
+        row = operation(event.operation)
+        if copied.any_choice or copied.since != copied.position or row.rows or not row.chooses:
+            return UNKNOWN
+        places = [one for one in event.reads if one.whole and one.tensor != copied.source.tensor]
+        if places:
+            return next(filter(self._is_of_data, self._makers(places)), UNKNOWN)
+        text = self.history.site_of(event).expression
+        listed = text.endswith("]") and not takes_the_same(text)
+        return copied.position if listed else UNKNOWN
+
+    def _makers(self, places: Sequence[Operand]) -> list[int]:
+        """Return the calls that made numbers which choose; a mask says none."""
+        made = [self.history.made_at(one.tensor) for one in places if one.dtype != "bool"]
+        return [at for at in made if at >= 0]
+
+    def _is_of_data(self, made: int) -> bool:
+        """Whether data come into what a call made, as far as it is looked back."""
+        behind = (made, *self.flow.behind(made, _FAR))
+        return any(self._brings_data(self.history.events[at]) for at in behind)
+
+    def _brings_data(self, event: Event) -> bool:
+        """Whether a call makes numbers of something else than tensors, sizes and the text."""
+        row = operation(event.operation)
+        if event.reads or row.random:
+            return row.random
+        return not (row.fresh or takes_the_same(self.history.site_of(event).expression))
+
+    def _is_repeated(self, copied: Copied) -> bool:
+        """Whether elements were made several times over on the way to what was chosen of.
+
+        Then places are alike by how they were made, and not by values alone.
+        """
+        source, there = copied.source, self.history.get(AlreadyThere).by_position
+        at = self.history.made_at(source.tensor)
+        while at in there:
+            source = there[at][0].source
+            at = self.history.made_at(source.tensor)
+        behind = (at, *self.flow.behind(at, _FAR)) if at >= 0 else ()
+        return any(_repeats(self.history.events[one]) for one in behind)
 
     def _is_named_alike(self, event: Event) -> bool:
         """Whether a line asked a table for rows several times, by numbers that it keeps."""
@@ -742,6 +804,24 @@ class Judge:
         return WhyNeeded(
             "unknown", "it ran once, and its list may hold other parts", copied.position
         )
+
+    def of_one(self, copied: Copied) -> WhyNeeded | None:
+        """Ask of a join that was given one tensor in each run whether its list may have others."""
+        event, around = self.event(copied), self.history.get(Surroundings)
+        site = self.history.site(event.inner) if self.library else self.history.site_of(event)
+        if not self.is_single(copied):
+            return None
+        source = around.source(site.file)
+        if joins_as_many(source, site) or (self.often and joins_each(source, site)):
+            return None
+        text = "its list had one tensor in the runs that were seen, and may have others"
+        return WhyNeeded("unknown", text, copied.position)
+
+    def is_single(self, copied: Copied) -> bool:
+        """Whether a join was given one tensor, in a list that its own text does not write out."""
+        event = self.event(copied)
+        joins = operation(event.operation).joins and not copied.part and len(event.reads) == 1
+        return bool(joins) and not lists_parts(self.history.site_of(event).expression)
 
     def _function_of(self, at: int) -> tuple[str, int]:
         site = self.history.site_of(self.history.events[at])

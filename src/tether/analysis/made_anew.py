@@ -11,6 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import starmap
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -44,28 +46,57 @@ class MadeAnew(NamedTuple):
         return self.first and (self.without >= 0 or self.drawn >= 0)
 
 
+class LinesAnew:
+    """The lines that made parameters which got a gradient, no optimizer held, and are gone."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.lines: dict[int, dict[int, None]] = defaultdict(dict)
+        self.gone: dict[int, dict[int, int]] = defaultdict(dict)  # tensor -> where it was made
+        self.passes: dict[int, set[int]] = defaultdict(set)
+        self._rest: dict[int, dict[int, int]] = defaultdict(dict)
+        for tensor in sorted(history.had_gradient - history.held) if history.steps else ():
+            at = history.made_at(tensor)
+            if at < 0 or history.trace.tensors[tensor].kind == "Tensor":
+                continue
+            event, line = history.events[at], _outside(history, at)
+            self.passes[line].add(bisect_left(history.backwards, at))
+            if event.operation != "Parameter":
+                continue
+            if _is_gone(history, tensor, at):
+                self.lines[line][event.site] = None
+                self.gone[line][tensor] = at
+            else:
+                self._rest[line][tensor] = at
+
+    @cached_property
+    def left(self) -> dict[int, int]:
+        """Parameters that live on, of lines which make them anew before each pass, by line.
+
+        What a call made last lives as long as its loss does; and a name may show what it made.
+        """
+        found: dict[int, int] = {}
+        for line, tensors in self._rest.items():
+            if line in self.gone and all(starmap(self._is_of_one_pass, tensors.items())):
+                found |= dict.fromkeys(tensors, line)
+        return found
+
+    def _is_of_one_pass(self, tensor: int, at: int) -> bool:
+        """Whether no second pass came after a parameter was read."""
+        history = self._history
+        passes = history.backwards[bisect_left(history.backwards, at) :]
+        return len(passes) < 2 or not any(one > passes[0] for one in history.reads_of(tensor))
+
+
 def made_anew(history: History) -> Iterator[MadeAnew]:
     """Yield the lines that make parameters anew before several passes."""
-    lines: dict[int, dict[int, None]] = defaultdict(dict)
-    gone: dict[int, dict[int, int]] = defaultdict(dict)  # tensor -> where it was made
-    passes: dict[int, set[int]] = defaultdict(set)
-    for tensor in sorted(history.had_gradient - history.held) if history.steps else ():
-        at = history.made_at(tensor)
-        if at < 0 or history.trace.tensors[tensor].kind == "Tensor":
-            continue
-        event, line = history.events[at], _outside(history, at)
-        passes[line].add(bisect_left(history.backwards, at))
-        if event.operation == "Parameter" and _is_gone(history, tensor, at):
-            lines[line][event.site] = None
-            gone[line][tensor] = at
-    for line, tensors in gone.items():
+    found = history.get(LinesAnew)
+    for line, tensors in found.gone.items():
         before = {bisect_left(history.backwards, at) for at in tensors.values()}
         if line >= 0 and len(before) > 1:
-            inside = tuple(one for one in lines[line] if one != line)
-            meant = _Meant(history, tensors)
-            yield MadeAnew(
-                line, inside, len(passes[line]), meant.without(), meant.drawn(), meant.first()
-            )
+            inside = tuple(one for one in found.lines[line] if one != line)
+            meant, passes = _Meant(history, tensors), len(found.passes[line])
+            yield MadeAnew(line, inside, passes, meant.without(), meant.drawn(), meant.first())
 
 
 def _is_gone(history: History, tensor: int, at: int) -> bool:

@@ -21,6 +21,7 @@ from typing import Literal
 from tether.analysis.graph import Graph
 from tether.analysis.handed import Handed
 from tether.analysis.history import History
+from tether.analysis.made_anew import LinesAnew
 from tether.analysis.surroundings import Surroundings, WaysThere, at_line
 from tether.analysis.undone import Undone
 from tether.analysis.ungraded import Unasked, not_handed
@@ -185,6 +186,8 @@ class Training:
     def _not_held(self, tensor: TensorId) -> Reason | None:
         if tensor in self._holders or not self._history.steps or self.moved(tensor) is None:
             return None
+        if tensor in self._history.get(LinesAnew).left:
+            return None  # it was there for one pass, and no optimizer could have held it
         return Reason(
             "not held",
             say("no optimizer holds it, though backward gives it a gradient"),

@@ -23,7 +23,7 @@ import torch.utils._contextlib
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from tether.facts import GRAD_ON, RAISED, UNKNOWN, EventId
+from tether.facts import GRAD_ON, NAMED, RAISED, UNKNOWN, EventId
 from tether.record.addressed import AddressLog
 from tether.record.altered import AlteredLog, NodeAnswer
 from tether.record.array_copies import ArrayCopyLog
@@ -587,7 +587,10 @@ class Listener(TorchFunctionMode):
     def _indexed(self, call: Call, whole: Snapshot) -> Snapshot:
         """Return of an assignment to an index which elements it wrote, as far as that is plain."""
         region = region_of(call.args[0], call.args[1])
-        return whole if region is None else self.who.part(call.args[0], region)
+        if region is None:
+            return whole
+        call.flags |= NAMED
+        return self.who.part(call.args[0], region)
 
     def _set_apart(self, result: Any) -> None:
         ref = self.who.find(result) if isinstance(result, torch.Tensor) else None

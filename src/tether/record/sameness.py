@@ -93,13 +93,16 @@ class SameLog:
         found = None if key is None else self._of_one(key, args[0], result)
         any_choice = found is not None
         found = found or _padded_by_nothing(name, args)
+        equal = False
         if found is None and self._is_due(line, key, numbers):
             with self._budget:
-                found = _chosen(key, args, result)
+                found, equal = _compared(key, args, result)
             self._whole[line] = found is not None
         if found is not None:
             few = 0 < numbers < _LEAST and result.numel() < found[0].numel()
-            self._found(event, result, found, event, any_choice=any_choice, few=few)
+            self._found(
+                event, result, found, event, any_choice=any_choice, few=few, equal=equal
+            )  # fmt: skip
             if not result.requires_grad:  # what its gradient adds up is another question
                 self.laid_out.remember(result, *found)
 
@@ -132,7 +135,8 @@ class SameLog:
             with self._budget:
                 found = self._equals.look(line, result, given)
                 if found is not None and not (self.facts and self.facts[-1].event == event):
-                    self._found(event, result, found, event)
+                    equal = operation(name).picks and found[0] is given[0]
+                    self._found(event, result, found, event, equal=equal)
         if not result.requires_grad:
             self._equals.remember(result if found is None else found[0])
 
@@ -264,15 +268,14 @@ class SameLog:
 
     def _found(
         self, event: int, result: torch.Tensor, found: Shown, since: int, sure: bool = True,
-        *, any_choice: bool = False, few: bool = False,
+        **kind: bool,
     ) -> None:  # fmt: skip
         source, view = found
-        shown = self._tape.who.snapshot(source), view
-        self._note(event, result, shown, since, sure=sure, any_choice=any_choice, few=few)
+        self._note(event, result, (self._tape.who.snapshot(source), view), since, sure=sure, **kind)
 
     def _note(
         self, event: int, result: torch.Tensor, found: tuple[Snapshot, View], since: int,
-        *, sure: bool = True, any_choice: bool = False, few: bool = False,
+        **kind: bool,
     ) -> None:  # fmt: skip
         made, (shown, view) = self._tape.who.snapshot(result), found
         if made[1] == shown[1] or shown[1] < 0:
@@ -280,7 +283,7 @@ class SameLog:
         self.facts.append(
             Same(
                 EventId(event), TensorId(made[0]), TensorId(shown[0]), StorageId(shown[1]),
-                view[0], view[2], EventId(since), sure, any_choice, few,
+                view[0], view[2], EventId(since), **kind,
             )
         )  # fmt: skip
 
@@ -334,6 +337,25 @@ def _chosen(
     return None
 
 
+def _compared(
+    key: tuple[Any, ...] | None, args: tuple[Any, ...], result: torch.Tensor
+) -> tuple[Shown | None, bool]:
+    """Return what a choice could have given, and whether others in its places were only equal.
+
+    Where these get a gradient, that of each goes elsewhere.
+    """
+    found = _chosen(key, args, result)
+    if found is not None:
+        return found, key is None and not _in_order(args)
+    source = args[0]
+    if key is None or result.requires_grad or not isinstance(source, torch.Tensor):
+        return None, False
+    if (source.dtype, source.shape) != (result.dtype, result.shape):
+        return None, False
+    view = by_value(source, result)
+    return (None if view is None else (source, view)), True
+
+
 def _padded_by_nothing(name: str, args: tuple[Any, ...]) -> Shown | None:
     """Return what `pad` was given, whole, where all its widths are zero."""
     source, widths, *_ = args if name == "pad" and len(args) > 1 else (None, ())
@@ -341,6 +363,21 @@ def _padded_by_nothing(name: str, args: tuple[Any, ...]) -> Shown | None:
     if not plain or not all(type(one) is int and one == 0 for one in widths):
         return None
     return source, geometry_of(source)
+
+
+def _in_order(args: tuple[Any, ...]) -> bool:
+    """Whether places along a dimension, as `gather` is given them, are all of them in order.
+
+    Also of a call that is given none.
+    """
+    source, *rest = args
+    places = next((one for one in rest if isinstance(one, torch.Tensor)), None)
+    along = next((one for one in rest if type(one) is int), None)
+    numbers = None if places is None else _numbers(places)
+    if numbers is None or along is None or numbers.shape != tuple(source.shape):
+        return True
+    order = np.arange(numbers.shape[along]).reshape(-1, *[1] * (-along % numbers.ndim - 1))
+    return bool((numbers == order).all())
 
 
 def _numbers_of(key: tuple[Any, ...]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from tether.analysis.history import History, shortened
-from tether.analysis.made_anew import MadeAnew, made_anew
+from tether.analysis.made_anew import LinesAnew, MadeAnew, made_anew
 from tether.analysis.misplaced import Misplaced, Replaced, Unheld
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import in_how_many
@@ -55,10 +55,13 @@ def check(history: History) -> Iterator[Claim]:
     found = history.get(Misplaced)
     for one in found.replaced:
         yield _replaced(history, found, one)
+    anew = list(made_anew(history))
+    lines, left = {one.site for one in anew}, history.get(LinesAnew).left
     for other in found.unheld:
-        yield _unheld(history, found, other)
-    for anew in made_anew(history):
-        yield _anew(history, anew)
+        if left.get(other.tensor) not in lines:
+            yield _unheld(history, found, other)
+    for made in anew:
+        yield _anew(history, made)
 
 
 def _replaced(history: History, found: Misplaced, one: Replaced) -> Claim:

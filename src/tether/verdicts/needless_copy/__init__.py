@@ -80,13 +80,18 @@ read the copy that may each lay out the source for themselves.
 It says nothing, on purpose, of a layout that a later call may rely on (`.contiguous()` before
 `.view()`, or before a product that rounds otherwise); of copies by which a much larger memory goes;
 of gradients that would be added up in another order; of a checkpointed block or a compiled region;
-of memory whose address was asked for. Where the values decide what an index takes, it speaks of
-numbers that took everything in order in each of eight runs or more; a mask may be a guard that met
-nothing. An embedding is told of where one kept index asked it for its whole table several times,
-without padding, bounds on norms or sparse gradients. Of a choice by an index, and of whole numbers
-that come back out of a floating-point format which does not have all of them, it speaks only where
-every run of the line was looked at; of many arrays that became tensors it says how many it looked
-at. The report's table of copies gives the reason for each.
+of memory whose address was asked for. Where values decide what an index takes, or data that were
+drawn, read or put into a list, it speaks of numbers that took everything in order in each of eight
+runs or more; a mask may be a guard that met nothing. So it does of numbers that took others in
+their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
+copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
+the text writes its list out, and no loop fills that; or a loop joins list after list, and each of
+eight and more had one. An embedding is told of where one kept index
+asked it for its whole table several times, without padding, bounds on norms or sparse gradients. Of
+a choice by an index, and of whole numbers that come back out of a floating-point format which does
+not have all of them, it speaks only where every run of the line was looked at; of many arrays that
+became tensors it says how many it looked at. The report's table of copies gives the reason for
+each.
 
 Of what NumPy copies for itself it hears only what a line of the program gives PyTorch, of 4 KiB and
 more, and what the same expression copies of an array that PyTorch has just given
@@ -220,6 +225,8 @@ def _of_other_runs(
             " each was made again with the source and gave the same bits, and the same gradients"
             " where it has any"
         )
+    if need.single:
+        yield say("the lists of other runs have one tensor each, too")
     if need.chosen or may_differ(history, copied):
         yield say("{call} gives what was there in other runs, too", call=shown(need.operation))
 
@@ -278,6 +285,8 @@ def _repair(history: History, need: Need, copied: Copied, *, unread: bool) -> Re
 def _instead(history: History, need: Need, copied: Copied) -> Sentence:
     """Say what has the elements of a copy already."""
     row, it = operation(need.operation), _called(history, copied.source.tensor)
+    if need.single:
+        return say("Where the list has one tensor, use that itself.")
     if _renamed(history, copied):
         first = history.events[copied.since]
         text = "Use what {call} is given at {line}: that has the same elements already."

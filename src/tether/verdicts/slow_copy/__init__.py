@@ -62,6 +62,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
 | a copy that is given other values before anything reads it | memory without values |
+| a model or a state copied to be zeroed or filled, time after time | one made once, and filled |
 | weights put aside while others are read in their place | `torch.func.functional_call` |
 | the parts of a tensor assigned one by one within a graph | a list of them, stacked |
 | sequences of one length packed | the batch as it is |
@@ -114,6 +115,10 @@ that they were not timed. Those for which no other way can be run by itself coun
 What reads a copy of an expanded tensor may be slower, or round in another way, without it; what is
 computed of all rows at once may be rounded in another way than row by row.
 Memory counts as pinned wherever it was not heard to be made.
+Other values count as put in a copy's place by what leaves nothing of the old ones, also part by
+part and by `out=`; not by an index of tensors or lists, which may name some places alone. Nothing
+is said of a model's copy that is of use beside the next one, since it gives that its structure, nor
+of layers that chance fills; of one whose statistics are read as they were copied, from 1 MiB on.
 What is kept several times over is judged by a sample of neighbours, at looks that come with every
 doubling of the calls: its figures are about right, and those of that moment.
 

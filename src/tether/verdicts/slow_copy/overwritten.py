@@ -1,7 +1,7 @@
 """The copies that others' values replace before anything reads them: part of `slow-copy`.
 
-A model copied to be given other weights at once, a clone that is filled anew. What chance fills is
-left out: that is how memory is initialised.
+A model copied to be given other weights at once, a clone that is filled anew. Of models, what
+chance fills is left out: that is how they are begun.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from tether.analysis.copy_needs import Need, needs, read_unseen
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.other_processes import OtherProcesses
-from tether.facts import UNKNOWN, Event, Operand
+from tether.analysis.replaced import fate_of
+from tether.facts import UNKNOWN, Operand
 from tether.operations.table import Spared, operation
 from tether.regions import may_overlap
-from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow
+from tether.verdicts.slow_copy.on_device import LARGE, NODE, STEPS, Lines, Slow
+
+DEEP = "__deepcopy__"
 
 
 def overwritten(lines: Lines) -> Iterator[Slow]:
@@ -27,54 +30,104 @@ def overwritten(lines: Lines) -> Iterator[Slow]:
     if read_unseen(history):
         return
     for (_, inner, name), need in needs(history).items():
-        if inner != UNKNOWN or need.bytes < LARGE or runs_of(name, need) < STEPS:
+        if inner != UNKNOWN or need.needed == "no" or need.bytes < NODE:
             continue
-        ends = [(one, _replaced_at(history, one)) for one in need.executions]
-        lost = [(one, at) for one, at in ends if at != UNKNOWN]
-        total = sum(nbytes(one.copy) for one, _ in lost)
-        if total >= max(LARGE, need.bytes / 2):
-            yield _slow(lost[0], name, total, runs_of(name, need))
+        found = _replaced_models(lines, need) if name == DEEP else _replaced(lines, need)
+        if found is not None:
+            yield found
 
 
 def runs_of(name: str, need: Need) -> int:
     """Return how often a line ran: a copy of a model is one of each of its tensors."""
-    if name != "__deepcopy__":
+    if name != DEEP:
         return need.count
     return max(Counter(one.source.storage for one in need.executions).values(), default=0)
 
 
-def _replaced_at(history: History, copied: Copied) -> int:
-    """Return where a copy is given other values, if nothing was done with its own before."""
-    if copied.part or copied.taken is not None:
-        return UNKNOWN
-    for at in history.on_storage(copied.copy):
-        event = history.events[at]
-        row = operation(event.operation)
-        if at <= copied.position or (row.makes and not event.writes):
-            continue
-        seen = history.get(OtherProcesses).read(copied.copy, copied.position, at)
-        return at if _replaces(event, copied.copy) and not seen else UNKNOWN
-    return UNKNOWN
+def _replaced(lines: Lines, need: Need) -> Slow | None:
+    """Find copies of single tensors half of whose bytes and more were put there for nothing."""
+    ends = [(one, fate_of(lines.history, one, drawn=True)) for one in need.executions]
+    lost = [(one, fate.at) for one, fate in ends if fate.at != UNKNOWN]
+    total = sum(nbytes(one.copy) for one, _ in lost)
+    often = need.count >= STEPS or total >= LARGE
+    if total < max(NODE, need.bytes / 2) or not often:
+        return None
+    fix = "Make it without these values: torch.empty_like(...), or zeros_like(...), full_like(...)"
+    return _slow(lost[0], total, need.count, f"{fix} where one value is put there.")
 
 
-def _replaces(event: Event, copy: Operand) -> bool:
-    """Whether a call puts other values in the place of all that a memory holds, and reads none."""
-    row = operation(event.operation)
-    if event.raised or row.random or not event.reads or event.reads[0].storage != copy.storage:
-        return False
-    if any(one.storage == copy.storage for one in event.reads[1:]):
-        return False
-    return row.rebinds or (row.overwrites and nbytes(event.reads[0]) == nbytes(copy))
+def _replaced_models(lines: Lines, need: Need) -> Slow | None:
+    """Find copies of models, or of states, each of which gets other values and goes in time.
+
+    What is filled by chance was begun so. One that is still of use when the next is made needs
+    memory of its own, and is what gives it the right structure.
+    """
+    runs = _runs(lines, need.executions)
+    if not (len(runs) >= STEPS and _alike(runs) and _one_at_a_time(lines, runs)):
+        return None
+    ends = [(one, fate_of(lines.history, one, drawn=False)) for one in need.executions]
+    lost = [(one, fate.at) for one, fate in ends if fate.at != UNKNOWN]
+    total = sum(nbytes(one.copy) for one, _ in lost)
+    rest = any(fate.read for _, fate in ends)
+    if not lost or total < (max(LARGE, need.bytes / 2) if rest else NODE):
+        return None
+    given = len(lines.events[lost[0][1]].reads) > 1
+    return _slow(lost[0], total, len(runs), _once(rest=rest, given=given))
 
 
-def _slow(lost: tuple[Copied, int], name: str, total: int, runs: int) -> Slow:
+def _once(*, rest: bool, given: bool) -> str:
+    """Say how one model is filled each time; of other values that are tensors, another way."""
+    fix = "Make the copy once, before, and fill that each time: none is used when the next one is"
+    fix += " made. Its mode, and what it has beside tensors, stays as it was left."
+    if rest:
+        fix += " What else is read of it, as buffers, is to be copied still."
+    if given:
+        fix += " Or compute with the other values: torch.func.functional_call(model, values, args)."
+    return fix
+
+
+def _alike(runs: Sequence[Sequence[Copied]]) -> bool:
+    """Whether each run of a line copied tensors of the same sizes and types."""
+    return len({tuple((one.copy.shape, one.copy.dtype) for one in run) for run in runs}) == 1
+
+
+def _runs(lines: Lines, executions: Sequence[Copied]) -> list[list[Copied]]:
+    """Return the copies that each run of a line made: others ran in between, or it began anew."""
+    runs: list[list[Copied]] = []
+    sites = lines.events.column("site")
+    for one in executions:
+        last = runs[-1] if runs else []
+        anew = any(each.source.storage == one.source.storage for each in last)
+        since = last[-1].position if last else one.position
+        if not last or anew or (sites[since : one.position] != sites[one.position]).any():
+            runs.append([])
+        runs[-1].append(one)
+    return runs
+
+
+def _one_at_a_time(lines: Lines, runs: Sequence[Sequence[Copied]]) -> bool:
+    """Whether each copy was gone soon after the next one was made, and used by nothing from then.
+
+    But by the copying itself, where the last copy is what is copied.
+    """
+    history, end = lines.history, len(lines.events)
+    begins = [run[0].position for run in runs] + [end]
+    for run, then, after in zip(runs, runs[1:], begins[2:], strict=False):
+        copying = {one.position for one in then}
+        for one in run:
+            freed = history.trace.storages[one.copy.storage].freed
+            used = (at for at in history.on_storage(one.copy) if at > then[0].position)
+            gone = freed != UNKNOWN and history.position(freed) <= after
+            if not gone or any(at not in copying for at in used):
+                return False
+    return True
+
+
+def _slow(lost: tuple[Copied, int], total: int, runs: int, fix: str) -> Slow:
     """Say what one line copies in vain."""
     first, then = lost
-    what = f"{total:,} bytes in {runs:,} runs are replaced by others before anything reads them"
-    fix = "Make it without these values: torch.empty_like(...)."
-    if name == "__deepcopy__":
-        fix = "Make the copy once, and fill that each time; or compute with the other values:"
-        fix += " torch.func.functional_call(model, values, args)."
+    times = "1 run" if runs == 1 else f"{runs:,} runs"
+    what = f"{total:,} bytes in {times} are replaced by others before anything reads them"
     return Slow(first.position, first.source, runs, total, None, "copied", what, fix, then)
 
 
