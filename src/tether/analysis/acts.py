@@ -8,9 +8,10 @@ is judged here: `ties` puts acts in order, and the verdicts say which were not m
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -18,10 +19,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Link, Sharing, Touch, unheard
+from tether.analysis.shared_memory import Link, Sharing, Touch, Touched, unheard
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import operation
 from tether.regions import element_size, extent, may_overlap
+from tether.store.columns import Numbers
 
 Item = TypeVar("Item")
 
@@ -63,7 +65,7 @@ class Acts:
         self._history = history
         self._found = history.get(Sharing)
         self._died: dict[int, int] = {}
-        self._read: dict[int, dict[int, list[tuple[int, int]]]] = {}
+        self._read: dict[int, dict[int, _Reads]] = {}
         self.places = self._places()
         self.all: list[Act] = sorted(self._heard(), key=lambda one: one.write)
         self.all += self._unheard()
@@ -73,7 +75,7 @@ class Acts:
     def _places(self) -> dict[int, list[Showing]]:
         """Return the places of each memory that was written and has more than one."""
         history, memory = self._history, self._history.flow.memory
-        written = {number for number, touches in self._found.writes.items() if touches}
+        written = set(self._found.writes.memories())
         written |= {history.flow.memory_of(one.storage) for one in history.trace.unseen}
         now: dict[int, Showing] = {}
         found: dict[int, list[Showing]] = defaultdict(list)
@@ -121,9 +123,9 @@ class Acts:
 
     def _heard(self) -> Iterator[Act]:
         for number, places in self.places.items():
-            writes = self._found.writes.get(number, [])
+            writes = self._found.writes.get(number)
             if writes:
-                times = [one.at for one in writes]
+                times = writes.at.tolist()
                 for place in _some(places, MOST_PLACES):
                     yield from self._of_place(number, place, writes, times)
 
@@ -131,7 +133,7 @@ class Acts:
         self,
         number: int,
         place: Showing,
-        writes: list[Touch],
+        writes: Touched,
         times: list[int],
     ) -> Iterator[Act]:
         """Yield what writes through other places did to one place of a memory."""
@@ -144,16 +146,16 @@ class Acts:
             elif reaches(self._history, write.operand, place.shown):
                 others.append((write, writer))
         for write, writer in others:
-            read = _next_read(self._seen(number, place), write.at)
+            read = self._seen(number, place).after(write.at)
             filled = self._filled_between(own, write.at, read)
             since = tuple(at for at in self._since(place, writer) if at < write.at)
             alive = place.array != UNKNOWN or place.last > len(self._history.events)
             if since and (read >= 0 or alive):
                 yield Act(place, writer, write.at, read, since, filled)
 
-    def _seen(self, number: int, place: Showing) -> list[tuple[int, int]]:
+    def _seen(self, number: int, place: Showing) -> _Reads:
         """Return the reads of a place of a memory; what reads an array is not heard."""
-        return [] if place.array != UNKNOWN else self._reads(number).get(place.tensor, [])
+        return _NONE if place.array != UNKNOWN else self._reads(number).get(place.tensor, _NONE)
 
     def _filled_between(self, writes: list[Touch], first: int, last: int) -> bool:
         """Whether one of some writes, between two positions, left nothing of the old values."""
@@ -202,24 +204,34 @@ class Acts:
             if len(event.reads) > 1
         }
 
-    def _reads(self, memory: int) -> dict[int, list[tuple[int, int]]]:
-        """Return tensor -> its reads, and when the view was made through which it was read.
+    def _reads(self, memory: int) -> dict[int, _Reads]:
+        """Return tensor -> its reads.
 
         A read of a view is one of each tensor that the view was made of.
         """
         if memory in self._read:
             return self._read[memory]
-        found = self._read[memory] = defaultdict[int, list[tuple[int, int]]](list)
-        for at, operand in self._found.reads_of(memory):
-            event = self._history.events[at]
-            if self._history.inside(event, "step", "backward", "hook") >= 0:
-                continue
-            if operation(event.operation).replaces:
-                continue  # it hands the memory over, and looks at no value
-            tensor: int = operand.tensor
-            found[tensor].append((at, len(self._history.events)))
+        reads = self._found.reads.get(memory)
+        heard = self._looks[reads.at]
+        at = reads.at[heard]
+        tensors = self._history.events.operands.table[reads.rows[heard], 1]
+        order = np.argsort(tensors, kind="stable")
+        each, first = np.unique(tensors[order], return_index=True)
+        found: dict[int, list[tuple[Numbers, int]]] = defaultdict(list)
+        for tensor, own in zip(each.tolist(), np.split(at[order], first[1:]), strict=False):
+            found[tensor].append((own, len(self._history.events)))
             for link in self._found.chain(tensor):
-                found[link.source].append((at, link.at))
+                found[link.source].append((own, link.at))
+        self._read[memory] = {tensor: _Reads(some) for tensor, some in found.items()}
+        return self._read[memory]
+
+    @cached_property
+    def _looks(self) -> Numbers:
+        """Whether each call may look at values on its own: none within a step, a pass or a hook."""
+        history = self._history
+        # What replaces hands the memory over, and looks at no value.
+        hands_over = history.events.called(lambda name: operation(name).replaces)
+        found: Numbers = ~hands_over & ~history.within("step", "backward", "hook")
         return found
 
     # -- writes that no call tells of --------------------------------------------------------
@@ -235,7 +247,7 @@ class Acts:
         for number, writes in silent.items():
             yield from self._shown_to(number, _some(sorted(writes), MOST_SILENT))
 
-    def _shown_to(self, number: int, writes: list[tuple[int, int, int]]) -> Iterator[Act]:
+    def _shown_to(self, number: int, writes: Sequence[tuple[int, int, int]]) -> Iterator[Act]:
         """Give each silent write of a memory to the places that showed it: they come and go."""
         reads, coming = self._reads(number), deque(self.places[number])
         there: list[Showing] = []
@@ -247,7 +259,7 @@ class Acts:
             for place in _some(there, MOST_PLACES):
                 if place.first > after or place.array != UNKNOWN:
                     continue
-                read = _next_read(reads.get(place.tensor, []), before - 1)
+                read = reads.get(place.tensor, _NONE).after(before - 1)
                 ways = [link.at for link in self._found.chain(place.tensor)]
                 yield Act(place, UNKNOWN, before, read, (*since, *ways[:2]))
 
@@ -262,16 +274,27 @@ def _down_to(chain: list[Link], common: set[int]) -> Iterator[int]:
             return
 
 
-def _next_read(reads: list[tuple[int, int]], write: int) -> int:
-    """Return the first read after a write of what was there before it; `reads` are in order."""
-    for number in range(bisect_right(reads, write, key=itemgetter(0)), len(reads)):
-        at, made = reads[number]
-        if made > write:
-            return at
-    return UNKNOWN
+class _Reads:
+    """The reads of a tensor in order, and when the view was made through which it was read."""
+
+    def __init__(self, some: Sequence[tuple[Numbers, int]]) -> None:
+        found = [(at, made) for positions, made in some for at in positions.tolist()]
+        found.sort(key=itemgetter(0))
+        self._at = array("q", [at for at, _ in found])
+        self._made = array("q", [made for _, made in found])
+
+    def after(self, write: int) -> int:
+        """Return the first read after a write of what was there before it."""
+        for number in range(bisect_right(self._at, write), len(self._at)):
+            if self._made[number] > write:
+                return int(self._at[number])
+        return UNKNOWN
 
 
-def _some(them: list[Item], most: int) -> list[Item]:
+_NONE = _Reads([])
+
+
+def _some(them: Sequence[Item], most: int) -> Sequence[Item]:
     """Return the first and the last ones of too many."""
     return them if len(them) <= most else [*them[: most // 2], *them[-most // 2 :]]
 

@@ -618,8 +618,8 @@ class Judge:
         ended = UNKNOWN if span.event == UNKNOWN else self.history.position(span.event)
         if span.kind != "step" or ended < until:
             return UNKNOWN
-        within = self.history.events[copied.position : int(until)]
-        return ended if all(one.span == event.span for one in within) else UNKNOWN
+        within = self.history.events.column("span")[copied.position : int(until)]
+        return ended if (within == event.span).all() else UNKNOWN
 
     def _kept_by_function(self, span: Span, copied: Copied) -> bool:
         """Whether a custom Function made a copy for itself: it gives none of its memory.
@@ -652,10 +652,12 @@ class Judge:
         made, read = (
             self.history.site_of(self.history.events[at]) for at in (copied.position, then)
         )
-        within = self.history.events[copied.position : then + 1]
-        lines = {self.history.site_of(one).row for one in within}
         near = made.function == read.function and 0 <= read.line - made.end_line <= 1
-        return lines <= {made.row, read.row} and (made.row == read.row or near)
+        if made.row != read.row and not near:
+            return False
+        sites = self.history.events.column("site")[copied.position : then + 1]
+        lines = {self.history.site(one).row for one in np.unique(sites).tolist()}
+        return lines <= {made.row, read.row}
 
     def _outlived_by_array(self, copied: Copied) -> bool:
         """Whether the source was made of an array, and gone before the copy was.

@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
 from tether.facts import Event, Operand, TensorId
 from tether.operations.table import operation
+from tether.store.columns import Numbers
 
 
 class Crossed(NamedTuple):
@@ -33,7 +36,7 @@ class Crossed(NamedTuple):
 def crossed(history: History) -> Iterator[Crossed]:
     """Yield the first such call of each line."""
     told = set[int]()
-    for at, event in history.events.where(_may_join):
+    for at, event in history.events.at(np.flatnonzero(_joins(history))):
         found = None if event.site in told else _row_and_column(event)
         if found is None or _on_purpose(history, *found):
             continue
@@ -73,6 +76,22 @@ class _PassesOfCalls:
             if graph.leaves(backward) is not None and not history.events[backward].raised:
                 for at in graph.behind(backward):
                     self.of.setdefault(at, backward)
+
+
+def _joins(history: History) -> Numbers:
+    """Return for each call whether it joins a row with a column, by its shapes."""
+    events = history.events
+    asks = events.called(_may_join) & (events.column("reads") == 2)
+    at = np.flatnonzero(asks & (events.column("results") == 1))
+    first = events.starts[at]
+    rows = (events.rows[first + place] for place in range(3))
+    shapes = np.stack([events.operands.table[row, 5] for row in rows], axis=1)
+    keys = np.concatenate([events.column("operation")[at][:, None], shapes], axis=1)
+    _, one, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    joins = [_row_and_column(events[place]) is not None for place in at[one].tolist()]
+    found = np.zeros(len(events), bool)
+    found[at[np.array(joins, bool)[which.ravel()]]] = True
+    return found
 
 
 def _may_join(name: str) -> bool:

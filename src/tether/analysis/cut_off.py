@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.already_there import nbytes as bytes_of
 from tether.analysis.history import History
 from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
@@ -18,7 +20,7 @@ from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand, SiteId
 from tether.operations.table import operation
 from tether.regions import element_size, extent
-from tether.store.columns import storages_of
+from tether.store.columns import storages_of, tensors_of
 
 LARGE = 64 << 10
 """Bytes of a storage that is worth a copy of what is used of it."""
@@ -83,8 +85,10 @@ def _lasting(history: History) -> dict[int, list[Operand]]:
     many = storages.column("serial")[storages.column("nbytes") >= LARGE].tolist()
     large = {one: storages[one] for one in many}
     found: dict[int, list[Operand]] = defaultdict(list)
-    for tensor, life in history.trace.tensors.items() if large else ():
-        operand = history.operand_of(tensor)
+    lives, seen = tensors_of(history.trace.tensors), history.last_on(many)
+    serials = lives.column("serial")
+    for tensor in serials[np.isin(serials, seen)].tolist():
+        operand, life = history.operand_of(tensor), lives[tensor]
         fact = None if operand is None else large.get(operand.storage)
         if operand is not None and fact is not None and _end(life.died) >= _end(fact.freed):
             found[operand.storage].append(operand)

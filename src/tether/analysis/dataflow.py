@@ -252,8 +252,15 @@ class Dataflow:
         """Return the numbers of the memories behind storages."""
         if not self._memory:
             return storages
-        known, back = np.unique(storages, return_inverse=True)
-        return np.array([self.memory_of(one) for one in known.tolist()], np.int64)[back]
+        shared, memories = self._shared
+        at = np.minimum(np.searchsorted(shared, storages), len(shared) - 1)
+        return np.where(shared[at] == storages, memories[at], storages)
+
+    @cached_property
+    def _shared(self) -> tuple[Numbers, Numbers]:
+        """The storages on memory that others have as well, in order, and its numbers."""
+        found = np.array(sorted(self._memory.items()), np.int64)
+        return found[:, 0].copy(), found[:, 1].copy()
 
     def behind(self, position: int, most: int = 300_000) -> list[int]:
         """Return the events whose values flow into `position`, in order; at most `most`."""

@@ -12,8 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History
-from tether.facts import UNKNOWN, Event, Operand, SiteId
+from tether.facts import BACKWARDS, UNKNOWN, Event, Operand, SiteId
 from tether.operations.table import operation
 
 MOST_BEHIND = 16
@@ -35,14 +37,15 @@ def derived_in_vain(history: History) -> Iterator[DerivedInVain]:
     """Yield the lines."""
     lines: dict[SiteId, list[DerivedInVain]] = defaultdict(list)
     seen: set[SiteId] = set()
-    for at, event in history.events.having("writes"):
-        if event.site in seen or event.is_backward or event.inner not in (UNKNOWN, event.site):
-            continue
-        found = _lost(history, at, event)
+    column, passes = history.events.column, history.events.called(BACKWARDS.__contains__)
+    own = (column("inner") == UNKNOWN) | (column("inner") == column("site"))
+    calls = np.flatnonzero((column("writes") > 0) & own & ~passes)
+    for at, site in zip(calls.tolist(), column("site")[calls].tolist(), strict=True):
+        found = None if site in seen else _lost(history, at, history.events[at])
         if found is None:
-            seen.add(event.site)  # one that was not lost answers for its line
+            seen.add(site)  # one that was not lost answers for its line
         elif found.again != UNKNOWN:
-            lines[event.site].append(found)
+            lines[site].append(found)
     for site, runs in lines.items():
         if site not in seen:
             yield runs[0]._replace(runs=len(runs))

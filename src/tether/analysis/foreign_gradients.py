@@ -48,8 +48,11 @@ class ForeignGradients(NamedTuple):
 
 def foreign_gradients(history: History) -> Iterator[ForeignGradients]:
     """Yield the last case of each optimizer that at every step uses gradients of another's."""
+    optimizers = history.trace.optimizers
+    if len({one.optimizer for one in history.steps if optimizers[one.optimizer].tensors}) < 2:
+        return
     steps = _Steps(history)
-    for number in steps.at if len(steps.at) > 1 else ():
+    for number in steps.at:
         found = list[ForeignGradients]()
         for turn, passes in enumerate(one for one in steps.passes(number) if one):
             case = steps.case(number, passes)

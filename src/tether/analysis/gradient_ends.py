@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History, following
+from tether.analysis.log import by_number
 from tether.facts import UNKNOWN
 
 By = Literal["step", "read", "clear", ""]
@@ -28,18 +31,24 @@ class GradientEnds:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self.of: dict[int, dict[int, bool]] = defaultdict(dict)  # tensor -> call -> clears
-        for at, event in history.events.where({"zero_grad", "grad.__get__"}.__contains__):
-            for one in event.reads:
-                self.of[one.tensor][at] = event.operation == "zero_grad"
-        self.times = defaultdict(list, {one: [*ends] for one, ends in self.of.items()})
+        events = history.events
+        self.clears = events.called("zero_grad".__eq__).tobytes()  # whether each call does
+        ends = events.called({"zero_grad", "grad.__get__"}.__contains__)
+        at, rows = events.touched("reads")
+        tensors = events.operands.table[rows[ends[at]], 1]
+        pairs = np.unique(tensors * len(events) + at[ends[at]])
+        self._times = by_number(pairs // max(len(events), 1), pairs % max(len(events), 1))
+
+    def times(self, tensor: int) -> Sequence[int]:
+        """Return the calls that read or clear a gradient, in order."""
+        return self._times.get(tensor, ())
 
     def after(self, tensor: int, backward: int) -> End:
         """Return what became of the gradient that a pass gave, or added to, a tensor."""
         step = following(self._history.steps_of(tensor), backward)
-        end = following(self.times.get(tensor, ()), backward)
+        end = following(self.times(tensor), backward)
         if step >= 0 and (end < 0 or step < end):
             return End("step", step)
         if end < 0:
             return End("")
-        return End("clear" if self.of[tensor][end] else "read", end)
+        return End("clear" if self.clears[end] else "read", end)

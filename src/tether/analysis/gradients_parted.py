@@ -15,12 +15,15 @@ from functools import cached_property
 from itertools import islice, pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History, latest
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.shared_memory import Sharing, Touch
 from tether.facts import OUT, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap, overlaps
+from tether.store.columns import Numbers
 
 LEAST = 2
 """Passes that went elsewhere, each with a read after it, from which on it is certain."""
@@ -75,7 +78,7 @@ class _Ties:
         self._passes: dict[int, list[int]] = defaultdict(list)  # tensor -> what gave it a gradient
         self._given: dict[int, set[int]] = defaultdict(set)  # tensor -> what was assigned to it
         self._pass_through()
-        for at, event in history.events.where(_moves):
+        for at, event in history.events.at(_moving(history)):
             self._follow(at, event)
         self._reads = self._reads_of(history.get(Sharing))
         owners = (history.operand_of(tie.tensor) for tie in self._closed)
@@ -222,7 +225,7 @@ class _Ties:
         Nothing else was written there: `_is_written` has seen to that.
         """
         history = self._history
-        for at, written in history.get(Sharing).writes.get(history.flow.memory(tie.gradient), ()):
+        for at, written in history.get(Sharing).writes.get(history.flow.memory(tie.gradient)):
             overwrites = operation(history.events[at].operation).overwrites
             if tie.until < at < tie.again and overwrites and _covers(written, tie.gradient):
                 return at
@@ -252,7 +255,7 @@ class _Ties:
     def _is_written(self, tie: _Tie, since: int) -> bool:
         """Whether values came into what a tie showed, after a call and before it is tied again."""
         history, memory = self._history, self._history.flow.memory(tie.gradient)
-        for at, written in history.get(Sharing).writes.get(memory, ()):
+        for at, written in history.get(Sharing).writes.get(memory):
             touched = since < at < tie.again and may_overlap(written, tie.gradient)
             if touched and self._brings(history.events[at], memory):
                 return True
@@ -342,7 +345,7 @@ class _Ties:
         """Return the writes to a memory, in order, and to what left it and counts with it."""
         history = self._history
         memory = history.flow.memory(tie.gradient)
-        found = {one.at for one in history.get(Sharing).writes.get(memory, ())}
+        found = {one.at for one in history.get(Sharing).writes.get(memory)}
         for one in self._beside[memory]:
             last = history.operand_of(one)
             if last is not None and history.flow.memory(last) != memory:
@@ -360,6 +363,13 @@ class _Ties:
     def _line(self, read: Touch) -> tuple[int, str]:
         event = self._history.events[read.at]
         return event.site, event.operation
+
+
+def _moving(history: History) -> Numbers:
+    """Return the calls that may tie a gradient to memory, from the first that does so on."""
+    assigns = history.events.called("grad.__set__".__eq__)
+    tied = np.logical_or.accumulate(assigns)
+    return np.flatnonzero(tied & history.events.called(_moves))
 
 
 def _moves(name: str) -> bool:

@@ -159,6 +159,12 @@ class Graph:
         starts, calls = self._parents
         return calls[starts[position] : starts[position + 1]]
 
+    def parents_of(self, calls: Numbers) -> Numbers:
+        """Return what the calls of a kind among some, which are told of all, lead back to."""
+        starts, parents = (np.asarray(one) for one in self._parents)
+        found: Numbers = parents[np.repeat(calls, np.diff(starts))]
+        return found
+
     def _behind_pass(self, position: int) -> Iterator[int]:
         event = self._events[position]
         if event.is_backward and any(one.requires_grad for one in event.results):
@@ -239,6 +245,32 @@ class Graph:
             known = self._behind[position] = self._followed(position) if found is None else found
         return known
 
+    @cached_property
+    def last_pass(self) -> array[int]:
+        """For each call the last backward pass that goes through it; -1: none does."""
+        last = array("i", [UNKNOWN]) * len(self._events)
+        met = bytearray(len(self._events))
+        for backward in reversed(self._history.backwards):
+            walk = self._walks.get(backward)
+            if walk is not None and walk.whole:
+                through = self._calls_of(walk.thread, walk.nodes)
+            else:
+                through = self._newly_met(backward, met)
+            for at in through:
+                last[at] = backward if last[at] < 0 else last[at]
+        return last
+
+    def _newly_met(self, backward: int, met: bytearray) -> Iterator[int]:
+        """Yield the calls behind a pass that were not met before: each is met once."""
+        losses = losses_of(self._events[backward])
+        waiting = [at for one in losses for at in self.makers_of(one, backward)]
+        while waiting:
+            at = waiting.pop()
+            if not met[at]:
+                met[at] = True
+                waiting += self.parents(at)
+                yield at
+
     def first_behind(self, position: int) -> int:
         """Return the earliest call of the graph behind a call, or itself; each is met once."""
         if self._events[position].is_backward:
@@ -267,8 +299,7 @@ class Graph:
         return known
 
     def _followed(self, position: int) -> frozenset[int]:
-        event = self._events[position]
-        if event.is_backward:
+        if self._number[position] < 0 and (event := self._events[position]).is_backward:
             losses = losses_of(event)
             waiting = [at for one in losses for at in self.makers_of(one, position)]
         else:
@@ -287,7 +318,7 @@ class Graph:
 
     def add_behind(self, position: int, seen: set[int]) -> None:
         """Add the calls behind a call to a set that was made in this way; each is met once."""
-        if self._events[position].is_backward:
+        if self._number[position] < 0 and self._events[position].is_backward:
             seen |= self.behind(position)
         else:
             self._spread([*self.parents(position)], seen)

@@ -9,6 +9,8 @@ clock (`at`, `Bridge.exit`) counts from the start of the program: `position` con
 
 from __future__ import annotations
 
+import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
+from tether.analysis.log import by_number
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
-from tether.regions import overlaps
+from tether.regions import element_size, overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
 from tether.store.columns import Numbers, columns_of, tensors_of
@@ -69,7 +72,7 @@ class History:
         self.events = columns_of(trace.events)
         self.memo: dict[str, Any] = {}  # what several verdicts compute from it, once
         self._analyses: dict[Any, Any] = {}
-        self._writes_to: dict[Operand, list[int]] = {}
+        self._writes_to: dict[Operand, array[int]] = {}
 
     def get(self, kind: Callable[[History], Analysis]) -> Analysis:
         """Return an analysis of this history, made when it is first asked for."""
@@ -154,14 +157,13 @@ class History:
         return [self.position(fact.at) for fact in facts if fact.status.get(one, "none") != "none"]
 
     @cached_property
-    def let_go(self) -> dict[int, list[int]]:
+    def let_go(self) -> dict[int, array[int]]:
         """For each tensor the calls that set its gradient or clear it, in order."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for at, event in self.events.where({"zero_grad", "grad.__set__"}.__contains__):
-            several = event.operation == "zero_grad"
-            for one in event.reads if several else event.reads[:1]:
-                found[one.tensor].append(at)
-        return found
+        at, rows = self.events.touched("reads")
+        first = np.diff(at, prepend=UNKNOWN) > 0
+        chosen = self.events.called("zero_grad".__eq__)[at]
+        chosen |= first & self.events.called("grad.__set__".__eq__)[at]
+        return by_number(self._tensors(rows[chosen]), at[chosen])
 
     def inside(self, event: Event, *kinds: str) -> int:
         """Return the innermost span of one of these kinds around an event, or -1.
@@ -178,6 +180,21 @@ class History:
             number = span.parent
         return UNKNOWN
 
+    def within(self, *kinds: str) -> Numbers:
+        """Return for each event whether it is `inside` a span of one of these kinds."""
+        found = np.zeros(len(self.trace.spans) + 1, bool)  # the last is no span: UNKNOWN
+        for number, span in enumerate(self.trace.spans):
+            # A span comes after the one around it.
+            around = span.kind != "closure" and bool(found[span.parent])
+            found[number] = span.kind in kinds or around
+        return found[self.events.column("span")]
+
+    @cached_property
+    def by_steps(self) -> bytes:
+        """For each event whether an optimizer's step made it, or is it."""
+        found: Numbers = self.within("step") | self.events.called("step".__eq__)
+        return found.tobytes()
+
     # -- where -------------------------------------------------------------------------------
 
     def site(self, number: int | Site) -> Site:
@@ -192,13 +209,32 @@ class History:
 
     def made_at(self, tensor: int) -> int:
         """Position of the event that first returned a tensor, or -1."""
-        return self._makers.get(tensor, UNKNOWN)
+        return self._makers[tensor + 1] if tensor + 1 < len(self._makers) else UNKNOWN
+
+    def makers(self, tensors: Numbers) -> Numbers:
+        """Return `made_at` of many tensors that events had."""
+        found: Numbers = np.asarray(self._makers)[tensors + 1]
+        return found
 
     @cached_property
-    def _makers(self) -> dict[int, int]:
+    def _makers(self) -> array[int]:
+        """By the number of each tensor, from -1 on, the position of the event that made it."""
         events, operands = self.events.touched("results")
-        tensors, first = np.unique(self._tensors(operands), return_index=True)
-        return dict(zip(tensors.tolist(), events[first].tolist(), strict=True))
+        return self._by_tensor(self._tensors(operands)[::-1], events[::-1])
+
+    def first_reads(self, tensors: Numbers) -> Numbers:
+        """Return for many tensors of events the first call that was given each, or past the end."""
+        events, operands = self.events.touched("reads")
+        found = self._by_tensor(self._tensors(operands)[::-1], events[::-1])
+        first = np.asarray(found)[tensors + 1]
+        return np.where(first < 0, len(self.events), first)
+
+    def _by_tensor(self, tensors: Numbers, values: Numbers) -> array[int]:
+        """Return a value for each tensor that there is, from -1 on: the last one given for it."""
+        most = int(self.events.operands.table[:, 1].max(initial=0))
+        found = np.full(most + 2, UNKNOWN, np.int32)
+        found[tensors + 1] = values
+        return array("i", found.tobytes())
 
     def while_alive(self, tensor: int, calls: Sequence[int]) -> Sequence[int]:
         """Return those of some calls, in order, that came while a tensor was known and alive."""
@@ -248,6 +284,23 @@ class History:
             key = key * (int(site.max(initial=0)) + 2) + site + 1
         found: Numbers = np.unique(key, return_inverse=True)[1]
         return found
+
+    @cached_property
+    def first_of_lines(self) -> Numbers:
+        """Positions of the first event of each of `lines`, in order: one that speaks for all."""
+        found: Numbers = np.sort(np.unique(self.lines, return_index=True)[1])
+        return found
+
+    @cached_property
+    def on_given(self) -> Numbers:
+        """For each result of all events whether it lies on a storage that its call was given."""
+        (read_at, read), (made_at, made) = (
+            self.events.touched(one) for one in ("reads", "results")
+        )
+        storages = self.events.operands.table[:, 2]
+        width = int(storages.max(initial=0)) + 2
+        given = read_at * np.int64(width) + storages[read]
+        return np.isin(made_at * np.int64(width) + storages[made], given)
 
     # -- who ---------------------------------------------------------------------------------
 
@@ -355,16 +408,36 @@ class History:
         return ranks
 
     @cached_property
-    def _last_operands(self) -> dict[int, int]:
+    def _last_operands(self) -> array[int]:
+        """By the number of each tensor, from -1 on, the row in which it was last seen."""
         _, operands = self.events.touched()
-        operands = operands[::-1]
-        tensors, last = np.unique(self._tensors(operands), return_index=True)
-        return dict(zip(tensors.tolist(), operands[last].tolist(), strict=True))
+        return self._by_tensor(self._tensors(operands), operands)
 
     def operand_of(self, tensor: int) -> Operand | None:
         """Return a tensor as it was when it was last seen."""
-        found = self._last_operands.get(tensor)
-        return None if found is None else self.events.operands[found]
+        rows = self._last_operands
+        row = rows[tensor + 1] if tensor + 1 < len(rows) else UNKNOWN
+        return None if row < 0 else self.events.operands[row]
+
+    def last_on(self, storages: Sequence[int]) -> Numbers:
+        """Return the tensors that lay on one of some storages when they were last seen."""
+        rows = np.frombuffer(self._last_operands, np.int32)
+        tensors = np.flatnonzero(rows >= 0)
+        lying = self.events.operands.table[rows[tensors], 2]
+        return tensors[np.isin(lying, storages)] - 1
+
+    def had_graph(self, tensor: int) -> bool:
+        """Whether a tensor had a graph when it was last seen: it required grad, and was no leaf."""
+        return tensor + 1 < len(self._with_graph) and bool(self._with_graph[tensor + 1])
+
+    @cached_property
+    def _with_graph(self) -> bytes:
+        """By the number of each tensor, from -1 on, whether it had a graph when last seen."""
+        rows = np.frombuffer(self._last_operands, np.int32)
+        kinds = self.events.operands.table[:, 7]
+        found = rows >= 0
+        found[found] = (kinds[rows[found]] & 3) == 2
+        return found.tobytes()
 
     # -- gradients ---------------------------------------------------------------------------
 
@@ -454,6 +527,29 @@ class History:
         before = bisect_left(positions, position)
         return in_force[before - 1] if before else UNKNOWN
 
+    def elements(self, rows: Numbers) -> Numbers:
+        """Return how many elements operands have, by their rows."""
+        shapes = self.events.operands.table[rows, 5]
+        found: Numbers = self._elements[shapes]
+        return found
+
+    def sizes(self, rows: Numbers) -> Numbers:
+        """Return how many bytes the elements of operands have, by their rows."""
+        words, kinds = self.events.names.words, self.events.operands.table[rows, 7] >> 2
+        each = np.zeros(int(kinds.max(initial=0)) + 1, np.int64)
+        used = np.unique(kinds)
+        each[used] = [element_size(words[number]) for number in used.tolist()]
+        found: Numbers = each[kinds] * self.elements(rows)
+        return found
+
+    @cached_property
+    def _elements(self) -> Numbers:
+        """By the number of each shape the elements of a tensor that has it."""
+        tuples, used = self.events.names.tuples, np.unique(self.events.operands.table[:, 5])
+        found = np.zeros(int(used.max(initial=0)) + 1, np.int64)
+        found[used] = [math.prod(tuples[number]) for number in used.tolist()]
+        return found
+
     # -- memory ------------------------------------------------------------------------------
 
     @cached_property
@@ -487,14 +583,14 @@ class History:
         return _on(*self._lying, tensor)
 
     @cached_property
-    def _lying(self) -> tuple[Numbers, Numbers]:
+    def _lying(self) -> _Pairs:
         return _pairs(self.events.operands.table[:, 1], self.memories)
 
     @cached_property
-    def _touching(self) -> tuple[Numbers, Numbers]:
+    def _touching(self) -> _Pairs:
         return self._by_memory(*self.events.touched())
 
-    def _by_memory(self, events: Numbers, operands: Numbers) -> tuple[Numbers, Numbers]:
+    def _by_memory(self, events: Numbers, operands: Numbers) -> _Pairs:
         """Return memories in order, and beside each a position of an event on it."""
         return _pairs(self.memories[operands], events)
 
@@ -506,12 +602,21 @@ class History:
         """Positions of the events that touch a memory."""
         return _on(*self._touching, memory)
 
+    def users(self, tensors: Numbers, since: Numbers) -> tuple[Numbers, Numbers]:
+        """Return how many calls were given each of some tensors after an event, and the first."""
+        known, events = self._reading
+        keys = np.array(known, np.int64) * len(self.events) + events
+        wanted = tensors.astype(np.int64) * len(self.events)
+        first = np.searchsorted(keys, wanted + since, "right")
+        count = np.searchsorted(keys, wanted + len(self.events)) - first
+        return count, events[np.minimum(first, len(events) - 1)] if len(events) else count
+
     def reads_of(self, tensor: int) -> list[int]:
         """Positions of the events that were given a tensor."""
         return _on(*self._reading, tensor)
 
     @cached_property
-    def _reading(self) -> tuple[Numbers, Numbers]:
+    def _reading(self) -> _Pairs:
         events, operands = self.events.touched("reads")
         return _pairs(self._tensors(operands), events)
 
@@ -535,13 +640,22 @@ class History:
 
     def writes_to(self, operand: Operand, after: int = UNKNOWN) -> Iterator[int]:
         """Positions of the events after `after` that wrote bytes which `operand` can see."""
-        key = operand._replace(version=0, requires_grad=False, leaf=False)
-        if key not in self._writes_to:
-            self._writes_to[key] = self._writes_seen_by(operand)
-        writes = self._writes_to[key]
+        writes = self._writes_seen_by(operand)
         yield from writes[bisect_right(writes, after) :]
 
-    def _writes_seen_by(self, operand: Operand) -> list[int]:
+    def written(self, operand: Operand, without: bytes) -> list[int]:
+        """Return all of `writes_to` without some events: of each one it is told whether it is."""
+        writes = np.asarray(self._writes_seen_by(operand))
+        found: list[int] = writes[~np.frombuffer(without, bool)[writes]].tolist()
+        return found
+
+    def _writes_seen_by(self, operand: Operand) -> array[int]:
+        key = operand._replace(version=0, requires_grad=False, leaf=False)
+        if key not in self._writes_to:
+            self._writes_to[key] = array("q", self._find_writes(operand))
+        return self._writes_to[key]
+
+    def _find_writes(self, operand: Operand) -> list[int]:
         """Return the events that wrote bytes which an operand can see, each layout asked once."""
         storages, events, rows = self._written
         first, last = np.searchsorted(storages, [operand.storage, operand.storage + 1])
@@ -564,19 +678,24 @@ class History:
         return storages[order], events[order], rows[order]
 
 
-def _on(memories: Numbers, events: Numbers, memory: int) -> list[int]:
-    first, last = np.searchsorted(memories, [memory, memory + 1])
-    found: list[int] = events[first:last].tolist()
+_Pairs = tuple["array[int]", Numbers]
+"""Numbers in order, of which one is found quickly, and beside each another one."""
+
+
+def _on(memories: array[int], events: Numbers, memory: int) -> list[int]:
+    first = bisect_left(memories, memory)
+    found: list[int] = events[first : bisect_left(memories, memory + 1, first)].tolist()
     return found
 
 
-def _pairs(numbers: Numbers, others: Numbers) -> tuple[Numbers, Numbers]:
+def _pairs(numbers: Numbers, others: Numbers) -> _Pairs:
     """Return the distinct pairs of two columns, in order."""
+    numbers = numbers.astype(np.int32)  # tensors and storages, of which there are not as many
     order = np.lexsort((others, numbers))
     numbers, others = numbers[order], others[order]
     again = np.zeros(len(order), bool)
     again[1:] = (numbers[1:] == numbers[:-1]) & (others[1:] == others[:-1])
-    return numbers[~again], others[~again]
+    return array("i", numbers[~again].tobytes()), others[~again]
 
 
 def shortened(text: str, most: int = 60) -> str:

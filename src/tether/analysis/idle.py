@@ -23,12 +23,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.blocks import Blocks
-from tether.analysis.graph import Graph, graph_of
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.source.loops import comprehension_at
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, tensors_of
 
 LEAST_RUNS = 8
 """Runs of a line whose memory is left: fewer are what a program keeps at hand."""
@@ -87,7 +87,7 @@ class IdleMemory:
         freed = np.where(line >= 0, blocks.freed[line], UNKNOWN) if len(blocks.freed) else line
         lines = history.lines[made]
         last = np.full(int(lines.max(initial=0)) + 1, UNKNOWN)
-        np.maximum.at(last, lines, made)
+        last[lines] = made  # in order: the last one counts
         left = freed > last[lines]  # with the last one itself: what weighs is looked at again
         counts = np.bincount(lines[left], minlength=len(last))
         total = np.bincount(lines[left], nbytes[left], len(last))
@@ -114,8 +114,7 @@ class IdleMemory:
         both = np.isin(made, given)
         before[both] = first_given[np.isin(given, made)]
         first = np.sort(first[made_at[first] < before])
-        tensors = events.operands.table[rows[first], 1].tolist()
-        own = np.array([not _is_kept(history, one) for one in tensors], bool)
+        own = ~np.isin(events.operands.table[rows[first], 1], list(_kept(history)))
         return made_at[first[own]], history.memories[rows[first[own]]]
 
     def _found(self) -> Iterator[Idle]:
@@ -173,26 +172,29 @@ class IdleMemory:
         freed = {one.memory: one.freed for one in blocks}
         history, memory = self._history, self._history.flow.memory
         found: dict[int, list[int]] = defaultdict(list)
-        for at, event in history.events.having("results"):
-            for one in event.results:
-                number, life = memory(one), history.trace.tensors.get(one.tensor)
-                if number not in freed or life is None or history.made_at(one.tensor) != at:
-                    continue
-                end = len(history.events) + 1 if life.died < 0 else history.position(life.died)
-                if end >= freed[number]:
-                    found[number].append(at)
+        events, rows = history.events.touched("results")
+        of_these = np.isin(history.memories[rows], list(freed))
+        for at, row in zip(events[of_these].tolist(), rows[of_these].tolist(), strict=True):
+            one = history.events.operands[row]
+            life = history.trace.tensors.get(one.tensor)
+            if life is None or history.made_at(one.tensor) != at:
+                continue
+            end = len(history.events) + 1 if life.died < 0 else history.position(life.died)
+            if end >= freed[memory(one)]:
+                found[memory(one)].append(at)
         return found
 
     def _uses(self, blocks: list[_Left]) -> _Uses:
         """Find for each memory the calls that touched it, or may have."""
-        history, memory = self._history, self._history.flow.memory
+        history = self._history
         last = {one.memory: UNKNOWN for one in blocks}
         pauses = dict.fromkeys(last, 0)
-        for at, event in enumerate(history.events):
-            touched = map(memory, (*event.reads, *event.results, *event.writes))
-            for number in last.keys() & set(touched):
-                before, last[number] = last[number], at
-                pauses[number] = max(pauses[number], at - before if before >= 0 else 0)
+        events, rows = history.events.touched()
+        touched = history.memories[rows]
+        of_these = np.isin(touched, list(last))
+        for at, number in zip(events[of_these].tolist(), touched[of_these].tolist(), strict=True):
+            before, last[number] = last[number], at
+            pauses[number] = max(pauses[number], at - before if before >= 0 else 0)
         for number, at in itertools.chain(self._by_passes(), self._by_arrays()):
             if number in last:
                 last[number] = max(last[number], at)
@@ -200,11 +202,12 @@ class IdleMemory:
 
     def _by_passes(self) -> Iterator[tuple[int, int]]:
         """Yield each memory that a backward pass goes back through, and the pass."""
-        history, memory = self._history, self._history.flow.memory
-        for at in history.backwards:
-            for call in graph_of(history, at):
-                event = history.events[call]
-                yield from ((memory(one), at) for one in (*event.reads, *event.results))
+        history = self._history
+        used = history.get(Graph).last_pass
+        events, rows = history.events.touched("reads", "results")
+        passes = np.asarray(used)[events]
+        pairs = np.unique(np.stack([history.memories[rows], passes], axis=1)[passes >= 0], axis=0)
+        yield from map(tuple, pairs.tolist())
 
     def _by_arrays(self) -> Iterator[tuple[int, int]]:
         """Yield each memory that an array shows, and its end: what reads an array is not heard."""
@@ -220,14 +223,12 @@ class _PassesOfLines:
     """Where parameters and buffers are used: what runs of a line are in one pass of a network."""
 
     def __init__(self, history: History) -> None:
-        parts = {int(one.tensor) for one in history.trace.names if one.module}
-        self._at: list[int] = []
-        self._used: list[int] = []
-        for at, event in history.events.having("reads"):
-            for one in event.reads:
-                if one.tensor in parts or _is_kept(history, one.tensor):
-                    self._at.append(at)
-                    self._used.append(one.tensor)
+        parts = {int(one.tensor) for one in history.trace.names if one.module} | _kept(history)
+        at, rows = history.events.touched("reads")
+        tensors = history.events.operands.table[rows, 1]
+        of_these = np.isin(tensors, list(parts))
+        self._at: list[int] = at[of_these].tolist()
+        self._used: list[int] = tensors[of_these].tolist()
 
     def runs(self, all_: list[int], some: set[int]) -> int:
         """Count the passes in which some of all calls of a line were made, without the last one.
@@ -246,10 +247,12 @@ class _PassesOfLines:
         return len(found - {number})
 
 
-def _is_kept(history: History, tensor: int) -> bool:
-    """Whether a tensor is a model's own: it is there to be there."""
-    fact = history.trace.tensors.get(tensor)
-    return (fact is not None and fact.kind != "Tensor") or tensor in history.held
+def _kept(history: History) -> set[int]:
+    """Return the tensors that are a model's own: they are there to be there."""
+    lives = tensors_of(history.trace.tensors)
+    plain = [number for number, word in lives.names.words.items() if word == "Tensor"]
+    own = lives.column("serial")[~np.isin(lives.column("kind"), plain)]
+    return history.held.union(own.tolist())
 
 
 def _left(blocks: list[_Left]) -> list[_Left]:

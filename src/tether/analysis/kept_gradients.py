@@ -9,6 +9,7 @@ Several steps on one gradient may be meant; so it is told where a pass came befo
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ def kept_gradients(history: History) -> Iterator[KeptGradient]:
 
 
 def _kept(
-    history: History, tensor: int, given: int, touched: dict[int, list[int]]
+    history: History, tensor: int, given: int, touched: dict[int, array[int]]
 ) -> KeptGradient | None:
     gradient, every = history.events[given].reads[1], history.steps_of(tensor)
     steps = every[bisect_right(every, given) :]
@@ -66,7 +67,7 @@ def _kept(
         return None
     of = _owner(history, gradient, given)
     read = next((at for at in _reads(history, tensor) if at > steps[0]), UNKNOWN)
-    cleared = following(touched.get(of, []), given)
+    cleared = following(touched.get(of, ()), given)
     return KeptGradient((tensor,), given, of, read, cleared, steps[1], len(steps))
 
 

@@ -19,7 +19,7 @@ class Libraries:
         self._history = history
         self._found: dict[tuple[tuple[str, int, int, int, int], str], dict[str, None]]
         self._found = defaultdict(dict)
-        for event in history.events:
+        for _, event in history.events.at(history.first_of_lines):
             key = history.site_of(event).position, event.operation
             self._found[key].setdefault(self._package(event))
 

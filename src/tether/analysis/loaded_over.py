@@ -149,5 +149,4 @@ def _is_of(history: History, made: int, target: Operand) -> bool:
 
 def by_step(history: History, at: int) -> bool:
     """Whether an optimizer's step made a call, or is it."""
-    event = history.events[at]
-    return event.operation == "step" or history.inside(event, "step") >= 0
+    return bool(history.by_steps[at])

@@ -22,9 +22,9 @@ class Log:
     def __init__(self, numbers: Numbers, positions: Numbers) -> None:
         self._width = int(positions.max(initial=0)) + 1
         keys = numbers.astype(np.int64) * self._width + positions
-        self.order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self.order]
-        self._keys = array("q", self._sorted.tobytes())  # one number is found quicker there
+        self.order = np.argsort(keys, kind="stable").astype(np.int32)
+        self._keys = array("q", keys[self.order].tobytes())  # one number is found quicker there
+        self._sorted = np.asarray(self._keys)
 
     def before(self, number: int, position: int) -> int:
         """Return the place of the last that happened to a number before an event, or -1."""
@@ -54,3 +54,14 @@ class Log:
     def event(self, at: int) -> int:
         """Return the event of what stands at a place."""
         return self._keys[at] % self._width
+
+
+def by_number(numbers: Numbers, positions: Numbers) -> dict[int, array[int]]:
+    """Return for each number the positions that stand beside it, as they are given."""
+    order = np.argsort(numbers, kind="stable")
+    each, first = np.unique(numbers[order], return_index=True)
+    parts = np.split(positions[order].astype(np.int64), first[1:])
+    return {
+        number: array("q", some.tobytes())
+        for number, some in zip(each.tolist(), parts, strict=False)
+    }

@@ -11,10 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import overlaps
+from tether.store.columns import Numbers
 
 
 class LostChange(NamedTuple):
@@ -59,7 +62,7 @@ class _Changes:
         self._cleared: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
         self._given: dict[int, int] = {}  # what became a gradient by an assignment -> where first
         has: dict[int, int] = {}  # tensor -> the gradient that it has, as far as it was seen
-        for at, event in history.events.where(_hands_over):
+        for at, event in history.events.at(_handing_over(history)):
             if event.operation == "zero_grad":
                 for one in event.reads:
                     self._cleared[one.tensor].append(at)
@@ -139,6 +142,13 @@ class _Changes:
             return False
         return not any(one.kind == "closure" and one.parent == inner.parent
                        for one in trace.spans[inner.parent + 1 : span])  # fmt: skip
+
+
+def _handing_over(history: History) -> Numbers:
+    """Return the calls that take, give or clear gradients; none where all of them clear."""
+    handed = history.events.called(_hands_over)
+    seen = handed & ~history.events.called("zero_grad".__eq__)
+    return np.flatnonzero(handed & seen.any())
 
 
 def _hands_over(name: str) -> bool:

@@ -14,6 +14,7 @@ in such passes alone, as a term of every sixteenth, is lost with them.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -53,7 +54,7 @@ class LostPasses(NamedTuple):
 
 def lost_passes(history: History) -> Iterator[LostPasses]:
     """Yield the lines of which every step used the last of several passes alone."""
-    found = _Passes(history)
+    found = history.get(_Passes)
     for tensors, steps, groups in found.by_step():
         lost = [found.cleared(tensors[0], some) for some in groups]
         if len(lost) >= LEAST_STEPS and all(lost):
@@ -78,7 +79,7 @@ class LeftOverPasses(NamedTuple):
 
 def left_over_passes(history: History) -> Iterator[LeftOverPasses]:
     """Yield the lines that lose fewer passes than a step takes, several times."""
-    found = _Passes(history)
+    found = history.get(_Passes)
     for tensors, steps, groups in found.by_step():
         windows = [found.left_over(tensors[0], some) for some in groups]
         used = {len(kept) for _, _, kept in windows}
@@ -107,7 +108,7 @@ class OtherPasses(NamedTuple):
 
 def replaced_passes(history: History) -> Iterator[OtherPasses]:
     """Yield the lines of which no pass was used, and another line's were in their place."""
-    found = _Passes(history)
+    found = history.get(_Passes)
     lines: dict[SiteId, list[int]] = defaultdict(list)
     for at in history.backwards:
         event = history.events[at]
@@ -226,17 +227,17 @@ class _Passes:
     def __init__(self, history: History) -> None:
         self._history = history
         self._steps = sorted(history.position(one.at) for one in history.steps)
-        ends = history.get(GradientEnds)
-        self._ends, self._times = ends.of, ends.times
+        self._ends = history.get(GradientEnds)
 
     def alike(self) -> Iterator[list[int]]:
         """Yield the tensors that the same optimizers hold and the same calls clear."""
         groups: dict[object, list[int]] = defaultdict(list)
         history = self._history
         for tensor in sorted(history.held, key=lambda one: history.order.get(one, 0)):
-            ends = self._ends.get(tensor, {})
-            if len(history.steps_of(tensor)) >= LEAST_STEPS and any(ends.values()):
-                groups[(*history.holders_of(tensor), -1, *ends)].append(tensor)
+            ends = array("q", self._ends.times(tensor))
+            cleared = any(self._ends.clears[at] for at in ends)
+            if len(history.steps_of(tensor)) >= LEAST_STEPS and cleared:
+                groups[tuple(history.holders_of(tensor)), ends.tobytes()].append(tensor)
         yield from groups.values()
 
     def by_step(self) -> Iterator[tuple[tuple[int, ...], list[int], list[list[int]]]]:
@@ -270,9 +271,9 @@ class _Passes:
         history, leaves = self._history, self.leaves(at)
         found: OtherPasses | None = None
         for tensor in leaves:
-            ends, cleared = self._ends[tensor], following(self._times[tensor], at)
+            cleared = following(self._ends.times(tensor), at)
             step = following(history.steps_of(tensor), at)
-            if not at < cleared < step or not ends[cleared]:
+            if not at < cleared < step or not self._ends.clears[cleared]:
                 return None
             instead = bisect_right(history.backwards, cleared)
             by = history.backwards[instead] if instead < len(history.backwards) else step
@@ -283,12 +284,12 @@ class _Passes:
 
     def left_over(self, tensor: int, passes: Sequence[int]) -> tuple[list[int], int, list[int]]:
         """Return the passes that were cleared unread before a step, the call, and the others."""
-        ends, times = self._ends[tensor], self._times[tensor]
+        clears, times = self._ends.clears, self._ends.times(tensor)
         inside = times[bisect_right(times, passes[0]) : bisect_left(times, passes[-1])]
         clear = inside[-1] if inside else UNKNOWN
         lost = [at for at in passes if at < clear]
         stepped = bisect_right(self._steps, passes[0]) < bisect_right(self._steps, clear)
-        if not all(ends[at] for at in inside) or (lost and stepped):
+        if not all(clears[at] for at in inside) or (lost and stepped):
             return [], UNKNOWN, list(passes)
         return lost, clear, [at for at in passes if at > clear]
 
@@ -300,10 +301,10 @@ class _Passes:
 
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:
         """Return each pass but the last with the call that cleared it; none if one was kept."""
-        ends, times = self._ends[tensor], self._times[tensor]
+        clears, times = self._ends.clears, self._ends.times(tensor)
         *firsts, last = passes
         if bisect_right(self._steps, passes[0]) < bisect_right(self._steps, last):
             return []
         found = [(first, following(times, first)) for first in firsts]
-        kept = any(not first < after < last or not ends[after] for first, after in found)
+        kept = any(not first < after < last or not clears[after] for first, after in found)
         return [] if kept else found

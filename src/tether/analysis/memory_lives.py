@@ -97,7 +97,7 @@ class MemoryLives:
             kept = self._heard if within == UNKNOWN else self.unheard
             kept[self._flow.memory(operand)].append(MemoryWrite(position, operand, since=within))
         # A backward pass adds to gradients in place, a step writes its optimizer's state.
-        for memory in self._memories & (facts.gradients | (self._memories - facts.made)):
+        for memory in self._memories & (facts.gradients | facts.not_made(self._memories)):
             end = self._freed.get(memory, math.inf)
             for at in facts.accumulating[
                 bisect_left(facts.accumulating, self._born.get(memory, 0)) :
@@ -118,11 +118,10 @@ class MemoryLives:
         for position, row in zip(events[chosen].tolist(), rows[chosen].tolist(), strict=True):
             yield position, operands[row]
 
-    def _note_moved(self, moved: list[tuple[int, int, int]]) -> None:
+    def _note_moved(self, moved: Numbers) -> None:
         known: dict[int, list[int]] = {}  # memory -> when it was written
-        for memory, since, position in moved:
-            if memory not in self._memories:
-                continue
+        of_these = np.isin(moved[:, 0], list(self._memories))
+        for memory, since, position in moved[of_these].tolist():
             times = known.get(memory)
             if times is None:
                 heard = (*self._heard.get(memory, ()), *self.unheard.get(memory, ()))
@@ -163,10 +162,16 @@ class _MemoryFacts:
         at, rows = self._events.touched("results")
         read = self._events.called("grad.__get__".__eq__)[at]
         self.gradients = self._numbers(rows[read])  # memories that were read as gradients
-        self.made = self._numbers(rows[~read])  # memories that some other call was heard to return
+        # Memories that some other call was heard to return.
+        self._made = np.unique(history.memories[rows[~read]]).astype(np.int32)
         adding = self._events.called(lambda name: operation(name).accumulates)
         adding &= self._events.column("flags") & NONE == 0  # gradients that went were not written
         self.accumulating: list[int] = np.flatnonzero(adding).tolist()
+
+    def not_made(self, memories: set[int]) -> set[int]:
+        """Return those of some memories that no call was heard to return."""
+        found = np.array(sorted(memories), np.int64)
+        return set(found[~np.isin(found, self._made)].tolist())
 
     def _lent(self, wanted: Callable[[Operation], bool]) -> set[int]:
         """Return the memories that calls of some kind were given."""
@@ -188,7 +193,7 @@ class _MemoryFacts:
         }
 
     @cached_property
-    def moved(self) -> list[tuple[int, int, int]]:
+    def moved(self) -> Numbers:
         """The memories whose version had moved from one event to another, and these events."""
         events, rows = self._events.touched("reads", "results")
         table = self._events.operands.table
@@ -198,7 +203,5 @@ class _MemoryFacts:
         again = again[versions[again + 1] > versions[again]]
         again = again[np.argsort(order[again + 1])]
         since, at = order[again], order[again + 1]
-        memories = self._history.memories[rows[at]]
-        return list(
-            zip(memories.tolist(), events[since].tolist(), events[at].tolist(), strict=True)
-        )
+        memories = self._history.memories[rows[at]].astype(np.int32)
+        return np.stack([memories, events[since], events[at]], axis=1)

@@ -7,13 +7,14 @@ read, at no run of their line, where the next call that writes the parameter is 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.loaded_over import by_step, gives_others
+from tether.analysis.loaded_over import gives_others
 from tether.facts import GRAD_ON, UNKNOWN, Operand
 from tether.operations.table import operation
 
@@ -63,7 +64,7 @@ def never_put_back(history: History) -> Iterator[NeverPutBack]:
     """Yield them by the line that copies."""
     if history.in_part or not history.steps:
         return
-    steps = _StepsOfEach(history)
+    steps = history.get(_StepsOfEach)
     for copies in _copies(history).values():
         if any(_is_read(history, at) for at, _ in copies):
             continue
@@ -87,7 +88,7 @@ def never_kept(history: History) -> Iterator[NeverKept]:
     """
     if history.in_part or not history.steps:
         return
-    steps = _StepsOfEach(history)
+    steps = history.get(_StepsOfEach)
     found: dict[int, dict[int, list[_Lost]]] = defaultdict(dict)
     for tensor in sorted(history.held):
         lost = steps.overwritten(tensor)
@@ -125,11 +126,14 @@ class _StepsOfEach:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._of: dict[int, list[tuple[int, int]]] = defaultdict(list)  # and their lines
+        self._of: dict[int, array[int]] = defaultdict(lambda: array("q"))
+        self._lines: dict[int, int] = {}  # by these steps
         for fact in history.steps:
+            at = history.position(fact.at)
+            self._lines[at] = int(fact.site)
             for tensor, status in fact.status.items():
                 if status != "none":
-                    self._of[tensor].append((history.position(fact.at), int(fact.site)))
+                    self._of[tensor].append(at)
 
     def overwritten(self, tensor: int) -> list[_Lost]:
         """Return how an average of its own was written over a parameter, if each time was alike."""
@@ -148,18 +152,18 @@ class _StepsOfEach:
     def _between(self, tensor: int, operand: Operand) -> Iterator[int]:
         """Yield the writes to a parameter that come between two steps of it, and are no step."""
         history, steps = self._history, self._of[tensor]
-        for at in history.writes_to(operand, steps[0][0]) if steps else ():
-            if at < steps[-1][0] and not by_step(history, at):
+        for at in history.written(operand, history.by_steps) if steps else ():
+            if steps[0] < at < steps[-1]:
                 yield at
 
     def _overwritten(self, tensor: int, operand: Operand, at: int) -> _Lost | None:
         """Return what became of a parameter that a call writes; None if its values were kept."""
-        number = bisect_right(self._of[tensor], (at, UNKNOWN))
-        since, (until, line) = self._of[tensor][number - 1][0], self._of[tensor][number]
+        number = bisect_left(self._of[tensor], at)
+        since, until = self._of[tensor][number - 1 : number + 1]
         if not gives_others(self._history, at, operand) or self._kept(operand, since, at):
             return None
         evaluated = self._evaluated(operand, at, until)
-        return None if evaluated < 0 else _Lost(at, evaluated, line)
+        return None if evaluated < 0 else _Lost(at, evaluated, self._lines[until])
 
     def _kept(self, operand: Operand, since: int, until: int) -> bool:
         """Whether a call copied a tensor, or gave it away, between two others."""
@@ -188,16 +192,16 @@ class _StepsOfEach:
     def lost(self, copied: int, tensor: int) -> _Lost | None:
         """Return what became of a parameter after a copy of it, if its values were lost."""
         history, operand = self._history, self._history.operand_of(tensor)
-        number = bisect_right(self._of[tensor], (copied, UNKNOWN))
+        number = bisect_left(self._of[tensor], copied)
         if operand is None or not 0 < number < len(self._of[tensor]):
             return None
-        until, line = self._of[tensor][number]
+        until = self._of[tensor][number]
         writes = [at for at in history.writes_to(operand, copied) if at < until]
         written = [at for at in writes if history.inside(history.events[at], "step") < 0]
         if len(written) != 1 or not gives_others(history, written[0], operand):
             return None
         evaluated = self._evaluated(operand, written[0], until)
-        return None if evaluated < 0 else _Lost(written[0], evaluated, line)
+        return None if evaluated < 0 else _Lost(written[0], evaluated, self._lines[until])
 
     def _evaluated(self, operand: Operand, since: int, until: int) -> int:
         """Return a call that computes with a tensor and for no gradient, between two others."""

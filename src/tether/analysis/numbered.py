@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
+from tether.analysis.perhaps_again import devices_of, perhaps_again, stretches
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone
-from tether.store.columns import Numbers, storages_of
+from tether.store.columns import Numbers
 
 TURNS = 8
 """Other results of a line that may lie between two that are the same: the layers of a loop."""
@@ -59,33 +59,35 @@ class Numbered:
         self._numbers: dict[_Key, int] = {}
         self._names: dict[int, Line] = {}
         self._recent: dict[int, deque[tuple[_Key, int]]] = defaultdict(lambda: deque(maxlen=TURNS))
-        self._looks = _looks(history)
-        self._where: list[tuple[int, int]] = list(
-            map(tuple, self._events.operands.table[:, 2:4].tolist())
-        )  # storage and version of each row
         self.runs: dict[Line, int] = defaultdict(int)
         self.again: dict[Line, list[tuple[int, int]]] = defaultdict(list)  # before, and again
         self.repeats: set[int] = set()  # positions of those that computed it again
         self.given: dict[int, tuple[Operand, ...]] = {}  # of what, by position
         fresh_at, fresh = self._fresh()
-        self.bytes = self._bytes(fresh)  # of all new memory that any call made
-        for one in self._calls(np.flatnonzero(self._computing(fresh_at))):
+        self.bytes = int(history.sizes(fresh).sum())  # of all new memory that any call made
+        calls = perhaps_again(history, np.flatnonzero(self._computing(fresh_at)))
+        counts = self._events.column("reads")[calls] + self._events.column("results")[calls]
+        rows = self._events.rows[stretches(self._events.starts[calls], counts)[1]]
+        once = np.unique(rows)
+        self._looks = dict(zip(once.tolist(), _looks(history, once), strict=True))
+        where = self._events.operands.table[once, 2:4].tolist()  # storage and version
+        self._where = dict(zip(once.tolist(), where, strict=True))
+        for one in self._calls(calls, rows.tolist()):
             self._look(one)
         # What served on the way is larger than what was found, and is kept as long as that.
         del self._made, self._numbers, self._recent, self._looks, self._where
 
-    def _calls(self, positions: Numbers) -> Iterator[_Computing]:
-        """Yield calls as numbers."""
-        events, rows = self._events, self._events.rows.tolist()
-        first = events.starts[positions]
-        until = first + events.column("reads")[positions]
+    def _calls(self, positions: Numbers, rows: list[int]) -> Iterator[_Computing]:
+        """Yield calls as numbers, of which all operands are given."""
+        column, end = self._events.column, 0
         columns = (
-            positions, self._history.lines[positions], events.column("grad_mode")[positions],
-            events.column("thread")[positions], first, until, events.starts[positions + 1],
+            positions, self._history.lines[positions], column("grad_mode")[positions],
+            column("thread")[positions], column("reads")[positions], column("results")[positions],
         )  # fmt: skip
-        for position, line, mode, thread, begin, middle, end in zip(
+        for position, line, mode, thread, reads, results in zip(
             *(one.tolist() for one in columns), strict=True
         ):
+            begin, middle, end = end, end + reads, end + reads + results
             yield _Computing(position, line, mode, thread, rows[begin:middle], rows[middle:end])
 
     def _look(self, call: _Computing) -> None:
@@ -143,21 +145,9 @@ class Numbered:
 
     def _fresh(self) -> tuple[Numbers, Numbers]:
         """Return the results that lie in no memory that their call was given."""
-        table = self._events.operands.table
-        read_at, read = self._events.touched("reads")
         made_at, made = self._events.touched("results")
-        width = int(table[:, 2].max(initial=0)) + 2
-        keys = read_at.astype(np.int64) * width + table[read, 2] + 1
-        fresh = ~np.isin(made_at.astype(np.int64) * width + table[made, 2] + 1, keys)
+        fresh = ~self._history.on_given
         return made_at[fresh], made[fresh]
-
-    def _bytes(self, rows: Numbers) -> int:
-        """Return the bytes of the elements of some operands together."""
-        forms = self._events.operands.table[rows][:, [5, 7]]
-        _, first, counts = np.unique(forms, axis=0, return_index=True, return_counts=True)
-        operands = self._events.operands
-        each = (nbytes(operands[row]) for row in rows[first].tolist())
-        return sum(size * count for size, count in zip(each, counts.tolist(), strict=True))
 
     def _computing(self, fresh_at: Numbers) -> Numbers:
         """Whether each call computes its results of tensors, and of nothing that is not known."""
@@ -171,11 +161,12 @@ class Numbered:
         asks[at[events.operands.table[rows, 3] < 0]] = False
         asks &= events.called(_is_certain)
         chosen = np.flatnonzero(asks)
-        kinds = np.stack([self._history.lines[chosen], column("reads")[chosen]], axis=1)
-        _, first, which = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        reads = column("reads")[chosen]
+        kinds = self._history.lines[chosen] * (int(reads.max(initial=0)) + 1) + reads
+        _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
         plain = np.array([self._is_plain(events[at]) for at in chosen[first].tolist()], bool)
         found = np.zeros(count, bool)
-        found[chosen[plain[which.ravel()]]] = True
+        found[chosen[plain[which]]] = True
         return found
 
     def _is_plain(self, event: Event) -> bool:
@@ -186,17 +177,14 @@ class Numbered:
         return alone or (operation(event.operation).copies in ("cast", "move"))
 
 
-def _looks(history: History) -> list[tuple[int, int]]:
-    """Return for each operand a number of how it lies, and one of how it lies and on what device.
+def _looks(history: History, rows: Numbers) -> list[tuple[int, int]]:
+    """Return for some operands a number of how each lies, and one of that and on what device.
 
     The first is the same for one offset, shape, strides, type and whether it requires grad; the
     second has the device in the place of the offset.
     """
-    table = history.events.operands.table
-    storages = storages_of(history.trace.storages)
-    serials, devices = storages.column("serial"), storages.column("device")
-    at = np.minimum(np.searchsorted(serials, table[:, 2]), max(len(serials) - 1, 0))
-    device = devices[at] if len(serials) else np.zeros(len(table), np.int64)
+    table = history.events.operands.table[rows]
+    device = devices_of(history, table[:, 2])
     parts = [table[:, 4], table[:, 5], table[:, 6], table[:, 7] >> 1]
     own = _one_number(parts)
     return list(zip(own, _one_number([*parts[1:], device]), strict=True))

@@ -19,6 +19,7 @@ from tether.analysis.already_there import AlreadyThere
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.holding import root_of, written_text
+from tether.analysis.log import Log
 from tether.analysis.shared_memory import Sharing, fills_anew, overlaps_itself, same_place
 from tether.facts import OUT, UNKNOWN, Event, Operand, Site
 from tether.operations.table import operation
@@ -56,7 +57,8 @@ class OddWrites:
     def __init__(self, history: History) -> None:
         self._history = history
         self._found = history.get(Sharing)
-        self._writes: dict[int, list[int]] = defaultdict(list)  # tensor -> positions
+        wrote, rows = history.events.touched("writes")
+        self._writes = Log(history.events.operands.table[rows, 1], wrote)
         self._assigned: dict[int, dict[int, int]] = defaultdict(dict)
         self._apart: dict[tuple[str, int, int], list[OddWrite]] = defaultdict(list)
         self._reached: Counter[tuple[str, int, int]] = Counter()  # writes through a view, by line
@@ -64,21 +66,20 @@ class OddWrites:
         for at, event in history.events.at(np.flatnonzero(self._may_tell())):
             if not event.raised:
                 self.all += self._at(at, event)
-            for one in event.writes:
-                self._writes[one.tensor].append(at)
         for line, found in self._apart.items():
             # A line that loses what it writes whenever what it writes to is no view.
             lost = len(found) + self._reached[line]
             self.all += found if lost == history.times(found[0].write) else ()
 
     def _may_tell(self) -> Numbers:
-        """Whether each call writes, sets a gradient, or reads one tensor twice."""
+        """Whether each call writes and is no step, sets a gradient, or reads one tensor twice."""
         events = self._history.events
         at, rows = events.touched("reads")
         tensors = events.operands.table[rows, 1]
         order = np.lexsort((tensors, at))
         again = (np.diff(tensors[order]) == 0) & (np.diff(at[order]) == 0)
-        found: Numbers = (events.column("writes") > 0) | events.called("grad.__set__".__eq__)
+        found: Numbers = (events.column("writes") > 0) & ~events.called("step".__eq__)
+        found |= events.called("grad.__set__".__eq__)
         found[at[order][1:][again]] = True
         return found
 
@@ -135,15 +136,19 @@ class OddWrites:
     def _read_twice(self, at: int, event: Event) -> Iterator[OddWrite]:
         times = Counter(one.tensor for one in event.reads)
         for tensor, count in times.items():
-            if count < 2 or not self._writes[tensor]:
+            writes = self._written(tensor, at) if count > 1 else []
+            if not writes:
                 continue
-            writes = self._writes[tensor]
             last = writes[-1]
             if _within(self._history, last, at):
                 yield OddWrite("operand", tensor, tensor, (last,), last, at)
             elif len(event.reads) == count and self._meant_two(writes, event):
                 made = self._history.made_at(tensor)
                 yield OddWrite("twice", tensor, tensor, (max(made, 0),), last, at)
+
+    def _written(self, tensor: int, before: int) -> list[int]:
+        """Return the writes to a tensor before a call, in order."""
+        return [at for _, at in self._writes.back(tensor, before)][::-1]
 
     def _meant_two(self, writes: list[int], event: Event) -> bool:
         """Whether a call that reads one object twice may take it for two.

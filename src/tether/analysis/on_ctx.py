@@ -40,7 +40,7 @@ def overwritten_on_ctx(history: History) -> Iterator[KeptOnCtx]:
             if operand.tensor in checked or event.raised:
                 continue
             memory = history.flow.memory(operand)
-            writes = found.writes.get(memory, [])
+            writes = found.writes.get(memory)
             for write in writes[bisect_right(writes, at, key=_when) :]:
                 if reaches(history, write.operand, operand):
                     read = _read_in_backward(history, at, memory, write.at)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing
 from tether.facts import UNKNOWN, Holder, Rewritten, Site
@@ -48,7 +50,7 @@ class RewrittenArrays:
             return None
         event = history.events[read]
         memory = history.flow.memory(event.results[0])
-        writes = history.get(Sharing).writes.get(memory, ())
+        writes = history.get(Sharing).writes.get(memory)
         if any(before < one.at < read for one in writes):
             return None  # a call of PyTorch's did it
         holders = self._holders.get(fact.event) or self._of_site.get(event.site, [])
@@ -69,7 +71,6 @@ class RewrittenArrays:
     def _heard(self) -> set[tuple[str, int]]:
         """The lines at which a call of PyTorch wrote."""
         history = self._history
-        written = history.get(Sharing).writes.values()
-        calls = {one.at for touches in written for one in touches}
-        sites = (history.site_of(history.events[at]) for at in calls)
-        return {(one.file, one.line) for one in sites}
+        calls = history.get(Sharing).writes.calls()
+        sites = np.unique(history.events.column("site")[calls]).tolist()
+        return {(one.file, one.line) for one in map(history.site, sites)}

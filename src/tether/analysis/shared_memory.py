@@ -7,10 +7,12 @@ tensors made from it by views belong to it.
 from __future__ import annotations
 
 import functools
+from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
 from tether.source.names import paths_to
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, Operands
 
 
 class Link(NamedTuple):
@@ -36,73 +38,166 @@ class Touch(NamedTuple):
     operand: Operand
 
 
+class Links:
+    """How each tensor came to share memory, by its number: in arrays, for there are many."""
+
+    def __init__(self, most: int) -> None:
+        # Of each tensor, from -1 on, the call, the source, and its turn among all links.
+        self._at, self._source, self._turn = (array("i", [UNKNOWN]) * (most + 2) for _ in range(3))
+
+    def add(self, tensor: int, link: Link, turn: int) -> None:
+        """Note the link of a tensor that has none."""
+        self._at[tensor + 1], self._source[tensor + 1] = link
+        self._turn[tensor + 1] = turn
+
+    def add_all(self, tensors: Numbers, at: Numbers, sources: Numbers, turns: Numbers) -> None:
+        """Note the links of many tensors that have none; of one that is there twice the first."""
+        columns = (self._at, at), (self._source, sources), (self._turn, turns)
+        for column, numbers in columns:
+            np.asarray(column)[tensors[::-1] + 1] = numbers[::-1]
+
+    @property
+    def _order(self) -> Numbers:
+        """The tensors that have a link, in the order of the calls."""
+        turns = np.asarray(self._turn)
+        linked = np.flatnonzero(turns >= 0)
+        found: Numbers = linked[np.argsort(turns[linked])] - 1
+        return found
+
+    def __contains__(self, tensor: int) -> bool:
+        return tensor + 1 < len(self._at) and self._at[tensor + 1] >= 0
+
+    def __getitem__(self, tensor: int) -> Link:
+        return Link(self._at[tensor + 1], self._source[tensor + 1])
+
+    def get(self, tensor: int) -> Link | None:
+        """Return the link of a tensor, if it has one."""
+        has_one = tensor in self
+        return self[tensor] if has_one else None
+
+    def items(self) -> Iterator[tuple[int, Link]]:
+        """Yield the tensors that have a link, with it, in the order of the calls."""
+        return ((tensor, self[tensor]) for tensor in self._order.tolist())
+
+    def by(self, calls: Numbers) -> Iterator[tuple[int, Link]]:
+        """Yield those of `items` that one of some calls made; `calls` says so of every event."""
+        tensors = self._order
+        made = calls[np.asarray(self._at)[tensors + 1]]
+        return ((tensor, self[tensor]) for tensor in tensors[made].tolist())
+
+
+class Touched(Sequence[Touch]):
+    """What was done to one memory, in order: each is made when it is asked for."""
+
+    def __init__(self, operands: Operands, at: Numbers, rows: Numbers) -> None:
+        self._operands, self.at, self.rows = operands, at, rows
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def tensors(self) -> list[int]:
+        """Return the tensors by which it was done, each once."""
+        found: list[int] = np.unique(self._operands.table[self.rows, 1]).tolist()
+        return found
+
+    @overload
+    def __getitem__(self, index: int) -> Touch: ...
+    @overload
+    def __getitem__(self, index: slice) -> Touched: ...
+    def __getitem__(self, index: int | slice) -> Touch | Touched:
+        if isinstance(index, slice):
+            return Touched(self._operands, self.at[index], self.rows[index])
+        return Touch(int(self.at[index]), self._operands[int(self.rows[index])])
+
+    def __iter__(self) -> Iterator[Touch]:
+        operands = map(self._operands.__getitem__, self.rows.tolist())
+        return (Touch(*one) for one in zip(self.at.tolist(), operands, strict=True))
+
+
+class Touches:
+    """What was done to each memory, in order; made when it is asked for."""
+
+    def __init__(self, history: History, at: Numbers, rows: Numbers) -> None:
+        self._operands = history.events.operands
+        memories = history.memories[rows].astype(np.int32)
+        order = np.argsort(memories, kind="stable")
+        self._at, self._rows = at[order], rows[order]
+        self._keys = array("i", memories[order].tobytes())  # one is found quicker there
+        self._memories = np.asarray(self._keys)
+
+    def get(self, memory: int) -> Touched:
+        """Return what was done to a memory."""
+        first = bisect_left(self._keys, memory)
+        last = bisect_left(self._keys, memory + 1, first)
+        return Touched(self._operands, self._at[first:last], self._rows[first:last])
+
+    def memories(self) -> list[int]:
+        """Return the memories, that which was touched first before the others."""
+        begins = np.flatnonzero(np.diff(self._memories, prepend=self._memories[:1] - 1))
+        order = np.argsort(self._at[begins], kind="stable")
+        found: list[int] = self._memories[begins[order]].tolist()
+        return found
+
+    def calls(self) -> Numbers:
+        """Return the positions of the calls that touched a memory, each once."""
+        return np.unique(self._at)
+
+    def of(self, chosen: Callable[[Numbers, Numbers], Numbers]) -> Iterator[tuple[int, Touch]]:
+        """Yield some touches and their memories, as chosen by calls and rows of operands.
+
+        In the order of `memories`.
+        """
+        places = np.flatnonzero(chosen(self._at, self._rows))
+        memories = self._memories[places]
+        first = self._at[np.searchsorted(self._memories, memories)]
+        for place in places[np.lexsort((places, memories, first))].tolist():
+            operand = self._operands[int(self._rows[place])]
+            yield int(self._memories[place]), Touch(int(self._at[place]), operand)
+
+
 class Sharing:
     """The links and writes of a trace, by memory; its reads, when they are asked for."""
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self.links: dict[int, Link] = {}
-        self.writes: dict[int, list[Touch]] = defaultdict(list)
-        self._reads: dict[int, list[Touch]] = {}
-        for at, event in history.events.at(_on_what_they_read(history)):
-            self._link(at, event)
-        for at, event in history.events.having("writes"):
-            for one in () if onto_itself(history, at) else _target(event):
-                self.writes[history.flow.memory(one)].append(Touch(at, one))
+        self.links = Links(int(history.events.operands.table[:, 1].max(initial=0)))
+        self.writes = Touches(history, *_writes(history))
+        handed = history.events.called("apply".__eq__)
+        at, read, made = _on_one_memory(history, handed)
+        turns = np.arange(len(at))
+        new = _is_new(history, at, made) & ~handed[at]
+        self.links.add_all(made[new], at[new], read[new], turns[new])
+        pairs = (one[~new].tolist() for one in (at, read, made, handed[at], turns))
+        for call, given, result, from_forward, turn in zip(*pairs, strict=True):
+            self._join(Link(call, given), result, turn, handed=from_forward)
 
-    def reads_of(self, memory: int) -> list[Touch]:
+    def reads_of(self, memory: int) -> Touched:
         """Return what was read of a memory, in order: the operands whose bytes a call looked at."""
-        found = self._reads.get(memory)
-        if found is None:
-            memories, places = self._looked_at
-            first, last = np.searchsorted(memories, [memory, memory + 1])
-            found = self._reads[memory] = list(self._touches(places[first:last]))
-        return found
-
-    def _touches(self, places: Numbers) -> Iterator[Touch]:
-        """Yield reads, which are given by their places among all."""
-        events, (at, rows) = self._history.events, self._history.events.touched("reads")
-        for position, row in zip(at[places].tolist(), rows[places].tolist(), strict=True):
-            yield Touch(position, events.operands[row])
+        return self.reads.get(memory)
 
     @cached_property
-    def _looked_at(self) -> tuple[Numbers, Numbers]:
-        """The memories that were read, in order, and beside each the place of a read."""
+    def reads(self) -> Touches:
+        """What was read of each memory: the operands whose bytes a call looked at."""
         at, rows = self._history.events.touched("reads")
         places = np.flatnonzero(_matters(self._history)[at] & ~_overwritten(self._history))
-        memories = self._history.memories[rows[places]]
-        order = np.argsort(memories, kind="stable")
-        return memories[order], places[order]
+        return Touches(self._history, at[places], rows[places])
 
-    def _link(self, at: int, event: Event) -> None:
-        """Note which results of a call lie on which of its operands' memory."""
-        memory = self._history.flow.memory
-        read: dict[int, list[int]] = defaultdict(list)  # a call on lists may read thousands
-        for one in event.reads:
-            read[memory(one)].append(one.tensor)
-        for made in event.results:
-            for tensor in read.get(memory(made), ()) if made.storage != UNKNOWN else ():
-                self._join(at, event, tensor, made.tensor)
-
-    def _join(self, at: int, event: Event, read: int, made: int) -> None:
+    def _join(self, link: Link, made: int, turn: int, *, handed: bool) -> None:
         """Note that a call made one tensor on the memory of another that it read."""
-        if event.operation == "apply":  # what its forward made came of what it was given
+        if handed:  # what a Function's forward made came of what it was given
             while made in self.links:
                 made = self.links[made].source
-        if made == read or made in self.links:
+        if made == link.source or made in self.links:
             return
-        if any(made == link.source for link in self.chain(read)):
-            return
-        self.links[made] = Link(at, read)
+        if all(made != one.source for one in self.chain(link.source)):
+            self.links.add(made, link, turn)
 
     @cached_property
     def records(self) -> dict[int, list[int]]:
         """Memory -> the tensors on it that a call which looks like a copy made, in order."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for tensor, link in self.links.items():
-            event = self._history.events[link.at]
-            if operation(event.operation).records:
-                found[self._history.flow.memory(event.results[0])].append(tensor)
+        history, found = self._history, defaultdict[int, list[int]](list)
+        for tensor, link in self.links.by(history.events.called(lambda n: operation(n).records)):
+            found[history.flow.memory(history.events[link.at].results[0])].append(tensor)
         return found
 
     def record_of(self, tensor: int) -> int:
@@ -126,7 +221,7 @@ class Sharing:
         """Return the first on the way to the owner that some call made, or the last; and which."""
         for _ in range(64):
             link = self.links.get(tensor)
-            if link is None or made(self._history.events[link.at].operation):
+            if link is None or made(self._history.events.operation(link.at)):
                 return tensor, link is not None
             tensor = link.source
         return tensor, False
@@ -157,22 +252,72 @@ class Sharing:
         return found
 
 
-def _on_what_they_read(history: History) -> Numbers:
-    """Return the calls that gave a tensor on the memory of one that they read."""
+def _is_new(history: History, at: Numbers, tensors: Numbers) -> Numbers:
+    """Return which tensors were first met as results of calls that were not given them.
+
+    Nothing else has their link, and they are behind nothing that such a call was given.
+    """
+    found: Numbers = (history.makers(tensors) == at) & (history.first_reads(tensors) > at)
+    return found
+
+
+def _on_one_memory(history: History, handed: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the calls with each result that lies on an operand's memory: call, operand, result.
+
+    As tensors; not what a call returns as it was given it, but for a Function's.
+    """
     read_at, read = history.events.touched("reads")
     made_at, made = history.events.touched("results")
-    memories = history.memories
-    return np.unique(made_at[_among(made_at, memories[made], read_at, memories[read])])
+    table, memories = history.events.operands.table, history.memories
+    read_keys, made_keys = _of_events(read_at, memories[read], made_at, memories[made])
+    order = np.argsort(read_keys, kind="stable")
+    first, last = (np.searchsorted(read_keys[order], made_keys, side) for side in ("left", "right"))
+    counts = np.where(table[made, 2] != UNKNOWN, last - first, 0)
+    ends = np.cumsum(counts)
+    nth = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
+    at = np.repeat(made_at, counts)
+    given = table[read[order[np.repeat(first, counts) + nth]], 1]
+    results = np.repeat(table[made, 1], counts)
+    chosen = (given != results) | handed[at]
+    return at[chosen], given[chosen], results[chosen]
 
 
-def _target(event: Event) -> tuple[Operand, ...]:
-    """Return what the call wrote; arguments that share its version counter moved with it."""
-    if event.operation.startswith("_foreach") or not event.reads:
-        return event.writes
-    if event.operation.endswith("_"):
-        first = event.reads[0].tensor
-        return tuple(one for one in event.writes if one.tensor == first) or event.writes
-    return event.writes
+def _writes(history: History) -> tuple[Numbers, Numbers]:
+    """Return the calls that wrote, and what: by its rows. Not what is the same after as before."""
+    at, rows = history.events.touched("writes")
+    chosen = _is_target(history)
+    same = [one for one in _perhaps_onto_themselves(history) if onto_itself(history, one)]
+    chosen &= ~np.isin(at, same)
+    return at[chosen], rows[chosen]
+
+
+def _is_target(history: History) -> Numbers:
+    """Return for each operand that calls wrote whether it is what the call was to write.
+
+    Arguments that share the version counter of the first one moved with it.
+    """
+    events = history.events
+    at, rows = events.touched("writes")
+    in_place = events.called(lambda name: name.endswith("_") and not name.startswith("_foreach"))
+    asks = in_place & (events.column("reads") > 0)
+    tensors = events.operands.table[:, 1]
+    first = np.full(len(events), UNKNOWN, np.int64)
+    first[asks] = tensors[events.rows[events.starts[:-1][asks]]]
+    same = tensors[rows] == first[at]
+    none = asks & (np.bincount(at[same], minlength=len(events)) == 0)
+    found: Numbers = ~asks[at] | same | none[at]
+    return found
+
+
+def _perhaps_onto_themselves(history: History) -> list[int]:
+    """Return the calls that `onto_itself` may be true of."""
+    events = history.events
+    copies = events.called({"copy_", "__setitem__"}.__contains__) & (events.column("writes") > 0)
+    at = np.flatnonzero(copies & (events.column("reads") == 2))
+    storages = events.operands.table[:, 2]
+    target, source = (storages[events.rows[events.starts[at] + n]] for n in (0, 1))
+    found: list[int] = at[(target == source) & (target != UNKNOWN)].tolist()
+    return found
 
 
 def onto_itself(history: History, at: int) -> bool:
@@ -204,13 +349,10 @@ def onto_itself(history: History, at: int) -> bool:
 def _matters(history: History) -> Numbers:
     """Return for each call whether it looked at bytes of what it was given."""
     events = history.events
-    made_at, made = events.touched("results")
-    read_at, read = events.touched("reads")
-    storages = events.operands.table[:, 2]
-    apart = ~_among(made_at, storages[made], read_at, storages[read])
+    made_at, _ = events.touched("results")
     # A view shows bytes and looks at none.
     shows = (events.column("results") > 0) & (events.column("writes") == 0)
-    shows[made_at[apart]] = False
+    shows[made_at[~history.on_given]] = False
     looks = events.called(lambda name: operation(name).carries or name in ("save", "__repr__"))
     fills = (events.column("flags") & OUT > 0) | events.called("Parameter".__eq__)
     found: Numbers = looks & ((~fills & ~shows) | _overwrites(history))
@@ -226,25 +368,35 @@ def _overwrites(history: History) -> Numbers:
 
 def _overwritten(history: History) -> Numbers:
     """Return for each operand that calls read whether the call wrote over it, unread."""
-    at, rows = history.events.touched("reads")
+    events, overwrites = history.events, _overwrites(history)
+    tensors = events.operands.table[:, 1]
+    at, rows = events.touched("reads")
+    wrote_at, wrote = events.touched("writes")
+    chosen = overwrites[wrote_at] & _is_target(history)
     found = np.zeros(len(rows), bool)
-    for position in np.flatnonzero(_overwrites(history)).tolist():
-        event = history.events[position]
-        written = {one.tensor for one in _target(event)}
-        first = int(np.searchsorted(at, position))
-        found[first : first + len(event.reads)] = [one.tensor in written for one in event.reads]
+    of_these = overwrites[at]
+    found[of_these] = _among(
+        at[of_these], tensors[rows[of_these]], wrote_at[chosen], tensors[wrote[chosen]]
+    )
     return found
 
 
 def _among(at: Numbers, numbers: Numbers, others_at: Numbers, others: Numbers) -> Numbers:
     """Return for each number of an event whether it is among other numbers of that event."""
+    return np.isin(*_of_events(at, numbers, others_at, others))
+
+
+def _of_events(
+    at: Numbers, numbers: Numbers, others_at: Numbers, others: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Return for the numbers of events, and others, what is the same for one number of an event."""
     least = min(int(numbers.min(initial=0)), int(others.min(initial=0)))
     width = max(int(numbers.max(initial=0)), int(others.max(initial=0))) - least + 1
     keys, known = (
         events.astype(np.int64) * width + some - least
         for events, some in ((at, numbers), (others_at, others))
     )
-    return np.isin(keys, known)
+    return keys, known
 
 
 def fills_anew(event: Event) -> bool:
@@ -258,7 +410,7 @@ def unheard(history: History) -> list[Unseen]:
     rest = []
     for fact in history.trace.unseen:
         after, before = history.position(fact.after), history.position(fact.before)
-        heard = found.writes.get(history.flow.memory_of(fact.storage), ())
+        heard = found.writes.get(history.flow.memory_of(fact.storage))
         if fact.event == UNKNOWN or not any(after < one.at <= before for one in heard):
             rest.append(fact)
     return rest

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.facts import SiteId, Span
@@ -33,7 +35,7 @@ class SummedInClosures(NamedTuple):
 def summed_in_closures(history: History) -> Iterator[SummedInClosures]:
     """Yield the first step of each line of passes whose closures clear nothing."""
     told = set[SiteId]()
-    cleared = [at for at, _ in history.events.where(CLEARS.__contains__)]
+    cleared = np.flatnonzero(history.events.called(CLEARS.__contains__)).tolist()
     for step, passes in _passes_of_steps(history):
         site = history.events[passes[0]].site
         between = ((one, at) for one, at in pairwise(passes))

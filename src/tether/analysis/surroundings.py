@@ -219,12 +219,10 @@ class WaysThere:
     def calls(self, number: int, tensors: Collection[int]) -> list[int]:
         """Return the calls of a line that met one of some tensors."""
         events = self._history.events
-        at_line = np.flatnonzero(events.column("site") == number)
-        return [
-            at
-            for at, event in events.at(at_line)
-            if any(one.tensor in tensors for one in (*event.reads, *event.results, *event.writes))
-        ]
+        at, rows = events.touched()
+        met = np.isin(events.operands.table[rows, 1], list(tensors))
+        found: list[int] = np.unique(at[met & (events.column("site")[at] == number)]).tolist()
+        return found
 
     def _from(self, number: int, at: int) -> tuple[SiteId, ...]:
         """Return the lines above one on the way to a call."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -55,36 +54,35 @@ class UnusedTotals:
         self._history = history
         for at in _sums(history) if history.whole else ():
             adding, terms = _terms(history, at)
-            if len(terms) < LEAST_RUNS or at in self._used or not _apart(history, terms):
+            if len(terms) < LEAST_RUNS or self._is_used(at) or not _apart(history, terms):
                 continue
             total = Total(_that_adds(history, adding), terms, [])
-            if self._used.issuperset(terms):
+            used = [self._is_used(one) for one in terms]
+            if all(used):
                 self.after_passes.append(total)
-            elif self._used.isdisjoint(terms) and (weighed := _weighed(history, total, at)):
+            elif not any(used) and (weighed := _weighed(history, total, at)):
                 self.all.append(weighed)
 
-    @cached_property
-    def _used(self) -> set[int]:
-        """Every call that a backward pass goes through."""
-        history = self._history
-        return set().union(*(graph_of(history, one) for one in history.backwards))
+    def _is_used(self, at: int) -> bool:
+        """Whether a backward pass goes through a call."""
+        return self._history.get(Graph).last_pass[at] >= 0
 
 
 def _sums(history: History) -> list[int]:
     """Return the calls that add up numbers, and whose result is added to nothing further."""
-    events, graph = history.events, history.get(Graph)
-    kinds = [n for n, one in enumerate(history.trace.kinds) if _needs_nothing(one)]
-    candidates = np.flatnonzero(np.isin(events.column("kind"), kinds)).tolist()
-    adding = {at for at in candidates if _adds(history, at)}
-    further = {one for at in adding for one in graph.parents(at)}
-    return sorted(adding - further)
+    adding = np.frombuffer(history.get(_Adding).calls, bool)
+    ends = adding.copy()
+    ends[history.get(Graph).parents_of(adding)] = False
+    found: list[int] = np.flatnonzero(ends).tolist()
+    return found
 
 
 def _terms(history: History, at: int) -> tuple[list[int], list[int]]:
     """Return the calls that add up to a loss, or a sum, and the runs of the line that made most."""
-    graph, event = history.get(Graph), history.events[at]
+    graph, adds = history.get(Graph), history.get(_Adding).calls
+    sites = history.events.column("site")
     waiting = [at]
-    if event.is_backward:
+    if graph.kind(at) is None and (event := history.events[at]).is_backward:
         waiting = [made for one in losses_of(event) for made in graph.makers_of(one, at)]
     lines: dict[int, set[int]] = defaultdict(set)
     seen, adding = set[int](), list[int]()
@@ -93,24 +91,29 @@ def _terms(history: History, at: int) -> tuple[list[int], list[int]]:
         if at in seen:
             continue
         seen.add(at)
-        if _adds(history, at):
+        if adds[at]:
             adding.append(at)
             waiting += graph.parents(at)
         else:
-            lines[history.events[at].site].add(at)
+            lines[int(sites[at])].add(at)
     most = max(lines, key=lambda site: len(lines[site]), default=-1)
     return adding, sorted(lines[most])[:MOST_TERMS]
 
 
-def _adds(history: History, at: int) -> bool:
-    """Whether a call makes numbers of numbers, or a row of them, and needs none for its gradient.
+class _Adding:
+    """The calls that make numbers of numbers, or a row of them, and need none for their gradient.
 
     So does a sum, a mean, a difference and a part of a number.
     """
-    event, graph = history.events[at], history.get(Graph)
-    kind = graph.kind(at)
-    numbers = all(len(one.shape) < 2 for one in (*event.reads, *event.results))
-    return numbers and kind is not None and _needs_nothing(kind)
+
+    def __init__(self, history: History) -> None:
+        events, tuples = history.events, history.events.names.tuples
+        kinds = [n for n, one in enumerate(history.trace.kinds) if _needs_nothing(one)]
+        large = [number for number, shape in tuples.items() if len(shape) > 1]
+        at, rows = events.touched("reads", "results")
+        numbers = np.ones(len(events), bool)
+        numbers[at[np.isin(events.operands.table[rows, 5], large)]] = False
+        self.calls = (numbers & np.isin(events.column("kind"), kinds)).tobytes()
 
 
 def _needs_nothing(kind: Kind) -> bool:

@@ -6,9 +6,12 @@ text around the line, or around the nearest line that called its function.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.history import History, latest
 from tether.analysis.shared_memory import onto_itself
@@ -72,9 +75,11 @@ class Undone:
 
     def _put_backs(self, operand: Operand, since: int) -> Iterator[tuple[int, int, int]]:
         """Yield what wrote over a tensor, where its values were then taken, and put back."""
-        writes = list(self._history.writes_to(operand))
-        for over, at, after in zip(writes, writes[1:], [*writes[2:], UNKNOWN], strict=False):
-            last = after == UNKNOWN or self._steps[after]
+        writes = array("q", self._history.writes_to(operand))
+        others = ~np.frombuffer(self._steps, bool)[np.asarray(writes)]
+        for place in np.flatnonzero(others[:-1] & others[1:]).tolist():
+            over, at = writes[place : place + 2]
+            last = place + 2 == len(writes) or not others[place + 2]
             if last and since < over and self._replaces(over) and self._replaces(at):
                 taken = self._taken(at, operand, over)
                 if taken != UNKNOWN:
@@ -83,11 +88,7 @@ class Undone:
     def of_the_beginning(self, tensor: TensorId, since: int) -> Loss | None:
         """Find what gave a tensor the values of the beginning again."""
         operand = self._history.operand_of(tensor)
-        writes = [
-            at
-            for at in (self._history.writes_to(operand, since) if operand is not None else ())
-            if self._events[at].operation != "step"
-        ]
+        writes = [] if operand is None else self._besides_steps(operand, since)
         if operand is not None and self._history.steps_of(tensor):
             writes = self._lost(operand, writes, self._history.steps_of(tensor))
         if not writes:
@@ -108,7 +109,7 @@ class Undone:
         steps, operand = self._history.steps_of(tensor), self._history.operand_of(tensor)
         if len(steps) < 2 or operand is None:
             return None
-        writes = [at for at in self._history.writes_to(operand, steps[0]) if self._replaces(at)]
+        writes = [at for at in self._besides_steps(operand, steps[0]) if self._replaces(at)]
         lost = self._lost(operand, writes, steps)
         between = {bisect_left(steps, at) for at in lost}
         if len(between) < 2 or self._comes_from(tensor, lost[-1], steps[0]):
@@ -120,6 +121,11 @@ class Undone:
         )
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _besides_steps(self, operand: Operand, since: int) -> list[int]:
+        """Return the writes to a tensor after an event that are no steps."""
+        writes = self._history.written(operand, self._steps)
+        return writes[bisect_right(writes, since) :]
 
     def _replaces(self, at: int) -> bool:
         """Whether a call puts other values in the place of all that were there."""

@@ -198,7 +198,7 @@ def _since(chains: list[list[Tie]], tensors: set[int], about: Findings) -> Itera
             continue
         through = [
             (at, operand)
-            for at, operand in found.writes.get(memory(last), ())
+            for at, operand in found.writes.get(memory(last))
             if at > chain[0].at
             and found.family(operand.tensor) not in tensors
             and _seen(operand, last)

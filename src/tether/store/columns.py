@@ -44,7 +44,6 @@ STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 _AT = {name: number for number, name in enumerate(HEAD)}
 _KEPT = 1 << 19  # objects of each kind that are kept once made: all of a run of the usual length
 _BLOCK = 1 << 12  # events that are made at once
-_NEAR = 1 << 6  # events that are made with the one that was asked for
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
 
 Fact = TypeVar("Fact")
@@ -132,6 +131,10 @@ class Events(Sequence[Event]):
         found: Numbers = self.heads[:, _AT[name]]
         return found
 
+    def operation(self, position: int) -> str:
+        """Return the operation of the event at a position, of which nothing else is made."""
+        return self.names.strings[int(self.heads[position, 0])]
+
     def where(self, wanted: Callable[[str], object]) -> Iterator[tuple[int, Event]]:
         """Yield the events whose operation is wanted, by its name, with their positions."""
         yield from self.at(np.flatnonzero(self.called(wanted)))
@@ -181,9 +184,10 @@ class Events(Sequence[Event]):
 
         In the order of the events, and within an event as `rows` has them; all places without any.
         """
-        if places not in self._touched:
-            self._touched[places] = self._touching(places)
-        return self._touched[places]
+        found = self._touched.get(places) or self._touching(places)
+        if len(places) < 2:  # of several places few ask, and each for others
+            self._touched[places] = found
+        return found
 
     def _touching(self, places: tuple[Place, ...]) -> tuple[Numbers, Numbers]:
         counts = self.heads[:, _AT["reads"] :]
@@ -218,15 +222,15 @@ class Events(Sequence[Event]):
         made = self._first[index] if index < len(self._first) else self._made.get(index)
         if made is not None:
             return made
-        if index < len(self._first):  # what is near it will be asked for as well
-            near = index - index % _NEAR
-            *_, (_, made) = self._made_once(np.arange(near, index + 1))
+        first, last = self.starts[index : index + 2].tolist()
+        operands = [self.operands[row] for row in self.rows[first:last].tolist()]
+        made = self._event(self.heads[index].tolist(), operands)
+        if index < len(self._first):
+            self._first[index] = made
             return made
         if len(self._made) > _KEPT:
             self._made.clear()
-        first, last = self.starts[index : index + 2].tolist()
-        operands = [self.operands[row] for row in self.rows[first:last].tolist()]
-        made = self._made[index] = self._event(self.heads[index].tolist(), operands)
+        self._made[index] = made
         return made
 
     def __iter__(self) -> Iterator[Event]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
+
 from tether.analysis.graph import Graph
-from tether.analysis.history import History, latest
+from tether.analysis.history import History
 from tether.analysis.kept_gradients import KeptGradient, kept_gradients
+from tether.analysis.log import Log
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Operand, TensorId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
@@ -58,12 +60,12 @@ def check(history: History) -> Iterator[Claim]:
     def rank(tensor: int) -> int:
         return history.order.get(tensor, len(history.order))
 
-    for backward in history.backwards if steps else ():
+    for backward in history.backwards if history.steps else ():
         if graph.leaves(backward) is None or history.events[backward].raised:
             continue
         for at in sorted(graph.behind(backward)):
             for one in sorted(_entering(history, at), key=lambda leaf: rank(leaf.tensor)):
-                last = latest(steps.get(one.tensor, []), begun.get(backward, backward))
+                last = steps.latest(one.tensor, begun.get(backward, backward))
                 key = (one.tensor, history.events[at].site)
                 if at < last and key not in told:
                     told.add(key)
@@ -72,14 +74,14 @@ def check(history: History) -> Iterator[Claim]:
         yield _kept(history, kept)
 
 
-def _steps(history: History) -> dict[int, list[int]]:
-    """Return the positions of the steps that wrote each tensor, in order."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for position in sorted({history.position(one.at) for one in history.steps}):
-        event = history.events[position]
-        for one in event.writes if event.operation == "step" else ():
-            found[one.tensor].append(position)
-    return found
+def _steps(history: History) -> Log:
+    """Return the positions of the steps that wrote each tensor."""
+    steps = np.zeros(len(history.events), bool)
+    known = (history.position(one.at) for one in history.steps)
+    steps[[at for at in known if at >= 0]] = True
+    at, rows = history.events.touched("writes")
+    chosen = (steps & history.events.called("step".__eq__))[at]
+    return Log(history.events.operands.table[rows[chosen], 1], at[chosen])
 
 
 def _begun(history: History) -> dict[int, int]:

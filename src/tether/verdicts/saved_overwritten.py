@@ -79,13 +79,13 @@ def _ahead(history: History) -> Iterator[tuple[int, Overwritten]]:
     needed has served, and is let go.
     """
     graph = history.get(Graph)
-    through = {at for backward in history.backwards for at in graph.behind(backward)}
     for made in _losses_alive(history):
-        if made in through:
+        if graph.last_pass[made] >= 0:
             continue
         for found in overwritten(history, made, len(history.events)):
             stepped = history.events[found.write].operation == "step"
-            if not stepped and found.at not in through and found.operand.tensor not in history.held:
+            used = graph.last_pass[found.at] >= 0
+            if not stepped and not used and found.operand.tensor not in history.held:
                 yield made, found
                 break
 

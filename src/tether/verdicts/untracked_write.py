@@ -6,7 +6,10 @@ import math
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
@@ -18,6 +21,7 @@ from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation, shown
 from tether.regions import extent, may_overlap
+from tether.store.columns import Numbers
 from tether.verdicts.base import Example, Expected, Verdict
 
 PAGE = """
@@ -129,20 +133,40 @@ def _through_aliases(history: History) -> Iterator[_Write]:
     Through a tensor that has a version counter of its own, or by a call that moves none (`apply_`).
     """
     found = history.get(Sharing)
-    for memory, touches in found.writes.items():
-        for at, operand in touches:
-            event = history.events[at]
-            if package_of(history, event) == "torch":
-                continue  # gradcheck shifts each element, and puts it back
-            if _moved_no_version(event, operand):
-                yield _Write(at - 1, at, operand, memory, event.site, event.operation, UNKNOWN)
-                continue
-            made = history.made_at(found.counter(operand.tensor))
-            if event.operation == "step" or made == UNKNOWN:
-                continue
+    for memory, (at, operand) in found.writes.of(partial(_perhaps_uncounted, history)):
+        event = history.events[at]
+        if package_of(history, event) == "torch":
+            continue  # gradcheck shifts each element, and puts it back
+        if _moved_no_version(event, operand):
+            yield _Write(at - 1, at, operand, memory, event.site, event.operation, UNKNOWN)
+            continue
+        made = _own_counter(history, operand.tensor)
+        if made != UNKNOWN and event.operation != "step":
             how = history.events[made].operation
-            if operation(how).own_counter:
-                yield _Write(at - 1, at, operand, memory, event.site, how, made)
+            yield _Write(at - 1, at, operand, memory, event.site, how, made)
+
+
+def _own_counter(history: History, tensor: int) -> int:
+    """Return the call that gave a tensor, or what it is a view of, a version counter of its own."""
+    made = history.made_at(history.get(Sharing).counter(tensor))
+    own = made != UNKNOWN and operation(history.events[made].operation).own_counter
+    return made if own else UNKNOWN
+
+
+def _perhaps_uncounted(history: History, at: Numbers, rows: Numbers) -> Numbers:
+    """Return for writes, by their calls and the rows of what was written, which may be uncounted.
+
+    They moved no version of the first argument, or went through a tensor with its own counter.
+    """
+    events = history.events
+    table, reads = events.operands.table, events.column("reads")[at] > 0
+    first = events.rows[np.where(reads, events.starts[at], 0)]
+    kept = reads & (table[rows, 1] == table[first, 1]) & (table[rows, 3] == table[first, 3])
+    kept &= events.called(lambda name: operation(name).writes == "values")[at]
+    tensors = np.unique(table[rows, 1])
+    own = [one for one in tensors.tolist() if _own_counter(history, one) != UNKNOWN]
+    found: Numbers = kept | np.isin(table[rows, 1], own)
+    return found
 
 
 def _moved_no_version(event: Event, operand: Operand) -> bool:
@@ -176,10 +200,11 @@ def _saved(history: History, memories: set[int]) -> dict[int, list[_Saved]]:
     """
     graph, memory = history.get(Graph), history.flow.memory
     kept: list[tuple[int, Operand]] = []
-    for at, event in enumerate(history.events if memories else ()):
-        if event.kind >= 0:
-            saved = graph.saved(at, unchecked=True)
-            kept += [(at, operand) for operand in saved if memory(operand) in memories]
+    events, rows = history.events.touched("reads", "results")
+    touching = np.unique(events[np.isin(history.memories[rows], list(memories))])
+    for at in touching[history.events.column("kind")[touching] >= 0].tolist():
+        saved = graph.saved(at, unchecked=True)
+        kept += [(at, operand) for operand in saved if memory(operand) in memories]
     used = _users(history, {at for at, _ in kept})
     found: dict[int, list[_Saved]] = defaultdict(list)
     for at, operand in kept:

@@ -6,8 +6,11 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from tether.analysis.acts import Acts
 from tether.analysis.history import History
@@ -16,6 +19,7 @@ from tether.facts import UNKNOWN, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import overlaps
+from tether.store.columns import Numbers
 from tether.verdicts.alias_write.follower import follows, set_beside, written_for
 from tether.verdicts.alias_write.kept import SILENT, kept_values
 from tether.verdicts.alias_write.numpy_views import followers, written_by_arrays
@@ -135,11 +139,11 @@ def _by_calls(history: History) -> Iterator[Claim]:
 def _records(history: History, found: Sharing) -> Iterator[SharedThenWritten]:
     """Find records whose memory was written through another name before they were read."""
     for memory, records in found.records.items():
-        writes = found.writes.get(memory, ())
+        writes = found.writes.get(memory)
         reads = found.reads_of(memory)
         if not writes:
             continue
-        written = {found.family(one.operand.tensor) for one in writes}
+        written = {*map(found.family, writes.tensors())}
         for record in records:
             at = found.links[record].at
             kept = _kept(history, record, at)
@@ -355,7 +359,7 @@ def _acted(
     history: History, found: Sharing, memory: int, pair: SharedThenWritten
 ) -> SharedThenWritten | None:
     """Return the story with a write through one of a pair and a read of the other, if there is."""
-    writes = [one for one in found.writes.get(memory, ()) if one.at > pair.shared]
+    writes = [one for one in found.writes.get(memory) if one.at > pair.shared]
     done = [one.at for one in writes if one.operand.tensor == pair.writer]
     if not done or any(one.operand.tensor == pair.reader for one in writes):
         return None
@@ -475,16 +479,40 @@ def _overlapping(history: History, found: Sharing) -> Iterator[Claim]:
 def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
     """Yield the writes to tensors of which several places are one element."""
     apart = {int(one.tensor) for one in history.trace.addressed_apart}
-    indexed = {at for at, _ in history.events.where("__setitem__".__eq__)}
-    for at, operand in (touch for touches in found.writes.values() for touch in touches):
-        given = history.events[at].all_of(operand) if at in indexed else operand
+    indexed = history.events.called("__setitem__".__eq__)
+    written = partial(_perhaps_overlapped, history, found)
+    for _, (at, operand) in found.writes.of(lambda _, rows: written(rows)):
+        given = history.events[at].all_of(operand) if indexed[at] else operand
         whole = _sharing_elements(history, found, at, given)
         if whole is None or history.events[at].operation == "step":
             continue
         made = history.made_at(whole.tensor)
         if made != UNKNOWN:
-            piece = at in indexed or whole is not operand
+            piece = bool(indexed[at]) or whole is not operand
             yield _Overlapped(piece and whole.tensor not in apart, made, at, whole.tensor)
+
+
+def _perhaps_overlapped(history: History, found: Sharing, rows: Numbers) -> Numbers:
+    """Return which writes may be to a tensor, or a view of one, that showed an element twice."""
+    tensors = history.events.operands.table[rows, 1]
+    shown = _tensors_overlapping(history)
+    some = [
+        one
+        for one in np.unique(tensors if shown else tensors[:0]).tolist()
+        if one in shown or any(link.source in shown for link in found.chain(one))
+    ]
+    return np.isin(tensors, some)
+
+
+def _tensors_overlapping(history: History) -> set[int]:
+    """Return the tensors of which several places were one element of memory at some time."""
+    operands = history.events.operands
+    shapes, strides = operands.table[:, 5], operands.table[:, 6]
+    forms = shapes * (int(strides.max(initial=0)) + 1) + strides
+    _, first = np.unique(forms, return_index=True)
+    overlap = [row for row in first.tolist() if overlaps_itself(operands[row])]
+    shown = np.isin(forms, forms[overlap]) if overlap else np.zeros(len(forms), bool)
+    return set(np.unique(operands.table[shown, 1]).tolist())
 
 
 def _sharing_elements(

@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.holding import Holding, root_of, written_text
 from tether.analysis.odd_writes import goes_on
@@ -32,7 +34,10 @@ MOST_BEHIND = 64
 def computed_once(history: History) -> Iterator[Claim]:
     """Yield a note for each line that changes again and again what a function computed once."""
     lines: dict[tuple[SiteId, int], list[int]] = defaultdict(list)
-    for at, event in history.events.having("writes"):
+    column = history.events.column
+    own = (column("writes") > 0) & (column("inner") == column("site"))
+    steps = history.events.called("step".__eq__)
+    for at, event in history.events.at(np.flatnonzero(own & ~steps)):
         if goes_on(history, at, event):
             lines[event.site, history.get(Sharing).owner(event.writes[0].tensor)].append(at)
     for (_, owner), writes in lines.items():

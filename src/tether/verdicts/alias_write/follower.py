@@ -32,7 +32,7 @@ def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
     calls = (history.events[at] for at in history.on_storage(operand))
     if sum((one.operation, one.site) == (event.operation, event.site) for one in calls) > 1:
         return False
-    writes = sorted({one.at for one in found.writes.get(memory, ()) if one.at > shared})
+    writes = sorted({one.at for one in found.writes.get(memory) if one.at > shared})
     return len({bisect_left(writes, one) for one in reads} - {0}) >= LEAST_TURNS
 
 
@@ -98,7 +98,7 @@ def written_for(history: History, found: Sharing, record: int, shared: int) -> b
 
     if not all(is_its_own(one.operand.tensor) for one in found.reads_of(memory)):
         return False
-    writes = found.writes.get(memory, ())
+    writes = found.writes.get(memory)
     first = min((one.at for one in writes if one.at > shared), default=shared)
     later = (history.events[at] for at in history.on_memory(memory) if at > first)
     shown = {one.tensor for event in later for one in event.results}

@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.holding import root_of, written_text
 from tether.analysis.odd_writes import goes_on
@@ -73,10 +75,16 @@ def _written_items(
 ) -> dict[SiteId, dict[_HandedItem, list[int]]]:
     """Return the writes to kept items, by line; `asked` is given the method that asks for them."""
     lines: dict[SiteId, dict[_HandedItem, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for at, event in history.events.having("writes"):
-        if event.site not in asked:
-            asked[event.site] = _asked_by(history, history.site_of(event))
-        if asked[event.site] and goes_on(history, at, event) and _is_kept(history, event):
+    events = history.events
+    sites = events.column("site")
+    writes = np.flatnonzero(events.column("writes") > 0)
+    _, first = np.unique(sites[writes], return_index=True)
+    for site in sites[writes[np.sort(first)]].tolist():
+        if site not in asked:
+            asked[site] = _asked_by(history, history.site(site))
+    of_these = writes[np.isin(sites[writes], [site for site, name in asked.items() if name])]
+    for at, event in events.at(of_these):
+        if goes_on(history, at, event) and _is_kept(history, event):
             one = event.writes[0]
             item = _HandedItem(history.flow.memory(one), one.offset, one.shape)
             lines[event.site][item].append(at)

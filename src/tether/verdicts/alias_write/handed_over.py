@@ -84,7 +84,7 @@ class _Pieces:
         if not history.names_of(whole):
             return None
         memory = history.flow.memory(given.piece)
-        writes = self._found.writes.get(memory, ())
+        writes = self._found.writes.get(memory)
         if any(one.at > given.at and self._is_of(one, whole) for one in writes):
             return None  # both write it: it was made to be shared
         until = self._until(given)

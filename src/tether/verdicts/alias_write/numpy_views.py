@@ -272,7 +272,7 @@ class _Records:
         writes = history.get(Sharing).writes
         self._written = {
             memory: _Touched(
-                one for one in writes.get(memory, ()) if not _through_array(history, one[1].tensor)
+                one for one in writes.get(memory) if not _through_array(history, one[1].tensor)
             )
             for memory in taken
         }
@@ -329,7 +329,7 @@ def _owner_made(history: History, export: Export) -> int:
 
 def _was_written(history: History, export: Export) -> bool:
     memory = history.flow.memory(export.operand)
-    return any(one.at < export.at for one in history.get(Sharing).writes.get(memory, ()))
+    return any(one.at < export.at for one in history.get(Sharing).writes.get(memory))
 
 
 def _reading(

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import combinations, permutations
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
 from tether.analysis.holding import Holding, root_of
@@ -20,6 +22,7 @@ from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where,
 from tether.operations.table import operation
 from tether.regions import overlaps
 from tether.source.names import container_of, steps_in
+from tether.store.columns import Numbers
 from tether.verdicts.alias_write.telling import written
 
 
@@ -280,7 +283,9 @@ def _loaded_itself(history: History) -> Iterator[Claim]:
     stepped: dict[int, int] = {}
     loaded: dict[int, int] = {}
     states = ("state_dict", "load_state_dict")
-    for at, event in history.events.where(lambda name: name == "step" or name in states):
+    called = history.events.called(lambda name: name == "step" or name in states)
+    kept = np.logical_or.accumulate(history.events.called(states.__contains__))
+    for at, event in history.events.at(np.flatnonzero(called & kept)):
         if event.operation == "step":
             stepped.update((one.tensor, at) for one in event.writes if one.tensor in handed)
             continue
@@ -375,12 +380,24 @@ def stepped_twice(history: History) -> Iterator[Claim]:
     `.data` may have tied them on purpose: plain SGD then adds up both gradients.
     """
     told: set[int] = set()
-    for at, event in history.events.where("step".__eq__):
+    for at, event in history.events.at(_on_one_memory(history)):
         if event.site not in told:
             pairs = list(_pairs(history, event))
             if pairs:
                 told.add(event.site)
                 yield _claim(history, at, pairs)
+
+
+def _on_one_memory(history: History) -> Numbers:
+    """Return the steps that wrote two tensors on one memory, in order."""
+    at, rows = history.events.touched("writes")
+    steps = history.events.called("step".__eq__)[at]
+    at, memories = at[steps], history.memories[rows[steps]]
+    tensors = history.events.operands.table[rows[steps], 1]
+    order = np.lexsort((tensors, memories, at))
+    at, memories, tensors = at[order], memories[order], tensors[order]
+    same = (at[1:] == at[:-1]) & (memories[1:] == memories[:-1]) & (tensors[1:] != tensors[:-1])
+    return np.unique(at[1:][same])
 
 
 def _pairs(history: History, step: Event) -> Iterator[tuple[Operand, Operand]]:

@@ -12,11 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, Touch
-from tether.facts import UNKNOWN, Event, SiteId
+from tether.facts import RAISED, UNKNOWN, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
+from tether.store.columns import Numbers
 from tether.verdicts.alias_write.telling import written
 
 _MOST_RUNS = 64
@@ -51,12 +54,16 @@ def sometimes_shared(history: History) -> Iterator[Claim]:
 def _runs(history: History) -> dict[tuple[SiteId, int], _Runs]:
     """Return the runs of each line of the program's that takes something of a tensor."""
     found: dict[tuple[SiteId, int], _Runs] = defaultdict(lambda: _Runs([], []))
-    memory = history.flow.memory
-    for at, event in history.events.where(_may_view):
-        if _takes(event):
-            views, copies = found[event.site, int(event.reads[0].tensor)]
-            shared = memory(event.results[0]) == memory(event.reads[0])
-            (views if shared else copies).append(at)
+    events, tensors = history.events, history.events.operands.table[:, 1]
+    at, read, made = _takes(history)
+    shared = history.memories[made] == history.memories[read]
+    sites, width = events.column("site")[at], int(tensors.max(initial=0)) + 2
+    _, which = np.unique(sites * np.int64(width) + tensors[read], return_inverse=True)
+    views, runs = np.bincount(which, shared), np.bincount(which)
+    both = ((views > 0) & (views < runs))[which]
+    columns = (one[both].tolist() for one in (sites, tensors[read], shared, at))
+    for site, tensor, is_view, position in zip(*columns, strict=True):
+        found[site, tensor][0 if is_view else 1].append(position)
     return found
 
 
@@ -65,12 +72,21 @@ def _may_view(name: str) -> bool:
     return bool(name == "__getitem__" or row.copies or row.regroups)
 
 
-def _takes(event: Event) -> bool:
-    """Whether the program's own line takes one new tensor of another one."""
-    own = event.inner == event.site and not event.writes and not event.raised
-    if not own or not event.reads or len(event.results) != 1:
-        return False
-    return event.results[0].tensor != event.reads[0].tensor
+def _takes(history: History) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the calls by which the program's own lines take one new tensor of another one.
+
+    With the rows of the other and of the new one.
+    """
+    events = history.events
+    column = events.column
+    takes = (column("inner") == column("site")) & (column("flags") & RAISED == 0)
+    takes &= (column("reads") > 0) & (column("results") == 1) & (column("writes") == 0)
+    at = np.flatnonzero(takes & events.called(_may_view))
+    first = events.starts[at]
+    read, made = events.rows[first], events.rows[first + column("reads")[at]]
+    tensors = events.operands.table[:, 1]
+    new = tensors[made] != tensors[read]
+    return at[new], read[new], made[new]
 
 
 def _changed(history: History, tensor: int, runs: _Runs) -> _ByAView | None:
@@ -95,7 +111,7 @@ def _changed(history: History, tensor: int, runs: _Runs) -> _ByAView | None:
 def _writes_of(history: History, at: int) -> Iterator[Touch]:
     """Yield the writes to what a call took, by itself or by a view of it."""
     made = history.events[at].results[0]
-    for one in history.get(Sharing).writes.get(history.flow.memory(made), ()):
+    for one in history.get(Sharing).writes.get(history.flow.memory(made)):
         if one.at > at and _goes_through(history, one.operand.tensor, {int(made.tensor)}):
             yield one
 
@@ -111,7 +127,7 @@ def _written_otherwise(history: History, tensor: int, since: int, views: set[int
     memory = UNKNOWN if operand is None else history.flow.memory(operand)
     return any(
         one.at > since and not _goes_through(history, one.operand.tensor, views)
-        for one in history.get(Sharing).writes.get(memory, ())
+        for one in history.get(Sharing).writes.get(memory)
     )
 
 

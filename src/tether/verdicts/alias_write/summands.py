@@ -72,8 +72,8 @@ def _is_same_sum(history: History, before: _Addition, now: _Addition) -> bool:
         return False
     if max(history.made_at(one.tensor) for one in (now.target, now.summand)) > before.at:
         return False  # made for the second sum: a window that is taken again
-    of_summand = history.get(Sharing).writes.get(memory(now.summand), ())
-    of_target = history.get(Sharing).writes.get(memory(now.target), ())
+    of_summand = history.get(Sharing).writes.get(memory(now.summand))
+    of_target = history.get(Sharing).writes.get(memory(now.target))
     between = [one for one in (*of_summand, *of_target) if before.at < one.at < now.at]
     return not between and memory(now.summand) != memory(now.target)
 
@@ -172,7 +172,7 @@ def _scaled(history: History, target: Operand, since: int) -> int:
 def _reads_until_filled(history: History, shown: Operand, since: int) -> dict[SiteId, int]:
     """Return the lines that read some memory after a moment, until it is filled anew."""
     found, memory = history.get(Sharing), history.flow.memory(shown)
-    until = _filled_anew(history, found.writes.get(memory, ()), since)
+    until = _filled_anew(history, found.writes.get(memory), since)
     touches, sites = found.reads_of(memory), dict[SiteId, int]()
     for one in touches[bisect_right(touches, since, key=lambda each: each.at) :]:
         event = history.events[one.at]

@@ -14,16 +14,20 @@ from collections.abc import Iterator
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
+from tether.analysis.perhaps_again import stretches
 from tether.analysis.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import Surroundings
-from tether.facts import Event, Operand, Site, SiteId
+from tether.facts import OUT, Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import ALL, operation
 from tether.regions import overlaps
 from tether.source.filling import Fill
 from tether.source.syntax import expression
+from tether.store.columns import Numbers
 from tether.verdicts.alias_write.telling import written
 
 _MOST_BEHIND = 64
@@ -38,7 +42,8 @@ _Comprehension = (ast.ListComp, ast.GeneratorExp)
 def taken_for_several(history: History) -> Iterator[Claim]:
     """Yield the claims, one function for each law."""
     yield from _joined(history)
-    yield from _last_of_many(history)
+    if _are_written_over(history):
+        yield from _last_of_many(history)
     yield from _before_and_after(history)
     yield from _in_turn(history)
 
@@ -52,17 +57,31 @@ def _joined(history: History) -> Iterator[Claim]:
     It was written while the things were there: else they may well be equal.
     """
     told: set[int] = set()
-    for at, event in history.events.where(lambda name: operation(name).joins == "new"):
+    for at, event in history.events.at(_joins_one_memory(history)):
         if event.site in told or event.raised or not _are_one(event):
             continue
         memory = history.flow.memory(event.reads[0])
         writes = [
-            one.at for one in history.get(Sharing).writes.get(memory, ())
+            one.at for one in history.get(Sharing).writes.get(memory)
             if one.at < at and history.events[one.at].operation == "step"
         ]  # fmt: skip
         if len(writes) > 1 and _over_several(history.site_of(event)):
             told.add(event.site)
             yield _joined_claim(history, at, writes[-1])
+
+
+def _joins_one_memory(history: History) -> Numbers:
+    """Return the calls that join several tensors, all on one storage."""
+    events = history.events
+    joins = events.called(lambda name: operation(name).joins == "new")
+    calls = np.flatnonzero(joins & (events.column("reads") > 1))
+    counts = events.column("reads")[calls]
+    of, places = stretches(events.starts[calls], counts)
+    storages = events.operands.table[events.rows[places], 2]
+    first = storages[np.cumsum(counts) - counts]
+    apart = np.bincount(of[storages != first[of]], minlength=len(calls))
+    found: Numbers = calls[apart == 0]
+    return found
 
 
 def _are_one(event: Event) -> bool:
@@ -153,6 +172,22 @@ def _last_of_many(history: History) -> Iterator[Claim]:
                 break
 
 
+def _are_written_over(history: History) -> bool:
+    """Whether a line wrote a memory twice with other values that left nothing of the old ones."""
+    events, storages = history.events, history.events.operands.table[:, 2]
+    fills = events.called(lambda name: operation(name).overwrites)
+    fills |= events.column("flags") & OUT > 0
+    (at, rows), (read_at, read) = events.touched("writes"), events.touched("reads")
+    at, rows = at[fills[at]], rows[fills[at]]
+    width = int(storages.max(initial=0)) + 2
+    given = np.sort(read_at * np.int64(width) + storages[read] + 1)
+    written = at * np.int64(width) + storages[rows] + 1
+    own = np.searchsorted(given, written, "right") - np.searchsorted(given, written)
+    brings = events.column("reads")[at] > own
+    lines = np.stack([history.memories[rows], events.column("site")[at]], axis=1)[brings]
+    return bool((np.unique(lines, axis=0, return_counts=True)[1] > 1).any())
+
+
 class _UnreadRuns:
     """What results were computed from, and how often that had been written over unread."""
 
@@ -195,7 +230,7 @@ class _UnreadRuns:
         """Return the writes to a parameter right before a call, up to the last one read before."""
         history = self._history
         found, memory = history.get(Sharing), history.flow.memory(shown)
-        writes = [one for one in found.writes.get(memory, ()) if one.at < until]
+        writes = [one for one in found.writes.get(memory) if one.at < until]
         last = writes[-1] if writes else None
         if last is None or not self._is_whole(last, shown):
             return None
@@ -313,7 +348,7 @@ def _writes_to_all(history: History, event: Event) -> list[int]:
         made = history.made_at(operand.tensor)
         if made < 0 or operation(history.events[made].operation).blank:
             continue  # it held nothing before
-        for one in found.writes.get(memory(operand), ()):
+        for one in found.writes.get(memory(operand)):
             if one.at > made and overlaps(one.operand, operand):
                 site = history.events[one.at].site
                 lines[site].add(operand.tensor)

@@ -15,7 +15,7 @@ from tether.analysis.idle import IdleMemory
 from tether.analysis.kept_by import kept_by
 from tether.analysis.on_ctx import results_on_ctx
 from tether.analysis.wording import and_more
-from tether.facts import UNKNOWN, TensorId
+from tether.facts import CREATE_GRAPH, UNKNOWN, TensorId
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.store.columns import tensors_of
 from tether.verdicts.base import Example, Expected, Verdict
@@ -76,7 +76,7 @@ LEAST = 3  # graphs of different steps that a name must hold before it is told
 
 def check(history: History) -> Iterator[Claim]:
     """Give the containers, the running totals and the gradients that keep graphs."""
-    kept = [one for one in _named(history) if _has_graph(history, one)]
+    kept = [one for one in _named(history) if history.had_graph(one)]
     told: set[int] = set()
     for name, tensors in _containers(history, set(kept)).items():
         claim = _container(history, name, tensors)
@@ -111,12 +111,6 @@ def _spoken_of(history: History, told: set[int]) -> set[int]:
 def _named(history: History) -> list[int]:
     """Return the tensors that some name led to: alive at the end, or they outlived a step."""
     return list(dict.fromkeys(fact.tensor for fact in history.trace.names))
-
-
-def _has_graph(history: History, tensor: int) -> bool:
-    """Whether a tensor had a graph when it was last seen."""
-    operand = history.operand_of(tensor)
-    return operand is not None and operand.requires_grad and not operand.leaf
 
 
 def _steps(history: History, calls: Iterable[int], passes: Iterable[int] | None = None) -> int:
@@ -290,10 +284,12 @@ def _with_siblings(history: History, named: list[int]) -> list[int]:
     if UNKNOWN in deaths:
         return named  # the container was there at the end, when all was named
     keys = {_key(history, one) for one in named}
+    lives = tensors_of(history.trace.tensors)
+    plain = [number for number, word in lives.names.words.items() if word == "Tensor"]
+    alike = (lives.column("died") == last) & np.isin(lives.column("kind"), plain)
     found = dict.fromkeys(named)
-    for tensor, life in history.trace.tensors.items():
-        alike = life.died == last and life.kind == "Tensor" and _key(history, tensor) in keys
-        if alike and _has_graph(history, tensor):
+    for tensor in lives.column("serial")[alike].tolist():
+        if history.had_graph(tensor) and _key(history, tensor) in keys:
             found[tensor] = None
     return sorted(found, key=history.made_at)
 
@@ -463,7 +459,7 @@ def _unheld(history: History, told: set[int]) -> dict[int, int]:
     graph, within = history.get(Graph), set[int]()
     for tensor in history.left:
         made = history.made_at(tensor)
-        if made < 0 or not _has_graph(history, tensor):
+        if made < 0 or not history.had_graph(tensor):
             continue
         if tensor in held:
             graph.add_behind(made, within)
@@ -522,6 +518,8 @@ def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
     What a graph has saved, or the graph of another holds, goes with that.
     """
     for tensors in _by_moment(history, ringed=False) if history.backwards else ():
+        if not _over_steps(history, tensors):
+            continue
         within = set(map(history.made_at, told.intersection(tensors)))
         for together in _made_alike(history, tensors):
             places = [history.made_at(one) for one in together]
@@ -530,6 +528,13 @@ def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
                 yield _held(history, together, places, steps)
             for at in places:
                 history.get(Graph).add_behind(at, within)
+
+
+def _over_steps(history: History, tensors: list[int]) -> bool:
+    """Whether enough backward passes lie between the calls that made some tensors."""
+    made = [*map(history.made_at, tensors)]
+    first, last = (bisect_left(history.backwards, one) for one in (min(made), max(made)))
+    return last - first + 1 >= LEAST
 
 
 def _by_moment(history: History, *, ringed: bool) -> Iterable[list[int]]:
@@ -579,7 +584,7 @@ def _made_alike(history: History, tensors: list[int]) -> list[list[int]]:
     """Return those of some tensors with a graph that each line made, what ran last first."""
     groups: dict[tuple[str, int, int] | None, list[int]] = defaultdict(list)
     for tensor in sorted(tensors, key=history.made_at) if len(tensors) >= LEAST else ():
-        if _has_graph(history, tensor):
+        if history.had_graph(tensor):
             groups[_key(history, tensor)].append(tensor)
     found = [some for some in groups.values() if len(some) >= LEAST]
     return sorted(found, key=lambda some: -history.made_at(some[-1]))
@@ -682,6 +687,9 @@ def _stored(history: History) -> dict[int, list[int]]:
     made: dict[int, list[int]] = defaultdict(list)
     cleared: dict[int, int] = {}  # tensor -> the last time that its gradient was let go
     clears = ("zero_grad", "grad.__set__")
+    passes = history.events.called("backward".__eq__)
+    if not (passes & (history.events.column("flags") & CREATE_GRAPH > 0)).any():
+        return {}
     for at, event in history.events.where(lambda name: name == "backward" or name in clears):
         if event.operation == "backward" and event.create_graph:
             for tensor in _leaves(history, at):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
+
 from tether.analysis.fillings import growth_of
 from tether.analysis.graph import Graph, graph_of
 from tether.analysis.history import History
@@ -70,8 +72,8 @@ def _repair(history: History, idle: Idle) -> Sentence:
     """Return what to do; runs that were asked for from the same lines may need their graphs."""
     ways, graph = history.get(WaysThere), history.get(Graph)
     lines = {ways.above(at) for at in idle.made}
-    trained = {at for one in history.backwards for at in graph.behind(one)}
-    alike = (at for at in trained if history.events[at].site == idle.site)
+    trained = np.asarray(graph.last_pass) >= 0
+    alike = np.flatnonzero(trained & (history.events.column("site") == idle.site)).tolist()
     keep = "eep values without their graph: .detach(), .item()."
     if any(ways.above(at) in lines for at in alike):
         return say(f"K{keep}")

@@ -219,8 +219,8 @@ def _from_tensor(again: Repeats, places: Sequence[int]) -> Slow | None:
     for at in places:
         reads = again.lines.events[at].reads
         groups[view(again, reads[0]) if len(reads) == 1 else ()].append(at)
-    if len(groups) > TURNS:
-        return None
+        if len(groups) > TURNS:
+            return None
     pairs = (pair for some in groups.values() for pair in pairwise(some))
     repeats = [at for before, at in pairs if _same_elements(again, before, at)]
     often = _often_in_turn(groups.values())

@@ -12,6 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from tether.analysis.already_there import nbytes
 from tether.analysis.layouts import contiguous
 from tether.facts import UNKNOWN, Event, Operand
@@ -86,7 +88,9 @@ def _library_joins(lines: Lines) -> Collection[list[int]]:
 
 def _only_joined(lines: Lines, rows: Sequence[Operand]) -> bool:
     """Whether nothing was done with any row but to join it with others, once."""
-    return all(len(lines.after(one.tensor, UNKNOWN)) == 1 for one in rows)
+    tensors = np.array([one.tensor for one in rows])
+    counts, _ = lines.history.users(tensors, np.full(len(rows), UNKNOWN))
+    return bool((counts == 1).all())
 
 
 def _batches(lines: Lines, taken: int, places: Sequence[int], tensors: int) -> Slow:
@@ -222,28 +226,27 @@ def _source(lines: Lines, at: int, least: int = COUNT) -> Operand | None:
         return None
     makers = {lines.history.made_at(one.tensor) for one in reads}
     makers = {_chosen_at(lines, one) for one in makers}
-    taken = [lines.events[one] for one in makers if one >= 0]
-    if len(taken) < len(reads) or not all(operation(one.operation).picks for one in taken):
+    taken, picked_of = [one for one in makers if one >= 0], lines.picked_of
+    if len(taken) < len(reads) or len({picked_of[one] for one in taken}) > 1:
         return None
-    return _one_source(taken, {one.shape for one in reads})
+    return _one_source(lines, taken[0], {one.shape for one in reads})
 
 
 def _chosen_at(lines: Lines, made: int) -> int:
     """Return the call that chose what another only copied, if nothing else was done with that."""
-    event = lines.events[made] if made >= 0 else None
-    if event is None or operation(event.operation).copies != "clone" or len(event.reads) != 1:
+    if made < 0 or not lines.clones[made]:
         return made
-    given = event.reads[0]
+    given = lines.events[made].reads[0]
     alone = len(lines.after(given.tensor, UNKNOWN)) == 1 and not given.requires_grad
     return lines.history.made_at(given.tensor) if alone else made
 
 
-def _one_source(taken: Sequence[Event], shapes: set[tuple[int, ...]]) -> Operand | None:
-    """Return the one tensor that calls took elements or rows of."""
-    source = taken[0].reads[0]
-    alike = len(shapes) == 1 and shapes <= {(), source.shape[1:]}
-    one = {event.reads[0].tensor for event in taken} == {source.tensor}
-    return source if alike and one else None
+def _one_source(lines: Lines, taken: int, shapes: set[tuple[int, ...]]) -> Operand | None:
+    """Return the tensor of which a call, as others like it, took an element or a row."""
+    if lines.picked_of[taken] == UNKNOWN:
+        return None
+    source = lines.events[taken].reads[0]
+    return source if len(shapes) == 1 and shapes <= {(), source.shape[1:]} else None
 
 
 def _put(lines: Lines, places: Sequence[int]) -> Slow | None:

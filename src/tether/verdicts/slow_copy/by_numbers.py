@@ -49,7 +49,8 @@ def _singly(lines: Lines, places: Sequence[int]) -> Slow | None:
 
     Not where a turn needs what came of the one before, unless that is all there is to it: a sum.
     """
-    runs = [(at, one) for at in places if (one := _element(lines, at)) is not None]
+    singly = [at for at in places if lines.single[at]]
+    runs = [(at, one) for at in singly if (one := _element(lines, at)) is not None]
     best = max(_of_one_tensor(runs).values(), key=len, default=[])
     offsets = {one.offset for _, one in best}
     if len(offsets) <= SETTINGS or len(runs) < READS:

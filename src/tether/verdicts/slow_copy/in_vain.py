@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from tether.analysis.already_there import Copied, copied_on, nbytes
 from tether.analysis.copy_needs import Need, needs
 from tether.analysis.graph import Graph
 from tether.analysis.layouts import channels_last, contiguous, same_layout, same_strides
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
+from tether.store.columns import Numbers
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow, Spec, converts
 
 PART = 4
@@ -273,7 +276,7 @@ def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
     One line may serve several that use what it gives: each is asked for itself.
     """
     by_user: dict[tuple[tuple[int, int], ...], list[int]] = defaultdict(list)
-    for at in places:
+    for at in places if len(_with_one_user(lines, places)) >= STEPS else ():
         by_user[_users(lines, at)].append(at)
     found = [one for runs in by_user.values() for one in _always_small(lines, runs)]
     more = sum(nbytes(one.made) - nbytes(one.taken) for one in found)
@@ -294,6 +297,21 @@ def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
     fix = f"Take the part first, and copy that: {lines.text(at)}[...] before the call."
     spec = _whole_or_part(lines, at, source, copy, times)
     return Slow(at, source, len(found), more, spec, "copied", what, fix, most.then)
+
+
+def _with_one_user(lines: Lines, places: list[int]) -> Numbers:
+    """Return those of some calls whose one result was given to one later call, which took less."""
+    events, history = lines.events, lines.history
+    at, column = np.array(places), events.column
+    at = at[(column("results")[at] == 1) & (column("reads")[at] > 0) & (column("writes")[at] == 0)]
+    made = events.rows[events.starts[at] + column("reads")[at]]
+    count, then = history.users(events.operands.table[made, 1], at)
+    at, made, then = at[count == 1], made[count == 1], then[count == 1]
+    one = (column("results")[then] == 1) & (column("writes")[then] == 0)
+    at, made, then = at[one], made[one], then[one]
+    taken = events.rows[events.starts[then] + column("reads")[then]]
+    found: Numbers = at[history.sizes(made) >= PART * history.sizes(taken)]
+    return found
 
 
 def _users(lines: Lines, at: int) -> tuple[tuple[int, int], ...]:

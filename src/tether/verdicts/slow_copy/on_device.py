@@ -8,6 +8,7 @@ word.
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -83,19 +84,18 @@ class Lines:
     def by_line(self) -> dict[tuple[int, str], list[int]]:
         """Positions of what the user's lines called themselves, by (site, operation)."""
         found: dict[tuple[int, str], list[int]] = defaultdict(list)
-        fields = ("site", "operation", "inner")
-        spans = self.history.trace.spans
+        spans, lines = self.history.trace.spans, self.history.lines
         compiled = [number for number, one in enumerate(spans) if one.kind == "compiled"]
-        keys = np.stack([self.events.column(one) for one in fields], axis=1)
-        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        own = [self.own(self.events[at]) for at in first.tolist()]
-        raised = self.events.column("flags") & RAISED
-        chosen = np.array(own, bool)[group.ravel()] & (keys[:, 0] >= 0) & (raised == 0)
+        keys = {
+            int(lines[at]): (event.site, event.operation)
+            for at, event in self.events.at(self.history.first_of_lines)
+            if event.site >= 0 and self.own(event)
+        }
+        chosen = np.isin(lines, list(keys)) & (self.events.column("flags") & RAISED == 0)
         chosen &= ~np.isin(self.events.column("span"), compiled)  # a backend may copy or not
-        strings = self.events.names.strings
         positions = np.flatnonzero(chosen)
-        for at, (site, name, _) in zip(positions.tolist(), keys[positions].tolist(), strict=True):
-            found[site, strings[name]].append(at)
+        for at, line in zip(positions.tolist(), lines[positions].tolist(), strict=True):
+            found[keys[line]].append(at)
         return found
 
     def own(self, event: Event) -> bool:
@@ -104,6 +104,31 @@ class Lines:
             return True
         expression = self.history.site_of(event).expression
         return event.operation == "__deepcopy__" and "deepcopy" in expression
+
+    @cached_property
+    def single(self) -> bytes:
+        """For each event whether all that it was given, and gave, are single elements."""
+        at, rows = self.events.touched("reads", "results")
+        more = at[self.history.elements(rows) != 1]
+        found: bytes = (np.bincount(more, minlength=len(self.events)) == 0).tobytes()
+        return found
+
+    @cached_property
+    def clones(self) -> bytes:
+        """For each event whether it copies one tensor as it is."""
+        clones = self.events.called(lambda name: table.operation(name).copies == "clone")
+        found: bytes = (clones & (self.events.column("reads") == 1)).tobytes()
+        return found
+
+    @cached_property
+    def picked_of(self) -> array[int]:
+        """For each event the tensor that it picks elements or rows of; -1: it picks none."""
+        picks = self.events.called(lambda name: table.operation(name).picks)
+        picks &= self.events.column("reads") > 0
+        found = np.full(len(self.events), UNKNOWN, np.int32)
+        first = self.events.rows[self.events.starts[:-1][picks]]
+        found[picks] = self.events.operands.table[first, 1]
+        return array("i", found.tobytes())
 
     @cached_property
     def steps(self) -> list[int]:
