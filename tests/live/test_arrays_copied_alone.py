@@ -139,6 +139,30 @@ RIGHT = {
             del large
         total = float(sum(one.sum() for one in kept))
         """,
+    "put back": """
+        for n in range(8):
+            before = table.copy()
+            table += n
+            total += float(table.sum())
+            table[...] = before
+        """,
+    "put back, each by itself": """
+        tables = [table, table * 2]
+        for n in range(8):
+            before = [one.copy() for one in tables]
+            for one in tables:
+                one += n
+            total += float(tables[1].sum())
+            for one, old in zip(tables, before):
+                one[:] = old
+        """,
+    "a part that is put back": """
+        for n in range(8):
+            part = table[n * 8 : n * 8 + 64].copy()
+            table[n * 8 : n * 8 + 64] = 0
+            total += float(table.sum())
+            table[n * 8 : n * 8 + 64] = part
+        """,
     "laid out": """
         for n in range(8):
             turned = table.T.copy()

@@ -17,7 +17,7 @@ from tether.analysis.history import History
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, ArrayCall, ArrayLine, Operand, Site
-from tether.source.array_writes import array_writes
+from tether.source.array_writes import array_writes, may_put_back
 from tether.source.copied_arrays import ArrayCopyText, array_copied
 
 _LOOKED = 64
@@ -72,18 +72,20 @@ class NumPyCopies:
         site = self._history.site(line.site)
         source = self._history.get(Surroundings).source(site.file)
         text = array_copied(source, site, line.operation)
-        if text is not None and not self._may_be_written(site):
+        if text is not None and not self._may_be_written(site, text):
             self.found.append(CopiedByNumPy(line, runs, text))
 
-    def _may_be_written(self, site: Site) -> bool:
-        """Whether the text writes into the variable that is given the copy, if it changed nothing.
+    def _may_be_written(self, site: Site, text: ArrayCopyText) -> bool:
+        """Whether the text writes into the variable that has the copy, though it changed nothing.
 
-        What a container is given has no name of its own.
+        Or writes the old elements back into the array. What a container is given has no name.
         """
-        name = site.target
+        name, sources = site.target, self._history.trace.sources
+        if may_put_back(sources, text.array, name):
+            return True
         if not name or not name.replace(".", "").isidentifier():
             return False
-        return bool(array_writes(self._history.trace.sources, [(site.function, name)]))
+        return bool(array_writes(sources, [(site.function, name)]))
 
     def _is_needless(self, call: ArrayCall) -> bool:
         if not call.alike or call.taker:

@@ -55,6 +55,67 @@ def written_below(
     return [one for one in writes if any(_stands_in(one, each) for each in stretches)]
 
 
+def may_put_back(sources: Mapping[str, str], array: str, copy: str) -> bool:
+    """Whether the text may write an array's old elements back, out of a copy of it.
+
+    Then it has the same bytes again, and was another in between. A statement does so that assigns
+    the copy into what has the array's name; or one that fills a whole array, out of what a variable
+    holds, where a loop or a call says which array that is.
+    """
+    return any(
+        _puts_back(source, node, array, copy)
+        for source in (source_of(file, text) for file, text in sources.items())
+        for node in source.nodes
+    )
+
+
+def _puts_back(source: Source, node: ast.AST, array: str, copy: str) -> bool:
+    match node:
+        case ast.Assign(targets=[ast.Subscript(value=into, slice=part)], value=value):
+            whole = _is_whole(part)
+        case ast.Call(args=[into, value, *_]) if called(node.func) == "copyto":
+            whole = True
+        case _:
+            return False
+    if not isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
+        return False
+    if _last_name(into) == _last(array) and (whole or _last_name(value) == _last(copy)):
+        return True
+    return whole and isinstance(into, ast.Name) and _is_any(source, node, into.id)
+
+
+def _is_whole(part: ast.expr) -> bool:
+    """Whether an index takes a whole array: ``x[...]``, ``x[:]``."""
+    if isinstance(part, ast.Slice):
+        return part.lower is None and part.upper is None
+    return isinstance(part, ast.Constant) and part.value is Ellipsis
+
+
+def _is_any(source: Source, node: ast.AST, name: str) -> bool:
+    """Whether a name is a loop's variable or a function's parameter around a node."""
+    around: ast.AST | None = node
+    while around is not None:
+        if isinstance(around, (ast.For, ast.AsyncFor)):
+            if any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(around.target)):
+                return True
+        elif isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return any(one.arg == name for one in ast.walk(around.args) if isinstance(one, ast.arg))
+        around = source.parent(around)
+    return False
+
+
+def _last(text: str) -> str:
+    node = expression(text)
+    return "" if node is None else _last_name(node)
+
+
+def _last_name(node: ast.AST) -> str:
+    """Return the last name of what an expression is an index of: ``rows`` of ``self.rows[3]``."""
+    while isinstance(node, (ast.Subscript, ast.Call)):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    return called(node) if isinstance(node, ast.expr) else ""
+
+
 class _Body(NamedTuple):
     """Where a function stands, and the names of what it calls."""
 
