@@ -856,6 +856,7 @@ class Entered(NamedTuple):
     since: EventId = EventId(UNKNOWN)  # the last call before that was given the data
     lists: int = 0  # that as many tensors had become: the data is these, one after the other
     numbers: bool = False  # the data was lists of Python's numbers
+    listed: SiteId = SiteId(UNKNOWN)  # where an array, or bytes, became the last of these lists
 
 
 class ReadBack(NamedTuple):

@@ -295,3 +295,45 @@ def test_numpys_functions_are_back_before_a_compiler_that_knows_them_is_imported
         "    assert numba.ARRAY is numpy.array is before\nassert numpy.array is before\n"
     )
     subprocess.run([sys.executable, "main.py"], cwd=tmp_path, check=True)
+
+
+LISTED = {
+    "lists of arrays, each by itself": """
+        frames = [rng.normal(size=(1, 40, 40)).astype(np.float32) for _ in range(16)]
+        for n in range(12):
+            batch = torch.tensor([one.tolist() for one in frames])  #! slow-copy batch (note)
+            total += batch.sum().item()
+        """,
+    "an array that a function lists": """
+        def listed(rows):
+            return rows.tolist()
+        for n in range(12):
+            batch = torch.tensor(listed(table))  #! slow-copy batch (note)
+            total += net(batch).sum().item()
+        """,
+    "numbers out of bytes": """
+        import struct
+        sound = rng.integers(-2000, 2000, 16_000).astype("<i2").tobytes()
+        for n in range(12):
+            values = struct.unpack("<16000h", sound)
+            wave = torch.tensor(values, dtype=torch.float32)  #! slow-copy wave (note)
+            total += wave.sum().item()
+        """,
+    "numbers that the program has as numbers": """
+        scores = [float(n) for n in range(4_000)]
+        for n in range(12):
+            given = torch.tensor([one + n for one in scores])
+            total += given.sum().item()
+        """,
+    "a list that is read for itself beside": """
+        for n in range(12):
+            words = table.astype(np.int64).tolist()
+            total += sum(one[0] for one in words)
+            total += torch.tensor([len(one) for one in words]).sum().item()
+        """,
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_numbers_on_their_way_into_a_tensor(name, tmp_path):
+    check_program(program(LISTED[name]), tmp_path)

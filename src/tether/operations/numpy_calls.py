@@ -10,3 +10,4 @@ WRITING_METHODS: Final = (
     "sort", "partition", "fill", "put", "resize", "byteswap", "setfield", "itemset",
 )  # fmt: skip
 """Methods that write the array that they are called on."""
+LISTING_METHOD: Final = "tolist"

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Entered, EventId
+from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Entered, EventId, SiteId
 from tether.record.array_memory import address_of
 from tether.record.budget import Budget
 from tether.record.contents import fingerprint
+from tether.record.listed import ListedLog
 
 _KNOWN = 64  # data that may come again
 _LISTS = (list, tuple)  # and no class of the program's own, whose code would run
@@ -25,7 +26,8 @@ _LISTS = (list, tuple)  # and no class of the program's own, whose code would ru
 class EnteredLog:
     """Looks at data that becomes tensors with memory of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, listed: ListedLog) -> None:
+        self._listed = listed
         self.facts: list[Entered] = []
         self._known: dict[tuple[Any, ...], tuple[int, int | None]] = {}  # -> event, sum of elements
         self._budget = Budget(0.005, allowed=0.05)
@@ -41,7 +43,10 @@ class EnteredLog:
         arrays, since = _arrays_in(data), self._before(event, data, result)
         numbers = not arrays and _of_numbers(data)
         if arrays or lists or numbers or since != UNKNOWN:
-            self.facts.append(Entered(EventId(event), arrays, EventId(since), lists, numbers))
+            listed = SiteId(self._listed.site_of(data) if numbers else UNKNOWN)
+            self.facts.append(
+                Entered(EventId(event), arrays, EventId(since), lists, numbers, listed)
+            )
 
     def _before(self, event: int, data: Any, result: torch.Tensor) -> int:
         """Return the last call that was given the data and made the same elements of it, or -1."""

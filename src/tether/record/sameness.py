@@ -27,6 +27,7 @@ from tether.record.equals import EqualLog, by_value
 from tether.record.identity import Snapshot
 from tether.record.indexed import Ints, View, without_ellipsis
 from tether.record.laid_out import LaidOutLog, geometry_of
+from tether.record.listed import ListedLog
 from tether.record.taken import TakenLog
 from tether.record.tape import Tape
 from tether.record.whole_numbers import WholeNumbersLog
@@ -71,7 +72,8 @@ class SameLog:
         self._lists: dict[int, _Gone] = {}  # by the identity of the first number that is kept
         self._budget = Budget(0.01, allowed=0.05)
         self.taken = TakenLog(tape, self._budget)
-        self.entered = EnteredLog()
+        self.listed = ListedLog(tape)
+        self.entered = EnteredLog(self.listed)
         self.drawn = DrawnLog()
         self.laid_out = LaidOutLog(tape)
         self._whole_numbers = WholeNumbersLog(tape)

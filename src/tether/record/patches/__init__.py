@@ -60,7 +60,7 @@ class Patches:
         """Put every replacement in place."""
         tensors.install(self._replacements, self._recorder)
         constructors.install(self._replacements)
-        arrays.install(self._replacements, self._recorder.array_calls)
+        arrays.install(self._replacements, self._recorder.array_calls, self._recorder.same.listed)
         engine.install(self._replacements, self._recorder, self._listen)
         self.optimizers.install()
         rebinding.install(self._replacements, self._recorder)

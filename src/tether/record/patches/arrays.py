@@ -1,4 +1,4 @@
-"""NumPy's own ways to copy an array: methods of its type, and two functions.
+"""NumPy's own ways to copy an array, or to list it: methods of its type, and two functions.
 
 `numpy.ndarray` is a type of C that takes no attribute, so that its dictionary is written, and its
 cached look-ups are dropped as CPython itself would. A compiler such as Numba knows NumPy's
@@ -12,6 +12,7 @@ import ctypes
 import functools
 import gc
 import importlib.abc
+import struct
 import sys
 import types
 from collections.abc import Callable
@@ -19,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from tether.operations.numpy_calls import COPYING_FUNCTIONS, COPYING_METHODS
+from tether.operations.numpy_calls import COPYING_FUNCTIONS, COPYING_METHODS, LISTING_METHOD
 from tether.record.array_calls import LEAST, ArrayCallLog
 from tether.record.array_memory import is_array, size_of
+from tether.record.listed import LEAST as LEAST_OF_A_LIST
+from tether.record.listed import ListedLog
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here
@@ -35,9 +38,15 @@ _CONVERTING = ("astype", "array")
 _COPY = copy.deepcopy.__code__.co_filename
 
 
-def install(replacements: Replacements, log: ArrayCallLog) -> None:
+def install(replacements: Replacements, log: ArrayCallLog, lists: ListedLog) -> None:
     """Put the replacements in place."""
-    wrap = functools.partial(_telling, replacements, log)
+
+    def wrap(name: str, original: Original) -> Original:
+        if name == LISTING_METHOD:
+            return _listing(replacements, lists, original)
+        return _telling(replacements, log, name, original)
+
+    replacements.replace(struct, "unpack", functools.partial(_listing, replacements, lists))
     replacements.reversible(functools.partial(_replace_methods, wrap))
     functions = _Functions(wrap)
     replacements.reversible(functions.replace)
@@ -46,7 +55,7 @@ def install(replacements: Replacements, log: ArrayCallLog) -> None:
 def _replace_methods(wrap: Callable[[str, Original], Original]) -> Callable[[], None]:
     """Write the methods into the type; return what puts the originals back."""
     (own,) = [one for one in gc.get_referents(np.ndarray.__dict__) if type(one) is dict]
-    originals = {name: own[name] for name in COPYING_METHODS}
+    originals = {name: own[name] for name in (*COPYING_METHODS, LISTING_METHOD)}
 
     def put(methods: dict[str, Any]) -> None:
         own.update(methods)
@@ -108,6 +117,28 @@ def _telling(
 
     replaced.__module__ = getattr(original, "__module__", "numpy")
     return replaced
+
+
+def _listing(replacements: Replacements, lists: ListedLog, original: Original) -> Original:
+    """Return a function that calls its original, and tells of the list of numbers that it made."""
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if result and type(result) in (list, tuple) and _long(args[0], result):
+            listener = replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    lists.made(result, here(2))
+        return result
+
+    replaced.__module__ = getattr(original, "__module__", "numpy")
+    return replaced
+
+
+def _long(given: Any, made: Any) -> bool:
+    """Whether a list holds more than a few numbers, maybe in lists of its own."""
+    return (size_of(given) if is_array(given) else len(made)) >= LEAST_OF_A_LIST
 
 
 def _size_of(result: Any) -> int:

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
 from tether.analysis.memory_lives import MemoryLives
 from tether.facts import COMPARED, UNKNOWN, Drawn, Entered, Event, Operand
 from tether.operations.table import operation
@@ -349,38 +348,34 @@ def _of_lists(lines: Lines, places: Sequence[int], entered: dict[int, Entered]) 
 
 
 def _of_listed_arrays(again: Repeats, places: Sequence[int]) -> Slow | None:
-    """Find tensors made again and again of lists of numbers that arrays became right before."""
+    """Find tensors made again and again of lists of numbers that arrays or bytes became before."""
     lines, entered = again.lines, again.entered
-    of_numbers = [at for at in places if at in entered and entered[at].numbers]
-    found, made, at = _largest(lines, of_numbers)
+    listed = [at for at in places if at in entered and entered[at].listed != UNKNOWN]
+    found, made, at = _largest(lines, listed)
     numbers = sum(math.prod(one.shape) for one in made)
     if len(made) <= STEPS or numbers < NUMBERS:
         return None
     largest = lines.events[at].results[0]
-    array = _listed(again, at)
-    if not array:
-        return None
+    array = listed_of(again.history.site(entered[at].listed).expression)
     name, slow = lines.events[at].operation, "torch.tensor(array.tolist())"
     spec = Spec(slow, "torch.from_numpy(array).clone()", (largest,), lines.device(largest))
-    what = f"{name} takes {numbers:,} numbers of Python in {len(found):,} runs, which an array had"
-    what += " become"
+    what = f"{name} takes {numbers:,} numbers of Python in {len(found):,} runs, which "
+    what += "an array had become" if array else "were unpacked from bytes"
     fix = f"Leave out .tolist(): torch.tensor({array}, dtype=torch.{largest.dtype}) copies the"
     fix += " array as it lies, and torch.from_numpy(...) shares its memory."
+    if not array:
+        fix = "Read the bytes as they lie: numpy.frombuffer(...) or torch.frombuffer(...)."
+    elif _is_one_of_many(again, at):
+        fix = f"Leave out .tolist(): numpy.stack([{array}, ...]) joins the arrays as they lie, and"
+        fix += " torch.from_numpy(...) shares its memory."
     return Slow(at, largest, len(found), sum(map(nbytes, made)), spec, "made", what, fix)
 
 
-def _listed(again: Repeats, at: int) -> str:
-    """Return the text of what a call is given as a list, by the call or just before; "": none."""
+def _is_one_of_many(again: Repeats, at: int) -> bool:
+    """Whether a list was one of several that a tensor was made of: by a comprehension."""
     event = again.lines.events[at]
-    site = again.history.site_of(event)
-    given = copied_text(event.operation, site.expression)
-    if given.isidentifier():
-        fillings = again.history.get(Holding).fillings
-        fills = fillings.of(site.file, site.function, given)
-        given = fills[0].site.expression if [one.how for one in fills] == ["assigned"] else ""
-    listed = again.lines.events.where(lambda name: operation(name).leaves == "numbers")
-    heard = {again.history.site_of(one).expression for _, one in listed}
-    return "" if given in heard else listed_of(given)  # what was heard is a tensor's
+    given = copied_text(event.operation, again.history.site_of(event).expression)
+    return given.startswith(("[", "("))
 
 
 # -- runs ------------------------------------------------------------------------------------------
