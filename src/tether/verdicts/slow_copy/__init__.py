@@ -55,6 +55,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | `torch.tensor` of a list of arrays | `torch.from_numpy(np.stack(arrays))` |
 | `torch.tensor` of the lists that tensors became | the tensors, joined |
 | `torch.tensor(array.tolist())`, run after run | `torch.tensor(array)`, `torch.from_numpy` |
+| `torch.tensor(struct.unpack(...))`, run after run | `torch.frombuffer`, `numpy.frombuffer` |
 | the same bytes converted or laid out again, run after run | once, and kept |
 | the same made again of numbers alone: tables, masks, grids | once, and kept |
 | an array of NumPy's made anew with the same bytes, run after run | once, and kept |
