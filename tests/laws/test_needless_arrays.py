@@ -118,6 +118,10 @@ def without(program, found, history):
 @given(programs())
 @example(program_of(["v0 = x.copy()", "v1 = v0.copy()", "del v0", "x += 1"], "v1"))
 @example(program_of(["v0 = x.copy()", "x += 1", "total += x.sum()", "x[...] = v0"], "x"))
+@example(program_of(
+    ["v0 = x[:].copy()", "v1 = torch.from_numpy(x).numpy()", "x += 1", "total += x.sum()",
+     "v1[...] = v0"], "x",
+))  # fmt: skip
 @example(program_of(["v0 = torch.from_numpy(x).numpy().copy()", "v0 += 1"], "x"))
 @example(program_of(
     ["t = torch.from_numpy(x) * 1", "v0 = t.numpy().copy()", "v0 += 1", "total += t.sum().item()"],

@@ -59,8 +59,8 @@ def may_put_back(sources: Mapping[str, str], array: str, copy: str) -> bool:
     """Whether the text may write an array's old elements back, out of a copy of it.
 
     Then it has the same bytes again, and was another in between. A statement does so that assigns
-    the copy into what has the array's name; or one that fills a whole array, out of what a variable
-    holds, where a loop or a call says which array that is.
+    the copy into what has the array's name; or one that fills a whole array out of the copy, or out
+    of what a variable holds where the array has that name, or a loop or a call says which it is.
     """
     return any(
         _puts_back(source, node, array, copy)
@@ -79,9 +79,11 @@ def _puts_back(source: Source, node: ast.AST, array: str, copy: str) -> bool:
             return False
     if not isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
         return False
-    if _last_name(into) == _last(array) and (whole or _last_name(value) == _last(copy)):
-        return True
-    return whole and isinstance(into, ast.Name) and _is_any(source, node, into.id)
+    same_array, same_copy = _last_name(into) == _last(array), _last_name(value) == _last(copy)
+    if not whole:
+        return same_array and same_copy
+    loops = isinstance(into, ast.Name) and _is_any(source, node, into.id)
+    return same_array or same_copy or loops
 
 
 def _is_whole(part: ast.expr) -> bool:
