@@ -150,6 +150,7 @@ ROWS: dict[str, Row] = _joined(
     _each("cat concat concatenate hstack", joins="along"),
     _each("stack vstack row_stack dstack column_stack", joins="new"),
     _each("repeat tile repeat_interleave", repeats=True),
+    _each("roll", shifts=True),
     _each("sum mean nansum nanmean", adds=True),
     _each("matmul bmm scaled_dot_product_attention", multiplies=True),
     _each("scaled_dot_product_attention", as_they_lie=True),

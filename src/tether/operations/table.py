@@ -89,6 +89,7 @@ class Operation:
     pools: bool = False  # ... or gives one made of several, where it gives fewer
     places: bool = False  # puts given values, one by one, where an index says
     joins: Literal["", "along", "new"] = ""  # puts tensors side by side, along a dimension
+    shifts: bool = False  # gives its argument's elements moved along, those at the end at the begin
     spreads: bool = False  # may lay several places on one element of memory
     repeats: bool = False  # gives its argument's elements several times over
     fresh: bool = False  # memory of its own, made of no tensor's values
