@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -65,16 +66,18 @@ class ElementsRead:
 
     def _use(self, at: int, event: Event, memory: int) -> _Use:
         """Return what one call read and wrote of a memory."""
-        number, row = self._history.flow.memory, operation(event.operation)
-        read = [one for one in event.reads if number(one) == memory]
-        written = [one for one in event.writes if number(one) == memory]
-        replaces = bool(event.named or row.overwrites)
+        row = operation(event.operation)
+        read, written = (self._on(memory, some) for some in (event.reads, event.writes))
         if event.raised or not read or _reads_no_values(event, read[0]):
             return _Use(at, 0, 0)
-        if replaces or (row.places and row.part):
+        named = bool(event.named or row.overwrites)
+        if named or (row.places and row.part):
             read = _without(read, {one.tensor for one in written})
-        least = min(map(elements, written), default=0) if replaces else 0
-        return _Use(at, sum(_looked_at(event, one) for one in read), least)
+        counted = sum(_looked_at(event, one) for one in read)
+        return _Use(at, counted, min(map(elements, written), default=0) if named else 0)
+
+    def _on(self, memory: int, operands: Sequence[Operand]) -> list[Operand]:
+        return [one for one in operands if self._history.flow.memory(one) == memory]
 
 
 def _without(read: list[Operand], targets: set[TensorId]) -> list[Operand]:

@@ -28,6 +28,12 @@ class Move(NamedTuple):
     written: bool  # the new entry is written by a later call
 
 
+def may_move(name: str) -> bool:
+    """Whether a call may be one that moves, by its name."""
+    row = operation(name)
+    return row.shifts or row.joins == "along" or bool(row.writes and (row.places or row.copies))
+
+
 def moved_on(history: History, places: Sequence[int]) -> Iterator[list[Move]]:
     """Yield the moves of one line that each took what the one before had made, in order."""
     runs: dict[int, list[Move]] = {}  # by the memory that was made last
@@ -87,15 +93,21 @@ def _assigned(history: History, event: Event, at: int) -> Move | None:
     made, source = event.writes[0], event.reads[-1]
     begin = history.made_at(source.tensor)
     copied = history.events[begin] if begin != UNKNOWN else None
-    if copied is None or len(copied.reads) != 1 or source.shape != made.shape:
+    if copied is None or len(copied.reads) != 1 or source.storage == made.storage:
         return None
-    old, row = copied.reads[0], operation(copied.operation)
-    if old.storage != made.storage or old[4:7] != made[4:7] or source.storage == made.storage:
-        return None
+    old = copied.reads[0]
+    alone = set(history.on_storage(source)) == {begin, at} and source.shape == made.shape
+    moved = alone and _is_moved(copied.operation, old, made)
+    return Move(at, begin, old, made, written=True) if moved else None
+
+
+def _is_moved(name: str, old: Operand, made: Operand) -> bool:
+    """Whether elements are put back into the memory that they are of, a few steps further."""
+    row = operation(name)
+    if old.storage != made.storage or old[4:7] != made[4:7]:
+        return False
     beside = row.copies == "clone" and _is_beside(old, made)
-    rolled = row.shifts and old.offset == made.offset
-    alone = set(history.on_storage(source)) == {begin, at}
-    return Move(at, begin, old, made, written=True) if (beside or rolled) and alone else None
+    return beside or (row.shifts and old.offset == made.offset)
 
 
 def _is_beside(old: Operand, made: Operand) -> bool:

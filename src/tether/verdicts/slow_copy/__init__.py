@@ -31,6 +31,7 @@ from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 from tether.verdicts.slow_copy.overwritten import never_read, overwritten
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
+from tether.verdicts.slow_copy.put_elsewhere import put_elsewhere
 from tether.verdicts.slow_copy.said_again import repeated_for_products, said_again
 from tether.verdicts.slow_copy.saved_apart import saved_apart
 from tether.verdicts.slow_copy.stacked_to_add import stacked_to_add
@@ -84,6 +85,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
 | a history moved along at each step, and seldom read | an index that goes round |
+| a few elements put by `index_copy`, `scatter`, the old tensor let go | `index_copy_`, `scatter_` |
 | a window that moves on by `cat` at each step | a slice of a memory of twice the size |
 | a cache converted from its beginning at each step | what is new alone, or the type it is read in |
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
@@ -149,7 +151,8 @@ NOT_COMPARED = "the bytes are counted; what they cost in time is not measured"
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
     filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
-    moved_along, windows, saved_apart, stacked_to_add, repeated_for_products, widened,
+    moved_along, put_elsewhere, windows, saved_apart, stacked_to_add, repeated_for_products,
+    widened,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 

@@ -14,10 +14,9 @@ from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import read_unseen
 from tether.analysis.elements_read import ElementsRead, elements
 from tether.analysis.memory_lives import MemoryLives
-from tether.analysis.moved_along import Move, moved_on
+from tether.analysis.moved_along import Move, may_move, moved_on
 from tether.analysis.other_processes import OtherProcesses
 from tether.facts import UNKNOWN
-from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, NODE, Lines, Slow
 
 RUNS = 8
@@ -46,15 +45,13 @@ class _Unread(NamedTuple):
 
 def moved_along(lines: Lines) -> Iterator[Slow]:
     """Give each of the user's lines that moves a history at each step, which is seldom read."""
-    blind: bool | None = None
     for (_, name), places in lines.by_line.items():
-        row = operation(name)
-        may = row.shifts or row.joins == "along" or (row.writes and (row.places or row.copies))
-        if not may or len(places) <= RUNS:
+        if not may_move(name) or len(places) <= RUNS:
             continue
         runs = [run for run in moved_on(lines.history, places) if _is_large(run)]
-        blind = read_unseen(lines.history) if blind is None else blind
-        found = [one for run in runs for one in _unread(lines, run)] if not blind else []
+        if not runs or read_unseen(lines.history):
+            continue
+        found = [one for run in runs for one in _unread(lines, run)]
         total = sum(nbytes(one.move.made) for one in found)
         if len(found) >= max(RUNS, MOSTLY * len(places)) and total >= LARGE:
             yield _slow(lines, found, total, len(places))
