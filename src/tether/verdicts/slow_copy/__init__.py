@@ -24,6 +24,7 @@ from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
 from tether.verdicts.slow_copy.in_vain import vain, windows
 from tether.verdicts.slow_copy.kept_again import kept_again
+from tether.verdicts.slow_copy.kept_seldom import kept_seldom
 from tether.verdicts.slow_copy.lent import lent
 from tether.verdicts.slow_copy.made_again import arrays_again, made_again
 from tether.verdicts.slow_copy.moved_along import moved_along
@@ -63,6 +64,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
+| weights copied each time, of which few copies are kept | copied where they are kept |
 | a copy that is given other values before anything reads it | memory without values |
 | a model or a state copied to be zeroed or filled, time after time | one made once, and filled |
 | weights put aside while others are read in their place | `torch.func.functional_call` |
@@ -152,7 +154,7 @@ WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
     filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
     moved_along, put_elsewhere, windows, saved_apart, stacked_to_add, repeated_for_products,
-    widened,
+    widened, kept_seldom,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 
