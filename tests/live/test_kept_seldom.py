@@ -67,6 +67,21 @@ FOUND = {
             walk.look(-abs(step - 6.0))
         print(walk.at.mean().item())
     """,
+    "a variable that the question behind it hands on": """
+        import copy
+        import torch
+
+        net, best, top = torch.nn.Linear(200, 100), None, torch.tensor(-1.0)
+        for step in range(40):
+            with torch.no_grad():
+                net.weight.add_(torch.randn_like(net.weight))
+                score = -torch.tensor(abs(step - 4.0))
+            snapshot = copy.deepcopy(net.state_dict())  #! slow-copy snapshot (note)
+            if best is None or score.item() > top.item():
+                best, top = snapshot, score
+        net.load_state_dict(best)
+        print(net.weight.sum().item())
+    """,
 }
 
 RIGHT = {
@@ -113,6 +128,39 @@ RIGHT = {
         net.load_state_dict(good)
         print(net.weight.sum().item())
     """,
+    "a variable that could be gone back to, and never is": """
+        import copy
+        import torch
+
+        net, best = torch.nn.Linear(200, 100), None
+        for step in range(30):
+            before = copy.deepcopy(net.state_dict())
+            if step in (3, 9):
+                best = before
+            with torch.no_grad():
+                net.weight.add_(torch.randn_like(net.weight))
+            if not net.weight.isfinite().all():
+                net.load_state_dict(before)
+        net.load_state_dict(best)
+        print(net.weight.sum().item())
+    """,
+    "the question trains on": """
+        import copy
+        import torch
+
+        def trained(net):
+            with torch.no_grad():
+                net.weight.add_(torch.randn_like(net.weight))
+            return net.weight.mean().item()
+
+        net, good = torch.nn.Linear(200, 100), None
+        for step in range(30):
+            before = copy.deepcopy(net.state_dict())
+            if trained(net) > 0.0 and step in (2, 7) or good is None:
+                good = before
+        net.load_state_dict(good)
+        print(net.weight.sum().item())
+    """,
     "each copy is evaluated": """
         import copy
         import torch
@@ -137,8 +185,7 @@ RIGHT = {
             before = u.clone()
             if step in (3, 8):
                 u.mul_(2.0)
-                return before
-            return None
+            return before if step in (3, 8) else None
 
         u, kept = torch.rand(40_000), []
         for step in range(30):
@@ -202,10 +249,10 @@ RIGHT = {
 @pytest.mark.parametrize("name", FOUND)
 def test_few_of_the_copies_are_kept(name, tmp_path):
     recording = check_program(FOUND[name], tmp_path)
-    assert [one for one in recording.findings if "before its source has changed" in one.message]
+    assert [one for one in recording.findings if "the copy goes before anything" in one.message]
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_each_copy_may_be_wanted(name, tmp_path):
     recording = check_program(RIGHT[name], tmp_path)
-    assert not [one for one in recording.findings if "before its source has changed" in one.message]
+    assert not [one for one in recording.findings if "the copy goes before anything" in one.message]

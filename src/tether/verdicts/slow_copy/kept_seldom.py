@@ -1,8 +1,9 @@
 """The lines whose copies mostly go unread, before their source has changed: part of `slow-copy`.
 
 A state is copied first, and asked afterwards whether it is worth keeping. As long as the source has
-the same values a copy made after the question is as good. One that is kept in case, to go back to,
-goes when its source has other values, and is none of these.
+the same values a copy made after the question is as good; so is one that only the ``if`` right
+behind it uses. One that is kept in case, to go back to, goes when its source has other values, and
+is none of these.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tether.analysis.copy_needs import Need, needs, read_unseen
 from tether.analysis.elements_read import ElementsRead
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.other_processes import OtherProcesses
+from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN
+from tether.source.asked_next import asked_next
 from tether.verdicts.slow_copy.on_device import LARGE, Lines, Slow
 from tether.verdicts.slow_copy.overwritten import each_run
 
@@ -24,6 +27,8 @@ RUNS = 8
 """Copies that went unread, from which it is no matter of chance."""
 
 FIX = "Ask first, and copy where the answer is to keep it."
+
+WITHIN = "Copy within that `if`, where its branch begins that uses the copy."
 
 
 class _Copying(NamedTuple):
@@ -51,25 +56,46 @@ def kept_seldom(lines: Lines) -> Iterator[Slow]:
 
 def _mostly_let_go(lines: Lines, need: Need) -> Iterator[Slow]:
     runs = [_run(lines, some) for some in each_run(lines, need.executions)]
-    lives = MemoryLives(
-        lines.history, {lines.history.flow.memory(one.source) for one in need.executions}
-    )
-    found = [run for run in _gone_unread(runs) if not _written(lives, run, run.gone)]
-    total = sum(run.nbytes for run in found)
-    kept = [run for run in runs if run.read]
+    asked = _is_asked_next(lines, need)
+    found = list(_gone_unread(runs, asked=asked))
+    if not asked:
+        found = _unwritten(lines, need, found, runs)
+    kept, total = sum(run.read for run in runs), sum(run.nbytes for run in found)
     if kept and len(found) >= max(RUNS, len(runs) / 2) and total >= LARGE:
-        # The question comes while the copy is there: what is kept must be the same until then.
-        most = max(run.gone - run.last for run in found)
-        if not any(_written(lives, run, run.last + most + 1) for run in kept):
-            yield _slow(found, total, len(runs), len(kept))
+        yield _slow(found, total, len(runs), kept, asked=asked)
 
 
-def _gone_unread(runs: Sequence[_Copying]) -> Iterator[_Copying]:
-    """Yield what was copied, read by nothing and gone before the line ran again."""
-    ends = [float(run.copies[0].position) for run in runs[1:]] + [math.inf]
-    for run, end in zip(runs, ends, strict=True):
+def _is_asked_next(lines: Lines, need: Need) -> bool:
+    """Whether the text uses the copies in the ``if`` right behind them and nowhere else."""
+    site = lines.history.site_of(lines.events[need.executions[0].position])
+    return asked_next(lines.history.get(Surroundings).source(site.file), site)
+
+
+def _gone_unread(runs: Sequence[_Copying], *, asked: bool) -> Iterator[_Copying]:
+    """Yield what was copied, read by nothing and gone before the line ran again.
+
+    A name has the last copy until the next one is there: where only an ``if`` asks for it, that is
+    as soon.
+    """
+    ends = [float(run.last + 1 if asked else run.copies[0].position) for run in runs[1:]]
+    for run, end in zip(runs, [*ends, math.inf], strict=True):
         if not run.read and run.gone <= end and run.gone < math.inf:
             yield run
+
+
+def _unwritten(
+    lines: Lines, need: Need, gone: Sequence[_Copying], runs: Sequence[_Copying]
+) -> list[_Copying]:
+    """Return those that went before their source was written; none where others are kept later.
+
+    The question comes while the copy is there: what is kept must be the same until then.
+    """
+    memories = {lines.history.flow.memory(one.source) for one in need.executions}
+    lives = MemoryLives(lines.history, memories)
+    found = [run for run in gone if not _written(lives, run, run.gone)]
+    most = max((run.gone - run.last for run in found), default=0)
+    later = any(_written(lives, run, run.last + most + 1) for run in runs if run.read)
+    return [] if later else found
 
 
 def _run(lines: Lines, copies: Sequence[Copied]) -> _Copying:
@@ -93,10 +119,14 @@ def _written(lives: MemoryLives, run: _Copying, until: float) -> bool:
     )
 
 
-def _slow(found: Sequence[_Copying], total: int, runs: int, kept: int) -> Slow:
+def _slow(found: Sequence[_Copying], total: int, runs: int, kept: int, *, asked: bool) -> Slow:
     """Say how many of one line's copies went unread."""
     first = found[0].copies[0]
     what = f"in {len(found):,} of {runs:,} runs, {total:,} bytes, the copy goes before anything has"
-    what += " read it and before its source has changed; "
+    what += " read it"
+    what += (
+        ", and only the next `if` uses it; " if asked else " and before its source has changed; "
+    )
     what += f"those of {kept:,} runs are used" if kept > 1 else "that of one run is used"
-    return Slow(first.position, first.source, runs, total, None, "copied", what, FIX)
+    fix = WITHIN if asked else FIX
+    return Slow(first.position, first.source, runs, total, None, "copied", what, fix)
