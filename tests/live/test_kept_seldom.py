@@ -144,6 +144,38 @@ RIGHT = {
         net.load_state_dict(best)
         print(net.weight.sum().item())
     """,
+    "each is better than the one before": """
+        import copy
+        import torch
+
+        net, best, top = torch.nn.Linear(200, 100), None, -1.0
+        for step in range(30):
+            with torch.no_grad():
+                net.weight.add_(torch.randn_like(net.weight))
+            snapshot = copy.deepcopy(net.state_dict())
+            if step > top:
+                best, top = snapshot, step
+        net.load_state_dict(best)
+        print(net.weight.sum().item())
+    """,
+    "two places keep it, one of them in case": """
+        import copy
+        import torch
+
+        net, best, good, top = torch.nn.Linear(200, 100), None, None, -99.0
+        for step in range(30):
+            with torch.no_grad():
+                net.weight.add_(torch.randn_like(net.weight))
+            if good is not None and not net.weight.isfinite().all():
+                net.load_state_dict(good)
+            snapshot = copy.deepcopy(net.state_dict())
+            if step < 29:
+                good = snapshot
+                if -abs(step - 4.0) > top:
+                    best, top = snapshot, -abs(step - 4.0)
+        net.load_state_dict(best)
+        print(net.weight.sum().item())
+    """,
     "the question trains on": """
         import copy
         import torch

@@ -14,24 +14,31 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 def asked_next(source: Source, site: Site) -> bool:
     """Whether the statement at a site could as well stand in the ``if`` right behind it.
 
-    It gives its value to one name, which nothing outside the branches of that ``if`` uses; and the
-    question calls nothing but what makes numbers of tensors.
+    It gives its value to one name, which is used once, in a branch of that ``if``; and the question
+    calls nothing but what makes numbers of tensors.
     """
     node = source.node_at(site)
     made = source.around(node, (ast.stmt,)) if node is not None else None
-    if not isinstance(made, ast.Assign) or not isinstance(made.targets[0], ast.Name):
+    if not isinstance(made, ast.Assign) or len(made.targets) > 1:
         return False
-    question = _behind(source, made)
-    if (
-        question is None
-        or len(made.targets) > 1
-        or any(_may_do(one) for one in ast.walk(question.test))
-    ):
+    question, name = _behind(source, made), made.targets[0]
+    if question is None or not isinstance(name, ast.Name):
         return False
-    answer = {one for part in (*question.body, *question.orelse) for one in ast.walk(part)}
-    name, scope = made.targets[0], source.around(made, _FUNCTIONS)
-    uses = {one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name.id}
-    return uses - {name} <= answer and all(isinstance(one.ctx, ast.Load) for one in uses - {name})
+    if any(_may_do(one) for one in ast.walk(question.test)):
+        return False
+    uses = _uses(source.around(made, _FUNCTIONS), name)
+    return len(uses) == 1 and any(
+        uses[0] is one
+        for part in (*question.body, *question.orelse)
+        for one in ast.walk(part)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+    )
+
+
+def _uses(scope: ast.AST, name: ast.Name) -> list[ast.Name]:
+    """Return where else in a function a name stands."""
+    named = (one for one in ast.walk(scope) if isinstance(one, ast.Name) and one.id == name.id)
+    return [one for one in named if one is not name]
 
 
 def _behind(source: Source, made: ast.stmt) -> ast.If | None:

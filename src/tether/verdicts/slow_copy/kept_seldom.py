@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.already_there import Copied, nbytes
@@ -56,13 +57,17 @@ def kept_seldom(lines: Lines) -> Iterator[Slow]:
 
 def _mostly_let_go(lines: Lines, need: Need) -> Iterator[Slow]:
     runs = [_run(lines, some) for some in each_run(lines, need.executions)]
-    asked = _is_asked_next(lines, need)
-    found = list(_gone_unread(runs, asked=asked))
-    if not asked:
-        found = _unwritten(lines, need, found, runs)
-    kept, total = sum(run.read for run in runs), sum(run.nbytes for run in found)
-    if kept and len(found) >= max(RUNS, len(runs) / 2) and total >= LARGE:
-        yield _slow(found, total, len(runs), kept, asked=asked)
+    found, asked = _unwritten(lines, need, runs), False
+    if not _is_told(found, runs) and _is_asked_next(lines, need):
+        found, asked = list(_beside_a_kept_one(runs)), True
+    if _is_told(found, runs):
+        yield _slow(found, runs, asked=asked)
+
+
+def _is_told(found: Sequence[_Copying], runs: Sequence[_Copying]) -> bool:
+    """Whether enough of a line's copies went unread, and some were used."""
+    large = sum(run.nbytes for run in found) >= LARGE
+    return large and len(found) >= max(RUNS, len(runs) / 2) and any(run.read for run in runs)
 
 
 def _is_asked_next(lines: Lines, need: Need) -> bool:
@@ -71,28 +76,34 @@ def _is_asked_next(lines: Lines, need: Need) -> bool:
     return asked_next(lines.history.get(Surroundings).source(site.file), site)
 
 
-def _gone_unread(runs: Sequence[_Copying], *, asked: bool) -> Iterator[_Copying]:
-    """Yield what was copied, read by nothing and gone before the line ran again.
+def _beside_a_kept_one(runs: Sequence[_Copying]) -> Iterator[_Copying]:
+    """Yield what went unread as the line ran again, while an older copy lived on.
 
-    A name has the last copy until the next one is there: where only an ``if`` asks for it, that is
-    as soon.
+    Where one place keeps the copies the older one would have gone, had the newer taken that place.
     """
-    ends = [float(run.last + 1 if asked else run.copies[0].position) for run in runs[1:]]
-    for run, end in zip(runs, [*ends, math.inf], strict=True):
-        if not run.read and run.gone <= end and run.gone < math.inf:
+    longest = 0.0
+    for run, then in pairwise(runs):
+        end = then.last + 1
+        if not run.read and run.gone <= end < longest:
             yield run
+        longest = max(longest, run.gone)
 
 
-def _unwritten(
-    lines: Lines, need: Need, gone: Sequence[_Copying], runs: Sequence[_Copying]
-) -> list[_Copying]:
-    """Return those that went before their source was written; none where others are kept later.
+def _unwritten(lines: Lines, need: Need, runs: Sequence[_Copying]) -> list[_Copying]:
+    """Return the copies that went unread before their source was written, or the line ran again.
 
-    The question comes while the copy is there: what is kept must be the same until then.
+    The question comes while the copy is there. Of one that is used the source must be the same
+    until then: else there are none.
     """
     memories = {lines.history.flow.memory(one.source) for one in need.executions}
     lives = MemoryLives(lines.history, memories)
-    found = [run for run in gone if not _written(lives, run, run.gone)]
+    ends = [float(run.copies[0].position) for run in runs[1:]] + [math.inf]
+    found = [
+        run
+        for run, end in zip(runs, ends, strict=True)
+        if not run.read and run.gone <= end and run.gone < math.inf
+        if not _written(lives, run, run.gone)
+    ]
     most = max((run.gone - run.last for run in found), default=0)
     later = any(_written(lives, run, run.last + most + 1) for run in runs if run.read)
     return [] if later else found
@@ -119,14 +130,16 @@ def _written(lives: MemoryLives, run: _Copying, until: float) -> bool:
     )
 
 
-def _slow(found: Sequence[_Copying], total: int, runs: int, kept: int, *, asked: bool) -> Slow:
+def _slow(found: Sequence[_Copying], runs: Sequence[_Copying], *, asked: bool) -> Slow:
     """Say how many of one line's copies went unread."""
-    first = found[0].copies[0]
-    what = f"in {len(found):,} of {runs:,} runs, {total:,} bytes, the copy goes before anything has"
-    what += " read it"
+    total, kept = sum(run.nbytes for run in found), sum(run.read for run in runs)
+    what = (
+        f"in {len(found):,} of {len(runs):,} runs, {total:,} bytes, the copy goes before anything"
+    )
+    what += " has read it"
     what += (
         ", and only the next `if` uses it; " if asked else " and before its source has changed; "
     )
     what += f"those of {kept:,} runs are used" if kept > 1 else "that of one run is used"
-    fix = WITHIN if asked else FIX
-    return Slow(first.position, first.source, runs, total, None, "copied", what, fix)
+    first, fix = found[0].copies[0], WITHIN if asked else FIX
+    return Slow(first.position, first.source, len(runs), total, None, "copied", what, fix)
