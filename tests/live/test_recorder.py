@@ -250,6 +250,13 @@ def test_grad_mode_switches_have_the_line_of_the_with():
     assert r.line(switches[1]) == under_decorator.__wrapped__.__code__.co_firstlineno
 
 
+def test_a_parameter_of_inference_mode_has_no_version():
+    with Recorded() as r, torch.inference_mode():
+        nn.Linear(3, 3)(nn.Parameter(X.clone()))
+    assert [one.results[0].version for one in r.events("Parameter")] == [-1, -1, -1]
+    assert r.trace.gaps == []
+
+
 def test_a_library_call_is_told_at_the_users_line():
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     with Recorded() as r:

@@ -237,6 +237,16 @@ QUIET = {
                 p.data.zero_()
             print(total(torch.ones(1, 60)).sum())
     """,
+    "some of it is taken by numbers before": """
+        import torch
+
+        rows, some = torch.rand(400, 400), torch.tensor([3, 7, 11])
+        for turn in range(20):
+            work = rows.clone()
+            taken = work[some]
+            work.fill_(0.0)
+            print(taken.sum().item(), work.sum().item())
+    """,
     "made once, and small": """
         import copy
         import torch

@@ -71,7 +71,7 @@ def _reads_no_values(event: Event, copy: Operand) -> bool:
     row = operation(event.operation)
     if event.raised or event.writes or row.leaves:
         return False
-    return bool(row.makes or row.strides or row.template == ALL or event.shows(copy))
+    return bool(row.strides or row.template == ALL or event.shows(copy))
 
 
 def _given_others(history: History, event: Event, copy: Operand, *, drawn: bool) -> list[Operand]:

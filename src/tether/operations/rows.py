@@ -147,9 +147,16 @@ ROWS: dict[str, Row] = _joined(
         pools=True,
     ),
     _each("__setitem__ index_put index_put_ index_copy index_copy_ scatter scatter_", places=True),
+    _each(
+        "index_copy index_add index_reduce scatter scatter_add scatter_reduce select_scatter"
+        " slice_scatter diagonal_scatter",
+        puts="given",
+    ),
+    _each("index_fill index_put", puts="numbered"),
     _each("cat concat concatenate hstack", joins="along"),
     _each("stack vstack row_stack dstack column_stack", joins="new"),
     _each("repeat tile repeat_interleave", repeats=True),
+    _each("roll", shifts=True),
     _each("sum mean nansum nanmean", adds=True),
     _each("matmul bmm scaled_dot_product_attention", multiplies=True),
     _each("scaled_dot_product_attention", as_they_lie=True),

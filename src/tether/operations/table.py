@@ -88,7 +88,10 @@ class Operation:
     rows: bool = False  # gives rows of its second argument, as the first one says
     pools: bool = False  # ... or gives one made of several, where it gives fewer
     places: bool = False  # puts given values, one by one, where an index says
+    puts: Literal["", "given", "numbered"] = ""  # gives its first argument in other memory, with
+    # other values in places: as many as it is given, or where tensors of numbers say
     joins: Literal["", "along", "new"] = ""  # puts tensors side by side, along a dimension
+    shifts: bool = False  # gives its argument's elements moved along, those at the end at the begin
     spreads: bool = False  # may lay several places on one element of memory
     repeats: bool = False  # gives its argument's elements several times over
     fresh: bool = False  # memory of its own, made of no tensor's values
@@ -223,6 +226,11 @@ def flat_inputs(node: str) -> tuple[int, ...]:
 def rounds(node: str) -> bool:
     """Whether a node (``DivBackward2``) gives zeros when it was asked to round."""
     return bool(schema()["nodes"].get(node, {}).get("rounds"))
+
+
+def in_place(name: str) -> str:
+    """Return the call that does the same in place: ``index_copy_`` for ``index_copy``; or ""."""
+    return f"{name}_" if operation(f"{name}_").writes == "values" else ""
 
 
 def shown(name: str) -> str:

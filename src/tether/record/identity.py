@@ -139,7 +139,7 @@ class Identities:
         known = ref.snapshot
         if self.categories.get(type(tensor)) != PLAIN:
             with _without_subclasses():
-                if tensor._version == known[2] >= 0 and tensor.requires_grad is known[3]:
+                if 0 <= known[2] == tensor._version and tensor.requires_grad is known[3]:
                     return known
         elif known[2] >= 0:
             if tensor._version == known[2] and tensor.requires_grad is known[3]:
@@ -157,7 +157,7 @@ class Identities:
             ref = refs.get(id(one))
             if ref is not None and categories.get(type(one)) == PLAIN:
                 seen = ref.snapshot  # as `snapshot` says it of nearly all, without the call
-                if one._version == seen[2] >= 0 and one.requires_grad is seen[3]:
+                if 0 <= seen[2] == one._version and one.requires_grad is seen[3]:
                     found.append(seen)
                     continue
             found.append(self.snapshot(one))

@@ -24,12 +24,15 @@ from tether.verdicts.slow_copy.by_rows import by_rows
 from tether.verdicts.slow_copy.filled_in_graph import filled_in_graph
 from tether.verdicts.slow_copy.in_vain import vain, windows
 from tether.verdicts.slow_copy.kept_again import kept_again
+from tether.verdicts.slow_copy.kept_seldom import kept_seldom
 from tether.verdicts.slow_copy.lent import lent
 from tether.verdicts.slow_copy.made_again import arrays_again, made_again
+from tether.verdicts.slow_copy.moved_along import moved_along
 from tether.verdicts.slow_copy.on_device import Lines, Slow, Spec, ways
 from tether.verdicts.slow_copy.overwritten import never_read, overwritten
 from tether.verdicts.slow_copy.padding import no_padding
 from tether.verdicts.slow_copy.put_again import put_again
+from tether.verdicts.slow_copy.put_elsewhere import put_elsewhere
 from tether.verdicts.slow_copy.said_again import repeated_for_products, said_again
 from tether.verdicts.slow_copy.saved_apart import saved_apart
 from tether.verdicts.slow_copy.stacked_to_add import stacked_to_add
@@ -62,6 +65,7 @@ turns out less than a tenth faster on this machine the finding is not given.
 | overlapping parts of an array converted, each time anew | the whole, once |
 | the same call of the same elements, run after run | once, and kept |
 | the same copied into a place that holds it already | when it has changed |
+| weights copied each time, of which few copies are kept | copied where they are kept |
 | a copy that is given other values before anything reads it | memory without values |
 | a model or a state copied to be zeroed or filled, time after time | one made once, and filled |
 | weights put aside while others are read in their place | `torch.func.functional_call` |
@@ -83,6 +87,8 @@ turns out less than a tenth faster on this machine the finding is not given.
 | the rows of a tensor assigned one by one | one assignment of a slice |
 | a tensor that grows by `cat` at each step, and is read at the end | a list, joined once |
 | the same, read at each step, without a graph | one memory, filled part by part |
+| a history moved along at each step, and seldom read | an index that goes round |
+| a few elements put by `index_copy`, `scatter`, the old tensor let go | `index_copy_`, `scatter_` |
 | a window that moves on by `cat` at each step | a slice of a memory of twice the size |
 | a cache converted from its beginning at each step | what is new alone, or the type it is read in |
 | a whole tensor converted, copied or computed, of which a part is used | the part first |
@@ -148,7 +154,8 @@ NOT_COMPARED = "the bytes are counted; what they cost in time is not measured"
 WAYS = (
     ways, transfers, vain, by_rows, by_elements, by_numbers, put_again, never_read,
     filled_in_graph, no_padding, through_streams, said_again, overwritten, lent,
-    windows, saved_apart, stacked_to_add, repeated_for_products, widened,
+    moved_along, put_elsewhere, windows, saved_apart, stacked_to_add, repeated_for_products,
+    widened, kept_seldom,
 )  # fmt: skip
 """What is asked of the lines of a program, each for itself."""
 

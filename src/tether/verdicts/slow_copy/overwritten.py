@@ -10,6 +10,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from tether.analysis.already_there import Copied, nbytes
 from tether.analysis.copy_needs import Need, needs, read_unseen
 from tether.analysis.graph import Graph
@@ -62,7 +64,7 @@ def _replaced_models(lines: Lines, need: Need) -> Slow | None:
     What is filled by chance was begun so. One that is still of use when the next is made needs
     memory of its own, and is what gives it the right structure.
     """
-    runs = _runs(lines, need.executions)
+    runs = each_run(lines, need.executions)
     if not (len(runs) >= STEPS and _alike(runs) and _one_at_a_time(lines, runs)):
         return None
     ends = [(one, fate_of(lines.history, one, drawn=False)) for one in need.executions]
@@ -91,18 +93,22 @@ def _alike(runs: Sequence[Sequence[Copied]]) -> bool:
     return len({tuple((one.copy.shape, one.copy.dtype) for one in run) for run in runs}) == 1
 
 
-def _runs(lines: Lines, executions: Sequence[Copied]) -> list[list[Copied]]:
+def each_run(lines: Lines, executions: Sequence[Copied]) -> list[list[Copied]]:
     """Return the copies that each run of a line made: others ran in between, or it began anew."""
     runs: list[list[Copied]] = []
-    sites = lines.events.column("site")
     for one in executions:
         last = runs[-1] if runs else []
         anew = any(each.source.storage == one.source.storage for each in last)
-        since = last[-1].position if last else one.position
-        if not last or anew or (sites[since : one.position] != sites[one.position]).any():
+        if not last or anew or _others_between(lines, last[-1].position, one.position):
             runs.append([])
         runs[-1].append(one)
     return runs
+
+
+def _others_between(lines: Lines, since: int, until: int) -> bool:
+    """Whether any line but that of a call itself made calls before another of that line."""
+    sites = np.unique(lines.events.column("site")[since : until + 1]).tolist()
+    return len({lines.history.site(one).row for one in sites}) > 1
 
 
 def _one_at_a_time(lines: Lines, runs: Sequence[Sequence[Copied]]) -> bool:
