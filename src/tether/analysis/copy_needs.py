@@ -977,10 +977,18 @@ class Judge:
         return self._named(copied)
 
     def _is_held(self, copied: Copied) -> bool:
-        """Whether an optimizer has a copy, or loaded it into its state: its steps write it."""
+        """Whether an optimizer has a copy, or loaded it into its state: its steps write it.
+
+        A load takes over the very tensors that it is given, where they have the format of their
+        parameters. It could have taken over the source where nothing else has that any more.
+        """
         later = self._afterwards(copied)
         loaded = any(one.operation == LOADS and one.results for one in later)
-        return loaded or copied.copy.tensor in self.held
+        return (loaded and not self._is_given_up(copied)) or copied.copy.tensor in self.held
+
+    def _is_given_up(self, copied: Copied) -> bool:
+        """Whether nothing used a source again, and it was gone before anything wrote the copy."""
+        return self.replaces_source(copied) and not self.is_written(copied)
 
     def _replaced(self, at: int, copy: Operand) -> str:
         """Say what becomes of the memory behind a copy; nothing of one that is handed on."""

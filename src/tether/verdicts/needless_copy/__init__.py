@@ -32,7 +32,8 @@ in the whole run read the copy at all.
 How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.numpy())`,
 `torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
 order, `repeat` where broadcasting does, a number format there and back, a product with ones, a
-`masked_fill` of nothing, `flip` twice.
+`masked_fill` of nothing, `flip` twice. A state that was just read for one optimizer is a source as
+well: `load_state_dict` takes its tensors over.
 
 Nor does it matter how NumPy is told to copy what becomes a tensor: `x[i:j].copy()`, `np.array(x)`,
 `x.astype(np.float32)` of what has that format, `np.ascontiguousarray` before a call that takes any
