@@ -43,7 +43,8 @@ from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
-from tether.analysis.memory_lives import MAY, MemoryLives
+from tether.analysis.lingering import Lingering
+from tether.analysis.memory_lives import MAY, MemoryLives, MemoryWrite
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.rates import LOADS
@@ -119,6 +120,7 @@ class Need:
     passed_over: int = 0  # other runs, whose results were too small to be looked at
     single: bool = False  # joins that were given one tensor each, where the text lists none
     replaces: bool = False  # a copy was written, of a source that nothing used again
+    lingers: bool = False  # a source was written as no line could read its copy any more
 
     def add(self, reason: WhyNeeded | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
@@ -214,6 +216,7 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 need.replaces |= judge.is_written(one)
+                need.lingers |= need.needed != "yes" and judge.lingers(one)
                 # Of a line that ran less often nothing is said where values choose.
                 need.chosen = need.chosen or (
                     judge.often and judge.chosen_by(one, judge.event(one)) != UNKNOWN
@@ -845,7 +848,7 @@ class Judge:
             written, line = write.written, self._line(write.at)
             if write.at == copied.position or self._put_back(copied, write.at):
                 continue
-            if write.at == own and write.verb == MAY:
+            if (write.at == own and write.verb == MAY) or self._is_past(copied, write):
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
                 text = f"{line} {write.verb} {self._written(copied, written)}"
@@ -854,6 +857,20 @@ class Judge:
                 text = f"{line} writes beside {self._source(copied)}"
                 return WhyNeeded("yes", f"{text}, which the backward pass would refuse", write.at)
         return None
+
+    def _is_past(self, copied: Copied, write: MemoryWrite) -> bool:
+        """Whether a variable still has a copy as its source is written, which no line can read."""
+        if self.library:
+            return False
+        return self.history.get(Lingering).is_past(copied, write, self.lives.until(copied.copy))
+
+    def lingers(self, copied: Copied) -> bool:
+        """Whether the source of a copy is written while it lives, when no line can read it."""
+        until = self.lives.until(copied.copy)
+        return any(
+            write.at != copied.position and self._is_past(copied, write)
+            for write in self.lives.written(copied.source, copied.since, until)
+        )
 
     def _put_back(self, copied: Copied, at: int) -> bool:
         """Whether a write gave the source what the copy held, and so what was there already.
@@ -1000,7 +1017,26 @@ class Judge:
     def _is_module(self, copied: Copied) -> bool:
         """Whether a copied model could have been the other: none of its tensors was asked for."""
         deep = _deep(self.history, self.history.events[copied.position])
-        return deep and (self._of_module(copied) or self._only_saved(copied))
+        return deep and (
+            self._of_module(copied) or self._only_saved(copied) or self._only_read(copied)
+        )
+
+    def _only_read(self, copied: Copied) -> bool:
+        """Whether a copied model was only computed with, for no gradient, until it was written.
+
+        In the mode that the other one is in.
+        """
+        if not self.lingers(copied) or self.history.get(Lingering).is_switched(copied):
+            return False
+        here, memory = self.event(copied).site, self.flow.memory(copied.copy)
+        later = [one for one in self._afterwards(copied) if one.site != here]
+        return all(self._only_computes(one, memory) for one in later)
+
+    def _only_computes(self, event: Event, memory: int) -> bool:
+        """Whether an event does nothing to the memory of a model, or its tensors as such."""
+        row = operation(event.operation)
+        changes = bool(row.own) or (bool(row.replaces) and not row.makes)
+        return not (changes or event.kind >= 0 or self._trains(event, memory))
 
     def _of_module(self, copied: Copied) -> bool:
         """Whether a copied model only took the place of another, which is not used any more.
@@ -1015,10 +1051,7 @@ class Judge:
                 event = self.history.events[at]
                 if at <= copied.position or event.site == here:
                     continue
-                if memory != copy or event.kind >= 0 or self._trains(event, copy):
-                    return False
-                row = operation(event.operation)
-                if row.own or (row.replaces and not row.makes):
+                if memory != copy or not self._only_computes(event, copy):
                     return False
         return True
 

@@ -29,6 +29,11 @@ source could not have been used for, and the gradient graph says the same withou
 was written, and nothing used its source again, whose memory did not outlive the copy's. Or nothing
 in the whole run read the copy at all.
 
+A copy also counts as gone once the text cannot read it: a function's variable that is read in the
+statements behind its assignment alone, in the same block, and that nothing else holds. So a model
+that is copied for each evaluation was not needed where the next step comes after the last line that
+reads the copy, which was put into no other mode.
+
 How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.numpy())`,
 `torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
 order, `repeat` where broadcasting does, a number format there and back, a product with ones, a
@@ -196,6 +201,8 @@ def _why(need: Need, first: Copied) -> str:
             "nothing uses what it is a copy of again, so what is written to the copy may be written"
             " there"
         )
+    if need.lingers:
+        return "nothing reads it any more when what it is a copy of is written"
     both = "neither is" if first.taken is None else "neither it nor the array is"
     while_ = "the other lives" if first.taken is None else "both live"
     seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""
@@ -204,6 +211,8 @@ def _why(need: Need, first: Copied) -> str:
 
 def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
     read = "reads it" if unread else "writes either of them"
+    if need.lingers:
+        read = "writes either of them, or has kept the copy"
     yield say(f"no line of the program that did not run {read}")
     yield from _of_other_runs(history, need, copied, unread=unread)
     if need.operation == "__deepcopy__" != history.events[copied.position].operation and not unread:
