@@ -685,7 +685,7 @@ class Judge:
         made = max(self.chosen_by(copied, event), self._by_data(copied, event))
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        if operation(event.operation).rows and not self._is_named_alike(event):
+        if operation(event.operation).rows and not self._are_rows_set(event):
             return WhyNeeded(
                 "unknown", "the numbers that it is given may be others", copied.position
             )
@@ -738,10 +738,30 @@ class Judge:
         behind = (at, *self.flow.behind(at, _FAR)) if at >= 0 else ()
         return any(_repeats(self.history.events[one]) for one in behind)
 
-    def _is_named_alike(self, event: Event) -> bool:
-        """Whether a line asked a table for rows several times, by numbers that it keeps."""
+    def _are_rows_set(self, event: Event) -> bool:
+        """Whether a line asked a table for rows several times, by numbers that are no data.
+
+        By some that it keeps, or that are counted off.
+        """
         runs = [self.event(one) for one in self._runs[event.site]]
-        return len(runs) > 1 and len({one.reads[0].tensor for one in runs}) == 1
+        kept = len({one.reads[0].tensor for one in runs}) == 1
+        return len(runs) > 1 and (kept or all(self._are_counted(one.reads[0]) for one in runs))
+
+    def _are_counted(self, numbers: Operand) -> bool:
+        """Whether numbers were made of nothing but a count, moved along or shown otherwise."""
+        made = self.history.made_at(numbers.tensor)
+        behind = (made, *self.flow.behind(made, _FAR)) if made >= 0 else ()
+        return bool(behind) and all(self._counts(self.history.events[at]) for at in behind)
+
+    def _counts(self, event: Event) -> bool:
+        """Whether a call counts, or gives a count's numbers in their order, of each its own."""
+        row = operation(event.operation)
+        if row.random or event.writes:
+            return False
+        if not event.reads:
+            return row.fresh and not row.blank
+        moved = bool(row.linear) and row.exact  # no bound, and no remainder: that depends on size
+        return len(event.reads) == 1 and bool(row.view or row.copies or moved)
 
     def chosen_by(self, copied: Copied, event: Event) -> int:
         """Return the call by which the source's values decide what is taken of it; -1 for none."""

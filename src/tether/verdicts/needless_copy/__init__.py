@@ -92,8 +92,9 @@ runs or more; a mask may be a guard that met nothing. So it does of numbers that
 their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
 copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
 the text writes its list out, and no loop fills that; or a loop joins list after list, and each of
-eight and more had one. An embedding is told of where one kept index
-asked it for its whole table several times, without padding, bounds on norms or sparse gradients. Of
+eight and more had one. An embedding is told of where numbers in order asked it for rows
+several times, one kept index or one that is counted off (`torch.arange`), without padding, bounds
+on norms or sparse gradients. Of
 a choice by an index, and of whole numbers that come back out of a floating-point format which does
 not have all of them, it speaks only where every run of the line was looked at; of many arrays that
 became tensors it says how many it looked at. The report's table of copies gives the reason for
