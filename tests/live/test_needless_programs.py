@@ -123,6 +123,68 @@ PROGRAMS = {
             second[1].load_state_dict(copy.deepcopy(first[1].state_dict()))  #? yes line 10 writes
             steps(*second)
     """,
+    "halves of what is gone, cloned by a line each": """
+        import torch
+        def halves(x):
+            both = x * 2
+            low, high = both.chunk(2)
+            low = low.clone()  #? no
+            high = high.clone()  #? no
+            return low, high
+        for n in range(4):
+            low, high = halves(torch.randn(400, 200))
+            print(low.norm().item(), high.norm().item())
+    """,
+    "three parts laid out for an object that keeps them": """
+        import torch
+        class Heads:
+            def __init__(self, q, k, v):
+                self.q = q.clone()  #? no
+                self.k = k.clone()  #? no
+                self.v = v.clone()  #? no
+        layer = torch.nn.Linear(64, 192).requires_grad_(False)
+        for n in range(4):
+            heads = Heads(*layer(torch.randn(300, 64)).t().chunk(3))
+            print((heads.q * heads.k).amax().item(), heads.v.amax().item())
+    """,
+    "one half of what is gone": """
+        import torch
+        def half(x):
+            low, high = (x * 2).chunk(2)
+            return low.clone(), high.norm()  #? yes beside it be freed
+        for n in range(4):
+            low, size = half(torch.randn(400, 200))
+            print(low.norm().item(), size.item())
+    """,
+    "halves of which one lives on": """
+        import torch
+        def halves(x):
+            low, high = (x * 2).chunk(2)
+            low = low.clone()  #? unknown copies of other parts of that stay
+            high = high.clone()  #? yes beside it be freed
+            return low, high
+        kept = []
+        for n in range(4):
+            low, high = halves(torch.randn(400, 200))
+            print(low.norm().item())
+            kept.append(high)
+            del low
+        print(sum(one.norm().item() for one in kept))
+    """,
+    "halves of which one is written while the other lives": """
+        import torch
+        def halves(x):
+            both = x * 2
+            low, high = both.chunk(2)
+            low = low.clone()  #? unknown copies of other parts of that stay
+            high = high.clone()  #? yes writes
+            high.mul_(3)
+            print(both.norm().item())
+            return low, high
+        for n in range(4):
+            low, high = halves(torch.randn(400, 200))
+            print(low.norm().item(), high.norm().item())
+    """,
     "a model copied for its state to be saved": """
         import copy, io, torch
         def save(model, step):

@@ -196,6 +196,19 @@ class CopyNeeds:
             judge.library = key[1] != UNKNOWN
             judge.often = need.count >= OFTEN
             self._answer(judge, need)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Take back what rests on lines whose copies stay, and what rests on that."""
+        waiting = [need for need in self.found.values() if need.needed == "no" and need.rests_on]
+        while left := [one for one in waiting if any(map(self._stays, one.rests_on))]:
+            for need in left:
+                text = "it lets memory go, where copies of other parts of that stay"
+                need.add(WhyNeeded("unknown", text))
+            waiting = [one for one in waiting if one.needed == "no"]
+
+    def _stays(self, key: Key) -> bool:
+        return self.found[key].needed != "no"
 
     def _need(self, history: History, position: int) -> Need:
         key = _key(history, history.events[position])
@@ -321,8 +334,10 @@ class Judge:
         for position, parts in self._parts.items():
             self._runs[history.events[position].site].append(parts[0])
         self._of_one: dict[tuple[SiteId, int], list[Copied]] = defaultdict(list)  # line, memory
+        self._of_memory: dict[int, list[Copied]] = defaultdict(list)
         for one in made:
             self._of_one[self.event(one).site, one.source.storage].append(one)
+            self._of_memory[one.source.storage].append(one)
         self._known_heard: dict[SiteId, bool] = {}
         self._asked: set[int] = set()
         self._usual = -1.0  # calls that the arrays of a line lived for that were not written
@@ -360,10 +375,14 @@ class Judge:
 
     def rests_on(self, copied: Copied) -> set[Key]:
         """Return the lines that have to go as well: while they copy, this copy is needed."""
-        _, without = self._resolved(copied.source)
-        if not without or not (self.layout(copied) or self._size(copied)):
-            return set()
-        return {_key(self.history, self.history.events[at]) for at in without}
+        source, without = self._resolved(copied.source)
+        found = set[Key]()
+        if without and (self.layout(copied) or self._size(copied)):
+            found = {_key(self.history, self.history.events[at]) for at in without}
+        if self._let_go(copied._replace(source=source), by_line=True):
+            beside = self._beside(copied._replace(source=source))
+            found |= {_key(self.history, self.event(one)) for one in beside}
+        return found - {_key(self.history, self.event(copied))}
 
     def look_at_arrays(self, executions: Sequence[Copied]) -> int:
         """Learn how long a line's arrays lived that were looked at; count them if not all were.
@@ -1160,24 +1179,35 @@ class Judge:
 
     def _size(self, copied: Copied) -> WhyNeeded | None:
         """Say whether the copy let a much larger memory go."""
-        source, copy = copied.source, copied.copy
-        fact = self.trace.storages[source.storage]
-        more = fact.nbytes - max(nbytes(copy), self._kept_of(source, copied))
-        least = min(FLOOR, fact.nbytes / 2)
-        if self.lives.until(source) < self.lives.until(copy) and more > least:
+        more = self._let_go(copied)
+        if more:
             return WhyNeeded("yes", f"it lets {more:,} bytes beside it be freed")
         return self._stored(copied)
 
-    def _kept_of(self, source: Operand, copied: Copied) -> int:
-        """Return how many bytes of a memory copies by one line hold together, as long as this one.
+    def _let_go(self, copied: Copied, *, by_line: bool = False) -> int:
+        """Return how many bytes go by a copy, that it and others do not have; 0 for a few.
 
-        Without these copies it would stay, and they would not be there.
+        With `by_line` the others are those of its own line alone.
         """
-        parts = self._of_one[self.event(copied).site, source.storage]
-        if not 1 < len(parts) <= MOST_PARTS or not _apart(parts):
-            return 0
-        until = self.lives.until(copied.copy)
-        return sum(nbytes(one.copy) for one in parts if self.lives.until(one.copy) >= until)
+        source, copy = copied.source, copied.copy
+        fact = self.trace.storages[source.storage]
+        kept = sum(nbytes(one.copy) for one in self._beside(copied, by_line=by_line))
+        more = fact.nbytes - max(nbytes(copy), kept)
+        less = more <= min(FLOOR, fact.nbytes / 2)
+        return 0 if less or self.lives.until(source) >= self.lives.until(copy) else more
+
+    def _beside(self, copied: Copied, *, by_line: bool = False) -> list[Copied]:
+        """Return the copies of parts of one memory that live as long as one of them.
+
+        Without all these it would stay, and they would not be there: those of one line go
+        together, and those of other lines where they are not needed either (`rests_on`).
+        """
+        memory, until = copied.source.storage, self.lives.until(copied.copy)
+        every, own = self._of_memory[memory], self._of_one[self.event(copied).site, memory]
+        for parts in (own,) if by_line else (every, own):
+            if 1 < len(parts) <= MOST_PARTS and _apart(parts):
+                return [one for one in parts if self.lives.until(one.copy) >= until]
+        return []
 
     def _stored(self, copied: Copied) -> WhyNeeded | None:
         """Say whether elements were converted to be kept in fewer bytes, and are read again.
