@@ -28,6 +28,25 @@ PLAIN = "return torch.tensor(scaled)"
 MADE = {
     "an array that nobody keeps": (PLAIN, "no", ""),
     "the same, laid out in another way": ("return torch.tensor(scaled).t()", "no", ""),
+    "of a dimension that NumPy adds": ("return torch.tensor(scaled[None])", "no", ""),
+    "of a dimension that NumPy adds behind": (
+        "planes = np.expand_dims(scaled, -1); kept.append(planes); return torch.tensor(planes)",
+        "no", "",
+    ),
+    "of two that NumPy adds": (
+        "return torch.tensor(scaled[np.newaxis, :, None])", "no", "",
+    ),
+    "of a dimension that NumPy adds, and written afterwards": (
+        "made = torch.tensor(scaled[None]); scaled[5] = 0; kept.append(scaled.sum()); return made",
+        "yes", "the array that it was made of was written",
+    ),
+    "of a dimension that NumPy adds, and the tensor is written": (
+        "made = torch.tensor(scaled[None]); kept.append(scaled); return made.sub_(1)",
+        "yes", "while its array lives",
+    ),
+    "of a dimension that NumPy repeats": (
+        "return torch.tensor(np.broadcast_to(scaled, (3, 64, 64)))", "unknown", "",
+    ),
     "an array that is kept as well": ("kept.append(scaled); return torch.tensor(scaled)", "no", ""),
     "an array that is written while the tensor lives": (
         "made = torch.tensor(scaled); scaled *= 2; kept.append(scaled.sum()); return made",

@@ -1,6 +1,7 @@
 """A copy in order whose reader copies what is not in order saves nothing where it is left out."""
 
 from collections import Counter
+from itertools import permutations
 
 import pytest
 import torch
@@ -23,10 +24,28 @@ READ_IN_ORDER = {
     "edges = edges.clone(memory_format=torch.contiguous_format)\n"
     "print(torch.searchsorted(edges, x).sum())",
 }
+TAKEN_AS_IT_LIES = {
+    "planes by their numbers": "x = x.view(10, 30, 40).permute(0, 2, 1).contiguous()\n"
+    "print(x[torch.tensor([3, 0, 7])].view(-1).sum())",
+    "planes by a mask": "x = x.view(10, 30, 40).permute(2, 1, 0).contiguous()\n"
+    "print(x[x[:, 0, 0] > 0.5].view(-1, 10).sum())",
+    "planes by numbers at the end": "x = x.view(10, 30, 40).permute(2, 1, 0).contiguous()\n"
+    "print(x[:, :, torch.arange(4)].view(-1).sum())",
+    "cells by numbers, beside a sum of all": "x = x.t().contiguous()\n"
+    "print(x[torch.tensor([3, 0, 7])].sum(), (x + 1).view(-1)[-1])",
+}
 READ_ANYHOW = {
     "the greatest of each row": "x = x.t().contiguous()  #!\nprint(x.amax(1).sum())",
     "a comparison": "x = x.t().contiguous()  #!\nprint((x > 0.5).any())",
     "a choice": "x = x.t().contiguous()  #!\nprint(x.index_select(0, torch.arange(5)).sum())",
+    "rows by their numbers": "x = x.t().contiguous()  #!\nprint(x[torch.arange(9) * 2].sum(1)[0])",
+    "cells by the places that a comparison gave": "x = x.view(10, 30, 40).permute(0, 2, 1)"
+    ".contiguous()  #!\n"
+    "a, b = (x[..., 3] > 0.5).nonzero().unbind(1)\nprint(x[a, b].view(-1).softmax(0).sum())",
+    "cells by a mask": "x = x.view(10, 30, 40).permute(2, 0, 1).contiguous()  #!\n"
+    "print(x[x[..., 0] > 0.5].view(-1, 2).sum(1).max())",
+    "cells by numbers in two dimensions": "x = x.t().contiguous()  #!\n"
+    "print(x[torch.arange(8).view(4, 2).t()].view(-1).cumsum(0)[-1])",
     "sorting": "x = x.t().contiguous()  #!\nprint(x.sort(1)[0][0, 0])",
     "in order either way": "x = x.clone()  #!\n"
     "print(torch.searchsorted(torch.linspace(0, 1, 9), x).sum())",
@@ -41,6 +60,25 @@ def needless(text, folder):
 @pytest.mark.parametrize("case", READ_IN_ORDER)
 def test_what_the_reader_would_copy_is_not_needless(case, tmp_path):
     assert needless(READ_IN_ORDER[case], tmp_path) == []
+
+
+@pytest.mark.parametrize("case", TAKEN_AS_IT_LIES)
+def test_what_is_taken_as_it_lies_is_not_needless(case, tmp_path):
+    assert needless(TAKEN_AS_IT_LIES[case], tmp_path) == []
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_cells_that_numbers_take_lie_alike_whatever_they_are_taken_of(order, shape):
+    """Of more dimensions than one that are taken whole they lie as the source does."""
+    turned = torch.rand(3, 4, 5, 6).permute(order)
+    plain = turned.contiguous()
+    for whole in (0, 1, 2, 3):
+        index = [torch.randint(0, size, shape) for size in turned.shape]
+        index[whole] = slice(None)
+        assert turned[tuple(index)].stride() == plain[tuple(index)].stride()
+    mask = plain[..., 0] > 0.5
+    assert turned[mask].stride() == plain[mask].stride()
 
 
 @pytest.mark.parametrize("case", READ_ANYHOW)

@@ -23,6 +23,168 @@ PROGRAMS = {
             optimizer.load_state_dict(copy.deepcopy(kept))  #? yes while `kept` lives
             steps()
     """,
+    "a state read from a file, copied for the one optimizer that loads it": """
+        import copy, io, torch
+        def resumed(blob):
+            model = torch.nn.Linear(64, 64)
+            adam = torch.optim.Adam(model.parameters())
+            if blob is not None:
+                kept = torch.load(io.BytesIO(blob))
+                model.load_state_dict(kept["model"])
+                adam.load_state_dict(copy.deepcopy(kept["adam"]))  #? no
+            return model, adam
+        blob = None
+        for part in range(3):
+            model, adam = resumed(blob)
+            for step in range(2):
+                adam.zero_grad()
+                model(torch.ones(8, 64)).pow(2).sum().backward()
+                adam.step()
+            out = io.BytesIO()
+            torch.save({"model": model.state_dict(), "adam": adam.state_dict()}, out)
+            blob = out.getvalue()
+    """,
+    "the state of an optimizer that is gone, cloned for the next one": """
+        import torch
+        model = torch.nn.Linear(64, 64)
+        def begun(state):
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            if state is not None:
+                own = {
+                    number: {"momentum_buffer": one["momentum_buffer"].clone()}  #? no
+                    for number, one in state["state"].items()
+                }
+                sgd.load_state_dict({**state, "state": own})
+            return sgd
+        def trained(state):
+            sgd = begun(state)
+            state = None
+            for step in range(2):
+                sgd.zero_grad()
+                model(torch.ones(8, 64)).pow(2).sum().backward()
+                sgd.step()
+            return sgd.state_dict()
+        box = [None]
+        for part in range(3):
+            box.append(trained(box.pop()))
+    """,
+    "one state read from a file, copied for each of two optimizers": """
+        import copy, io, torch
+        models = [torch.nn.Linear(64, 64) for _ in range(2)]
+        optimizers = [torch.optim.Adam(one.parameters()) for one in models]
+        def steps(model, optimizer):
+            for step in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(8, 64)).pow(2).sum().backward()
+                optimizer.step()
+        steps(models[0], optimizers[0])
+        out = io.BytesIO()
+        torch.save(optimizers[0].state_dict(), out)
+        def load():
+            kept = torch.load(io.BytesIO(out.getvalue()))
+            for one in optimizers:
+                one.load_state_dict(copy.deepcopy(kept))  #? yes an optimizer holds it
+        load()
+        for model, optimizer in zip(models, optimizers):
+            steps(model, optimizer)
+    """,
+    "a state read from a file, which lives on beside the steps": """
+        import copy, io, torch
+        def trained(blob):
+            model = torch.nn.Linear(64, 64)
+            adam = torch.optim.Adam(model.parameters())
+            kept = torch.load(io.BytesIO(blob)) if blob else None
+            if kept is not None:
+                adam.load_state_dict(copy.deepcopy(kept))  #? yes an optimizer holds it
+            for step in range(2):
+                adam.zero_grad()
+                model(torch.ones(8, 64)).pow(2).sum().backward()
+                adam.step()
+            out = io.BytesIO()
+            torch.save(adam.state_dict(), out)
+            return out.getvalue()
+        blob = None
+        for part in range(3):
+            blob = trained(blob)
+    """,
+    "the state of an optimizer that steps on, copied for another": """
+        import copy, torch
+        def made():
+            model = torch.nn.Linear(64, 64)
+            return model, torch.optim.Adam(model.parameters())
+        def steps(model, adam):
+            for step in range(2):
+                adam.zero_grad()
+                model(torch.ones(8, 64)).pow(2).sum().backward()
+                adam.step()
+        first, second = made(), made()
+        for part in range(3):
+            steps(*first)
+            second[1].load_state_dict(copy.deepcopy(first[1].state_dict()))  #? yes line 10 writes
+            steps(*second)
+    """,
+    "halves of what is gone, cloned by a line each": """
+        import torch
+        def halves(x):
+            both = x * 2
+            low, high = both.chunk(2)
+            low = low.clone()  #? no
+            high = high.clone()  #? no
+            return low, high
+        for n in range(4):
+            low, high = halves(torch.randn(400, 200))
+            print(low.norm().item(), high.norm().item())
+    """,
+    "three parts laid out for an object that keeps them": """
+        import torch
+        class Heads:
+            def __init__(self, q, k, v):
+                self.q = q.clone()  #? no
+                self.k = k.clone()  #? no
+                self.v = v.clone()  #? no
+        layer = torch.nn.Linear(64, 192).requires_grad_(False)
+        for n in range(4):
+            heads = Heads(*layer(torch.randn(300, 64)).t().chunk(3))
+            print((heads.q * heads.k).amax().item(), heads.v.amax().item())
+    """,
+    "one half of what is gone": """
+        import torch
+        def half(x):
+            low, high = (x * 2).chunk(2)
+            return low.clone(), high.norm()  #? yes beside it be freed
+        for n in range(4):
+            low, size = half(torch.randn(400, 200))
+            print(low.norm().item(), size.item())
+    """,
+    "halves of which one lives on": """
+        import torch
+        def halves(x):
+            low, high = (x * 2).chunk(2)
+            low = low.clone()  #? unknown copies of other parts of that stay
+            high = high.clone()  #? yes beside it be freed
+            return low, high
+        kept = []
+        for n in range(4):
+            low, high = halves(torch.randn(400, 200))
+            print(low.norm().item())
+            kept.append(high)
+            del low
+        print(sum(one.norm().item() for one in kept))
+    """,
+    "halves of which one is written while the other lives": """
+        import torch
+        def halves(x):
+            both = x * 2
+            low, high = both.chunk(2)
+            low = low.clone()  #? unknown copies of other parts of that stay
+            high = high.clone()  #? yes writes
+            high.mul_(3)
+            print(both.norm().item())
+            return low, high
+        for n in range(4):
+            low, high = halves(torch.randn(400, 200))
+            print(low.norm().item(), high.norm().item())
+    """,
     "a model copied for its state to be saved": """
         import copy, io, torch
         def save(model, step):

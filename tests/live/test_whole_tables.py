@@ -1,4 +1,4 @@
-"""Embeddings that are asked for all their rows, in order: the weight itself."""
+"""Embeddings that are asked for their rows in order, all or some: the weight, or a slice of it."""
 
 import pytest
 
@@ -42,6 +42,29 @@ NEEDLESS = {
         return self.mix(rows)""",
         "train(Nodes())",
     ),
+    "by numbers that are counted each time": (
+        """rows = self.table(torch.arange(self.table.num_embeddings))  #! needless-copy rows (note)
+        return self.mix(rows)""",
+        "train(Nodes())",
+    ),
+    "the first rows, by numbers that the module keeps": (
+        """rows = self.table(self.ids[:300])  #! needless-copy rows (note)
+        return self.mix(rows)""",
+        "train(Nodes())",
+    ),
+    "as many rows as a sequence is long": (
+        """self.n = getattr(self, "n", 250) + 9
+        places = torch.arange(self.n, device="cpu").unsqueeze(0)
+        rows = self.table(places)  #! needless-copy rows (note)
+        return self.mix(rows + torch.ones(3, self.n, 1))""",
+        "train(Nodes())",
+    ),
+    "rows further on, by the function": (
+        """places = torch.arange(64) + 32
+        rows = F.embedding(places, self.table.weight)  #! needless-copy rows (note)
+        return self.mix(rows)""",
+        "train(Nodes())",
+    ),
     "without a gradient": (
         """rows = self.table(self.ids)  #! needless-copy rows (note)
         return (rows @ rows[:8].t()).amax()""",
@@ -52,13 +75,38 @@ for n in range(4):
 }
 
 RIGHT = {
-    "by numbers that are made each time": (
-        "return self.mix(self.table(torch.arange(self.table.num_embeddings)))", "train(Nodes())",
-    ),
     "in another order": (
         "return self.mix(self.table(self.ids.flip(0)))", "train(Nodes())",
     ),
-    "not all of them": ("return self.mix(self.table(self.ids[:300]))", "train(Nodes())"),
+    "numbers that stop at the last row": (
+        "return self.mix(self.table(torch.arange(300).clamp(max=399)))", "train(Nodes())",
+    ),
+    "numbers that begin anew": (
+        "return self.mix(self.table(torch.arange(300) % 400))", "train(Nodes())",
+    ),
+    "numbers that data put in order": (
+        "return self.mix(self.table(torch.rand(300).add(torch.arange(300)).argsort()))",
+        "train(Nodes())",
+    ),
+    "numbers of a list that is read": (
+        """text = " ".join(map(str, range(300)))
+        return self.mix(self.table(torch.tensor([int(one) for one in text.split()])))""",
+        "train(Nodes())",
+    ),
+    "one row of those asked for": (
+        "return self.mix(self.table(torch.arange(7, 8)))", "train(Nodes())",
+    ),
+    "each row for several": (
+        "return self.mix(self.table(torch.arange(300).repeat_interleave(2)))", "train(Nodes())",
+    ),
+    "in one run another number": (
+        """self.n = getattr(self, "n", 0) + 1
+        ids = torch.arange(300)
+        if self.n == 6:
+            ids[4] = 9
+        return self.mix(self.table(ids))""",
+        "train(Nodes())",
+    ),
     "a row for padding, which gets no gradient": (
         "return self.mix(self.table(self.ids))", "train(Nodes(padding_idx=0))",
     ),

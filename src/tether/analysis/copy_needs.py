@@ -43,7 +43,8 @@ from tether.analysis.gives_back import computes, doubt, pays
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.layouts import contiguous, remapped, same_layout
-from tether.analysis.memory_lives import MAY, MemoryLives
+from tether.analysis.lingering import Lingering
+from tether.analysis.memory_lives import MAY, MemoryLives, MemoryWrite
 from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.rates import LOADS
@@ -119,6 +120,7 @@ class Need:
     passed_over: int = 0  # other runs, whose results were too small to be looked at
     single: bool = False  # joins that were given one tensor each, where the text lists none
     replaces: bool = False  # a copy was written, of a source that nothing used again
+    lingers: bool = False  # a source was written as no line could read its copy any more
 
     def add(self, reason: WhyNeeded | None) -> None:
         """Join the answer for one more execution: one that needed the copy decides."""
@@ -194,6 +196,19 @@ class CopyNeeds:
             judge.library = key[1] != UNKNOWN
             judge.often = need.count >= OFTEN
             self._answer(judge, need)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Take back what rests on lines whose copies stay, and what rests on that."""
+        waiting = [need for need in self.found.values() if need.needed == "no" and need.rests_on]
+        while left := [one for one in waiting if any(map(self._stays, one.rests_on))]:
+            for need in left:
+                text = "it lets memory go, where copies of other parts of that stay"
+                need.add(WhyNeeded("unknown", text))
+            waiting = [one for one in waiting if one.needed == "no"]
+
+    def _stays(self, key: Key) -> bool:
+        return self.found[key].needed != "no"
 
     def _need(self, history: History, position: int) -> Need:
         key = _key(history, history.events[position])
@@ -214,6 +229,7 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 need.replaces |= judge.is_written(one)
+                need.lingers |= need.needed != "yes" and judge.lingers(one)
                 # Of a line that ran less often nothing is said where values choose.
                 need.chosen = need.chosen or (
                     judge.often and judge.chosen_by(one, judge.event(one)) != UNKNOWN
@@ -318,8 +334,10 @@ class Judge:
         for position, parts in self._parts.items():
             self._runs[history.events[position].site].append(parts[0])
         self._of_one: dict[tuple[SiteId, int], list[Copied]] = defaultdict(list)  # line, memory
+        self._of_memory: dict[int, list[Copied]] = defaultdict(list)
         for one in made:
             self._of_one[self.event(one).site, one.source.storage].append(one)
+            self._of_memory[one.source.storage].append(one)
         self._known_heard: dict[SiteId, bool] = {}
         self._asked: set[int] = set()
         self._usual = -1.0  # calls that the arrays of a line lived for that were not written
@@ -357,10 +375,14 @@ class Judge:
 
     def rests_on(self, copied: Copied) -> set[Key]:
         """Return the lines that have to go as well: while they copy, this copy is needed."""
-        _, without = self._resolved(copied.source)
-        if not without or not (self.layout(copied) or self._size(copied)):
-            return set()
-        return {_key(self.history, self.history.events[at]) for at in without}
+        source, without = self._resolved(copied.source)
+        found = set[Key]()
+        if without and (self.layout(copied) or self._size(copied)):
+            found = {_key(self.history, self.history.events[at]) for at in without}
+        if self._let_go(copied._replace(source=source), by_line=True):
+            beside = self._beside(copied._replace(source=source))
+            found |= {_key(self.history, self.event(one)) for one in beside}
+        return found - {_key(self.history, self.event(copied))}
 
     def look_at_arrays(self, executions: Sequence[Copied]) -> int:
         """Learn how long a line's arrays lived that were looked at; count them if not all were.
@@ -682,7 +704,7 @@ class Judge:
         made = max(self.chosen_by(copied, event), self._by_data(copied, event))
         # A mask that took everything may well be such a guard; numbers say an order.
         masked = any(one.dtype == "bool" for one in event.reads)
-        if operation(event.operation).rows and not self._is_named_alike(event):
+        if operation(event.operation).rows and not self._are_rows_set(event):
             return WhyNeeded(
                 "unknown", "the numbers that it is given may be others", copied.position
             )
@@ -735,10 +757,30 @@ class Judge:
         behind = (at, *self.flow.behind(at, _FAR)) if at >= 0 else ()
         return any(_repeats(self.history.events[one]) for one in behind)
 
-    def _is_named_alike(self, event: Event) -> bool:
-        """Whether a line asked a table for rows several times, by numbers that it keeps."""
+    def _are_rows_set(self, event: Event) -> bool:
+        """Whether a line asked a table for rows several times, by numbers that are no data.
+
+        By some that it keeps, or that are counted off.
+        """
         runs = [self.event(one) for one in self._runs[event.site]]
-        return len(runs) > 1 and len({one.reads[0].tensor for one in runs}) == 1
+        kept = len({one.reads[0].tensor for one in runs}) == 1
+        return len(runs) > 1 and (kept or all(self._are_counted(one.reads[0]) for one in runs))
+
+    def _are_counted(self, numbers: Operand) -> bool:
+        """Whether numbers were made of nothing but a count, moved along or shown otherwise."""
+        made = self.history.made_at(numbers.tensor)
+        behind = (made, *self.flow.behind(made, _FAR)) if made >= 0 else ()
+        return bool(behind) and all(self._counts(self.history.events[at]) for at in behind)
+
+    def _counts(self, event: Event) -> bool:
+        """Whether a call counts, or gives a count's numbers in their order, of each its own."""
+        row = operation(event.operation)
+        if row.random or event.writes:
+            return False
+        if not event.reads:
+            return row.fresh and not row.blank
+        moved = bool(row.linear) and row.exact  # no bound, and no remainder: that depends on size
+        return len(event.reads) == 1 and bool(row.view or row.copies or moved)
 
     def chosen_by(self, copied: Copied, event: Event) -> int:
         """Return the call by which the source's values decide what is taken of it; -1 for none."""
@@ -845,7 +887,7 @@ class Judge:
             written, line = write.written, self._line(write.at)
             if write.at == copied.position or self._put_back(copied, write.at):
                 continue
-            if write.at == own and write.verb == MAY:
+            if (write.at == own and write.verb == MAY) or self._is_past(copied, write):
                 continue
             if written is None or written.storage != source.storage or may_overlap(written, source):
                 text = f"{line} {write.verb} {self._written(copied, written)}"
@@ -854,6 +896,20 @@ class Judge:
                 text = f"{line} writes beside {self._source(copied)}"
                 return WhyNeeded("yes", f"{text}, which the backward pass would refuse", write.at)
         return None
+
+    def _is_past(self, copied: Copied, write: MemoryWrite) -> bool:
+        """Whether a variable still has a copy as its source is written, which no line can read."""
+        if self.library:
+            return False
+        return self.history.get(Lingering).is_past(copied, write, self.lives.until(copied.copy))
+
+    def lingers(self, copied: Copied) -> bool:
+        """Whether the source of a copy is written while it lives, when no line can read it."""
+        until = self.lives.until(copied.copy)
+        return any(
+            write.at != copied.position and self._is_past(copied, write)
+            for write in self.lives.written(copied.source, copied.since, until)
+        )
 
     def _put_back(self, copied: Copied, at: int) -> bool:
         """Whether a write gave the source what the copy held, and so what was there already.
@@ -977,10 +1033,18 @@ class Judge:
         return self._named(copied)
 
     def _is_held(self, copied: Copied) -> bool:
-        """Whether an optimizer has a copy, or loaded it into its state: its steps write it."""
+        """Whether an optimizer has a copy, or loaded it into its state: its steps write it.
+
+        A load takes over the very tensors that it is given, where they have the format of their
+        parameters. It could have taken over the source where nothing else has that any more.
+        """
         later = self._afterwards(copied)
         loaded = any(one.operation == LOADS and one.results for one in later)
-        return loaded or copied.copy.tensor in self.held
+        return (loaded and not self._is_given_up(copied)) or copied.copy.tensor in self.held
+
+    def _is_given_up(self, copied: Copied) -> bool:
+        """Whether nothing used a source again, and it was gone before anything wrote the copy."""
+        return self.replaces_source(copied) and not self.is_written(copied)
 
     def _replaced(self, at: int, copy: Operand) -> str:
         """Say what becomes of the memory behind a copy; nothing of one that is handed on."""
@@ -992,7 +1056,26 @@ class Judge:
     def _is_module(self, copied: Copied) -> bool:
         """Whether a copied model could have been the other: none of its tensors was asked for."""
         deep = _deep(self.history, self.history.events[copied.position])
-        return deep and (self._of_module(copied) or self._only_saved(copied))
+        return deep and (
+            self._of_module(copied) or self._only_saved(copied) or self._only_read(copied)
+        )
+
+    def _only_read(self, copied: Copied) -> bool:
+        """Whether a copied model was only computed with, for no gradient, until it was written.
+
+        In the mode that the other one is in.
+        """
+        if not self.lingers(copied) or self.history.get(Lingering).is_switched(copied):
+            return False
+        here, memory = self.event(copied).site, self.flow.memory(copied.copy)
+        later = [one for one in self._afterwards(copied) if one.site != here]
+        return all(self._only_computes(one, memory) for one in later)
+
+    def _only_computes(self, event: Event, memory: int) -> bool:
+        """Whether an event does nothing to the memory of a model, or its tensors as such."""
+        row = operation(event.operation)
+        changes = bool(row.own) or (bool(row.replaces) and not row.makes)
+        return not (changes or event.kind >= 0 or self._trains(event, memory))
 
     def _of_module(self, copied: Copied) -> bool:
         """Whether a copied model only took the place of another, which is not used any more.
@@ -1007,10 +1090,7 @@ class Judge:
                 event = self.history.events[at]
                 if at <= copied.position or event.site == here:
                     continue
-                if memory != copy or event.kind >= 0 or self._trains(event, copy):
-                    return False
-                row = operation(event.operation)
-                if row.own or (row.replaces and not row.makes):
+                if memory != copy or not self._only_computes(event, copy):
                     return False
         return True
 
@@ -1099,24 +1179,35 @@ class Judge:
 
     def _size(self, copied: Copied) -> WhyNeeded | None:
         """Say whether the copy let a much larger memory go."""
-        source, copy = copied.source, copied.copy
-        fact = self.trace.storages[source.storage]
-        more = fact.nbytes - max(nbytes(copy), self._kept_of(source, copied))
-        least = min(FLOOR, fact.nbytes / 2)
-        if self.lives.until(source) < self.lives.until(copy) and more > least:
+        more = self._let_go(copied)
+        if more:
             return WhyNeeded("yes", f"it lets {more:,} bytes beside it be freed")
         return self._stored(copied)
 
-    def _kept_of(self, source: Operand, copied: Copied) -> int:
-        """Return how many bytes of a memory copies by one line hold together, as long as this one.
+    def _let_go(self, copied: Copied, *, by_line: bool = False) -> int:
+        """Return how many bytes go by a copy, that it and others do not have; 0 for a few.
 
-        Without these copies it would stay, and they would not be there.
+        With `by_line` the others are those of its own line alone.
         """
-        parts = self._of_one[self.event(copied).site, source.storage]
-        if not 1 < len(parts) <= MOST_PARTS or not _apart(parts):
-            return 0
-        until = self.lives.until(copied.copy)
-        return sum(nbytes(one.copy) for one in parts if self.lives.until(one.copy) >= until)
+        source, copy = copied.source, copied.copy
+        fact = self.trace.storages[source.storage]
+        kept = sum(nbytes(one.copy) for one in self._beside(copied, by_line=by_line))
+        more = fact.nbytes - max(nbytes(copy), kept)
+        less = more <= min(FLOOR, fact.nbytes / 2)
+        return 0 if less or self.lives.until(source) >= self.lives.until(copy) else more
+
+    def _beside(self, copied: Copied, *, by_line: bool = False) -> list[Copied]:
+        """Return the copies of parts of one memory that live as long as one of them.
+
+        Without all these it would stay, and they would not be there: those of one line go
+        together, and those of other lines where they are not needed either (`rests_on`).
+        """
+        memory, until = copied.source.storage, self.lives.until(copied.copy)
+        every, own = self._of_memory[memory], self._of_one[self.event(copied).site, memory]
+        for parts in (own,) if by_line else (every, own):
+            if 1 < len(parts) <= MOST_PARTS and _apart(parts):
+                return [one for one in parts if self.lives.until(one.copy) >= until]
+        return []
 
     def _stored(self, copied: Copied) -> WhyNeeded | None:
         """Say whether elements were converted to be kept in fewer bytes, and are read again.

@@ -204,6 +204,8 @@ class ReliedLayout:
         pairs = list(zip(event.reads, moved, strict=True))
         if any(_in_order(*pairs[one]) for one in row.lays_out if one < len(pairs)):
             return "would copy without it"
+        if _lays_out_by_numbers(event):
+            return ""
         if row.any_strides:
             # What is made of channels-last images is channels-last.
             return "" if all(channels_last(a) == channels_last(b) for a, b in pairs) else doubtful
@@ -303,6 +305,23 @@ def _answered(now: Sequence[Operand], then: Sequence[Operand]) -> str:
     """Ask about a call that tells how elements lie: of a dimension of one element as well."""
     alike = [one.strides for one in now] == [one.strides for one in then]
     return "" if alike else "would answer otherwise without it"
+
+
+def _lays_out_by_numbers(event: Event) -> bool:
+    """Whether what an index takes is laid out by the index alone, of any source.
+
+    Numbers go first, in the order that they have; of more dimensions than one that are taken whole
+    the result has the order of the source. A mask counts as the numbers of its places.
+    """
+    if event.operation != "__getitem__" or event.writes:
+        return False
+    source, *numbers = event.reads
+    if not numbers or len(event.results) != 1 or event.results[0].storage == source.storage:
+        return False
+    if not all(one.whole for one in numbers):
+        return False
+    ranks = [1 if one.dtype in ("bool", "uint8") else len(one.shape) for one in numbers]
+    return len(event.results[0].shape) - max(ranks) <= 1
 
 
 def _in_order(now: Operand, then: Operand) -> bool:

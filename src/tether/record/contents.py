@@ -35,7 +35,7 @@ def words_of(tensor: torch.Tensor) -> Array | None:
     """Return the elements of a tensor as whole numbers of their bits, on its own memory.
 
     A complex element is two. Dimensions of stride zero, in which all elements are one, are left
-    out.
+    out; not those of one element, whose stride says nothing: NumPy's `array[None]` has a zero.
     """
     try:
         if not _is_readable(tensor):
@@ -44,7 +44,7 @@ def words_of(tensor: torch.Tensor) -> Array | None:
         kept = [
             (size, stride * width)
             for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-            if stride or size == 0
+            if stride or size < 2
         ]
         address = tensor.data_ptr()
     except Exception:  # noqa: BLE001 -- a tensor may be of any type; then nothing is known

@@ -403,9 +403,18 @@ def _key(name: str, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     if name == "index_select" and len(args) > 2 and type(args[1]) is int:
         ahead = args[1] % max(args[0].dim(), 1)
         return (*[slice(None)] * ahead, args[2])
-    if operation(name).rows and args[2:] in _PLAIN_ROWS and args[0].numel() == len(args[1]):
-        return (args[0],)  # of a whole table
+    if operation(name).rows and args[2:] in _PLAIN_ROWS and args[0].numel() <= len(args[1]):
+        return _rows(args[0])
     return None
+
+
+def _rows(index: torch.Tensor) -> tuple[Any, ...] | None:
+    """Return what stands between the brackets for rows of a table; none where it is a grid."""
+    ahead = index.dim() - 1
+    if ahead < 1:
+        return (index,)
+    numbers = _numbers(index) if index.numel() == index.shape[-1] else None
+    return None if numbers is None else (*[None] * ahead, numbers.reshape(-1))
 
 
 def _dimension(key: tuple[Any, ...]) -> int:

@@ -29,10 +29,16 @@ source could not have been used for, and the gradient graph says the same withou
 was written, and nothing used its source again, whose memory did not outlive the copy's. Or nothing
 in the whole run read the copy at all.
 
+A copy also counts as gone once the text cannot read it: a function's variable that is read in the
+statements behind its assignment alone, in the same block, and that nothing else holds. So a model
+that is copied for each evaluation was not needed where the next step comes after the last line that
+reads the copy, which was put into no other mode.
+
 How the copy is spelled does not matter: `clone`, `deepcopy`, `torch.tensor(x.numpy())`,
 `torch.cat([x])`, the parts of a tensor stacked again, an index or a mask that takes everything in
 order, `repeat` where broadcasting does, a number format there and back, a product with ones, a
-`masked_fill` of nothing, `flip` twice.
+`masked_fill` of nothing, `flip` twice. A state that was just read for one optimizer is a source as
+well: `load_state_dict` takes its tensors over.
 
 Nor does it matter how NumPy is told to copy what becomes a tensor: `x[i:j].copy()`, `np.array(x)`,
 `x.astype(np.float32)` of what has that format, `np.ascontiguousarray` before a call that takes any
@@ -86,8 +92,9 @@ runs or more; a mask may be a guard that met nothing. So it does of numbers that
 their place, all of them equal, where these rows were made by a repetition (`repeat_interleave`, a
 copied `expand`) and there is no gradient. A join of one tensor may have more for other data, unless
 the text writes its list out, and no loop fills that; or a loop joins list after list, and each of
-eight and more had one. An embedding is told of where one kept index
-asked it for its whole table several times, without padding, bounds on norms or sparse gradients. Of
+eight and more had one. An embedding is told of where numbers in order asked it for rows
+several times, one kept index or one that is counted off (`torch.arange`), without padding, bounds
+on norms or sparse gradients. Of
 a choice by an index, and of whole numbers that come back out of a floating-point format which does
 not have all of them, it speaks only where every run of the line was looked at; of many arrays that
 became tensors it says how many it looked at. The report's table of copies gives the reason for
@@ -195,6 +202,8 @@ def _why(need: Need, first: Copied) -> str:
             "nothing uses what it is a copy of again, so what is written to the copy may be written"
             " there"
         )
+    if need.lingers:
+        return "nothing reads it any more when what it is a copy of is written"
     both = "neither is" if first.taken is None else "neither it nor the array is"
     while_ = "the other lives" if first.taken is None else "both live"
     seen = f" in each of the {need.looked:,} runs that were looked at" if need.looked else ""
@@ -203,6 +212,8 @@ def _why(need: Need, first: Copied) -> str:
 
 def _assumes(history: History, need: Need, copied: Copied, *, unread: bool) -> Iterator[Sentence]:
     read = "reads it" if unread else "writes either of them"
+    if need.lingers:
+        read = "writes either of them, or has kept the copy"
     yield say(f"no line of the program that did not run {read}")
     yield from _of_other_runs(history, need, copied, unread=unread)
     if need.operation == "__deepcopy__" != history.events[copied.position].operation and not unread:
