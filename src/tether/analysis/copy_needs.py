@@ -229,7 +229,7 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 need.replaces |= judge.is_written(one)
-                need.lingers |= need.needed != "yes" and judge.lingers(one)
+                need.lingers |= judge.lingers(one)
                 # Of a line that ran less often nothing is said where values choose.
                 need.chosen = need.chosen or (
                     judge.often and judge.chosen_by(one, judge.event(one)) != UNKNOWN
