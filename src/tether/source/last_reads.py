@@ -30,27 +30,38 @@ def readable(source: Source, site: Site) -> Readable | None:
     statements behind, in one block with the first: no way leads to these but by the first. Nor may
     what those statements make of it be handed to anything later, which may hold it.
     """
-    node = source.node_at(site)
-    assigned = source.parent(node) if isinstance(node, ast.Call) else None
-    match assigned:
-        case ast.Assign(targets=[ast.Name(id=name) as target]):
-            pass
-        case _:
-            return None
-    scope = source.around(assigned, (ast.Module, *_FUNCTIONS))
-    if not isinstance(scope, _FUNCTIONS):
+    target = _given_alone(source, site)
+    scope = None if target is None else source.around(target, (ast.Module, *_FUNCTIONS))
+    if target is None or not isinstance(scope, _FUNCTIONS):
         return None
     behind = {
-        one: statement for statement in beside(source, assigned)[1] for one in ast.walk(statement)
+        one: statement for statement in beside(source, target)[1] for one in ast.walk(statement)
     }
-    reads = [one for one in _named(scope, name) if one is not target]
-    if not reads or not all(one in behind and _only_read(source, one, scope) for one in reads):
+    reads = _read_in(source, scope, target)
+    if not reads or any(one not in behind for one in reads):
         return None
+    return Readable(target.lineno, max(_end(behind[one]) for one in reads))
+
+
+def _read_in(source: Source, scope: ast.AST, target: ast.Name) -> list[ast.AST]:
+    """Return where a function reads a variable, and hands on what it makes of that.
+
+    Empty where the text does not say so.
+    """
+    reads = [one for one in _named(scope, target.id) if one is not target]
     made = _made_of(source, reads)
-    later = None if made is None else [one for name in made for one in _given(source, scope, name)]
-    if later is None or any(one not in behind for one in later):
-        return None
-    return Readable(assigned.lineno, max(_end(behind[one]) for one in (*reads, *later)))
+    if made is None or not all(_only_read(source, one, scope) for one in reads):
+        return []
+    return [*reads, *(one for name in made for one in _given(source, scope, name))]
+
+
+def _given_alone(source: Source, site: Site) -> ast.Name | None:
+    """Return the variable that is given what a call at a site makes."""
+    node = source.node_at(site)
+    match source.parent(node) if isinstance(node, ast.Call) else None:
+        case ast.Assign(targets=[ast.Name() as target]):
+            return target
+    return None
 
 
 def _only_read(source: Source, node: ast.AST, scope: ast.AST) -> bool:
