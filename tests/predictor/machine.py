@@ -22,6 +22,7 @@ from predictor.layout import (
 from tether.facts import (
     GRAD_OFF,
     GRAD_ON,
+    NAMED,
     ON,
     RAISED,
     RETAIN_GRAPH,
@@ -343,6 +344,8 @@ class Machine:
             self._touch(tensor.memory.region, tensor.memory)
         shown = tuple(map(operand, results)) if returns else ()
         writes = [operand(one, part if one is reads[0] else None) for one in written]
+        if operation == "__setitem__":  # here all indexes are numbers and slices
+            flags |= NAMED
         self._append(operation, before, shown, tuple(writes), flags, losses)
         return results
 
