@@ -88,8 +88,8 @@ class Graph:
         found = {}
         for thread in np.unique(threads[self._with_kind]).tolist():
             calls = np.flatnonzero(self._with_kind & (threads == thread))
-            numbers = (nodes[calls].astype(np.int64), calls)
-            found[thread] = (array("q", numbers[0].tobytes()), array("q", numbers[1].tobytes()))
+            numbers = (nodes[calls].astype(np.int32), calls.astype(np.int32))
+            found[thread] = (array("i", numbers[0].tobytes()), array("i", numbers[1].tobytes()))
         return found
 
     @cached_property
@@ -103,19 +103,19 @@ class Graph:
         led = np.stack(
             [np.where(own >= 0, own, UNKNOWN), np.where(later, written, UNKNOWN)], axis=1
         )
-        counts = np.bincount(at, (led >= 0).sum(axis=1), len(self._events)).astype(np.int64)
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        calls = led[led >= 0].astype(np.int64)
-        return array("q", starts.tobytes()), array("q", calls.tobytes())
+        calls = led[led >= 0].astype(np.int32)
+        counts = np.bincount(np.repeat(at, (led >= 0).sum(axis=1)), minlength=len(self._events))
+        starts = np.append(np.int32(0), np.cumsum(counts, dtype=np.int32))
+        return array("i", starts.tobytes()), array("i", calls.tobytes())
 
     def _targets(self) -> tuple[Numbers, Numbers]:
         """Return the operands that the nodes of calls lead to, and require grad, by their calls."""
         events, number = self._events, self._events.column("kind")
         places = [[-1 - target for *_, target in one.edges if target < 0] for one in self._kinds]
         many = np.array([*map(len, places), 0])[number]  # of no kind: the last one
-        at = np.repeat(np.arange(len(events)), many)
-        ends = np.cumsum(many)
-        nth = np.arange(len(at)) - np.repeat(ends - many, many)
+        at = np.repeat(np.arange(len(events), dtype=np.int32), many)
+        ends = np.cumsum(many, dtype=np.int32)
+        nth = np.arange(len(at), dtype=np.int32) - np.repeat(ends - many.astype(np.int32), many)
         first = np.cumsum([0, *map(len, places)])
         place = np.array([*itertools.chain.from_iterable(places)], np.int64)[
             first[number[at]] + nth

@@ -162,7 +162,8 @@ class Numbered:
         asks &= events.called(_is_certain)
         chosen = np.flatnonzero(asks)
         reads = column("reads")[chosen]
-        kinds = self._history.lines[chosen] * (int(reads.max(initial=0)) + 1) + reads
+        lines = self._history.lines[chosen].astype(np.int64)
+        kinds = lines * (int(reads.max(initial=0)) + 1) + reads
         _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
         plain = np.array([self._is_plain(events[at]) for at in chosen[first].tolist()], bool)
         found = np.zeros(count, bool)
