@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.log import Pairs, among, by_number, same_lines, stable_order
+from tether.analysis.log import Pairs, among, by_number, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
-from tether.store.columns import Numbers, columns_of, tensors_of
+from tether.store.columns import Numbers, columns_of, stable_order, tensors_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")

@@ -9,23 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from tether.facts import UNKNOWN
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, stable_order
 
-
-_AT_ONCE = 1 << 15  # events that are looked at together, where what is asked is asked of each
+_AT_ONCE = 1 << 15  # events, or numbers, that are looked at together
 _HALF = 32  # bits of each of two numbers that are put in order as one
-
-
-def stable_order(numbers: Numbers) -> Numbers:
-    """Return the places that put numbers of 32 bits in order, equal ones as they are.
-
-    Each number and its place are sorted as one of 64 bits: in place, by half the memory.
-    """
-    keys = numbers.astype(np.int64)
-    keys <<= _HALF
-    keys += np.arange(len(keys), dtype=np.int32)
-    keys.sort()
-    return keys.astype(np.int32)  # the lower half
 
 
 def by_events(*columns: Numbers) -> Iterator[tuple[slice, ...]]:
@@ -181,10 +168,14 @@ class Log:
         width = int(events.max()) + 1
         keys = np.repeat(known.astype(np.int64) * width, np.diff(self._stretches.begins))
         keys += events
-        first = numbers.astype(np.int64) * width
-        at = np.searchsorted(keys, first + np.minimum(positions, width)) - 1
-        there = (at >= 0) & (keys[at] >= first)
-        return np.where(there, events[at], np.int32(UNKNOWN))
+        found = np.empty(len(numbers), np.int32)
+        for begin in range(0, len(numbers), _AT_ONCE):
+            some = slice(begin, begin + _AT_ONCE)
+            first = numbers[some].astype(np.int64) * width
+            at = np.searchsorted(keys, first + np.minimum(positions[some], width)) - 1
+            there = (at >= 0) & (keys[at] >= first)
+            found[some] = np.where(there, events[at], UNKNOWN)
+        return found
 
     def back(self, number: int, position: int) -> Iterator[tuple[int, int]]:
         """Yield what happened to a number before an event, the last first: place and event."""
@@ -201,8 +192,8 @@ def by_number(numbers: Numbers, positions: Numbers) -> dict[int, array[int]]:
     """Return for each number the positions that stand beside it, as they are given."""
     order = stable_order(numbers)
     each, first = np.unique(numbers[order], return_index=True)
-    parts = np.split(positions[order].astype(np.int64), first[1:])
+    parts = np.split(positions[order].astype(np.int32), first[1:])
     return {
-        number: array("q", some.tobytes())
+        number: array("i", some.tobytes())
         for number, some in zip(each.tolist(), parts, strict=False)
     }

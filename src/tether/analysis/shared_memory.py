@@ -16,12 +16,12 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.log import Stretches, among, by_events, of_events, stable_order
+from tether.analysis.log import Stretches, among, by_events, of_events
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
 from tether.source.names import paths_to
-from tether.store.columns import Numbers, Operands
+from tether.store.columns import Numbers, Operands, stable_order
 
 
 class Link(NamedTuple):
