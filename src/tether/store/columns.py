@@ -42,7 +42,8 @@ TENSOR = ("serial", "kind", "born", "died")
 STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
 _AT = {name: number for number, name in enumerate(HEAD)}
-_KEPT = 1 << 13  # objects of each kind that are kept once made
+_USUAL = 1 << 17  # objects of each kind that are all kept once made: laws look at them in turn
+_KEPT = 1 << 13  # of more, so many
 _BLOCK = 1 << 12  # events that are made at once
 _AT_ONCE = 1 << 18  # numbers that are looked up at once
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
@@ -99,6 +100,11 @@ def narrow(table: Numbers) -> Numbers:
     return table.astype(np.int32) if fits else table
 
 
+def kept_of(count: int) -> int:
+    """Return how many of so many objects to keep once they are made."""
+    return count if count <= _USUAL else _KEPT
+
+
 class Operands:
     """Every distinct operand of a recording, by its row."""
 
@@ -106,6 +112,7 @@ class Operands:
         self.table = in_order(narrow(table))
         self._names = names
         self._made: dict[int, Operand] = {}
+        self._most = kept_of(len(table))
 
     def positions(self, rows: Numbers) -> Numbers:
         """Return where in `table` the operands of these rows are; raises `KeyError` for others."""
@@ -124,7 +131,7 @@ class Operands:
     def __getitem__(self, position: int) -> Operand:
         made = self._made.get(position)
         if made is None:
-            if len(self._made) > _KEPT:
+            if len(self._made) > self._most:
                 self._made.clear()
             made = self._made[position] = self._operand(self.table[position].tolist())
         return made
@@ -162,6 +169,7 @@ class Events(Sequence[Event]):
         self.starts = np.zeros(len(heads) + 1, np.int32 if few else np.int64)
         np.cumsum(counts.sum(axis=1, dtype=self.starts.dtype), out=self.starts[1:])
         self._made: dict[int, Event] = {}
+        self._most = kept_of(len(heads))
         self._touched: dict[tuple[Place, ...], tuple[Numbers, Numbers]] = {}
 
     def column(self, name: str) -> Numbers:
@@ -254,7 +262,7 @@ class Events(Sequence[Event]):
         first, last = self.starts[index : index + 2].tolist()
         operands = [self.operands[row] for row in self.rows[first:last].tolist()]
         made = self._event(self.heads[index].tolist(), operands)
-        if len(self._made) > _KEPT:
+        if len(self._made) > self._most:
             self._made.clear()
         self._made[index] = made
         return made
