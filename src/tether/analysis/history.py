@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.log import Pairs, among, by_number, same_lines
+from tether.analysis.log import DistinctPairs, among, by_number, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
@@ -577,16 +577,16 @@ class History:
         return self._lying.on(tensor)
 
     @cached_property
-    def _lying(self) -> Pairs:
-        return Pairs(self.events.operands.table[:, 1], self.memories)
+    def _lying(self) -> DistinctPairs:
+        return DistinctPairs(self.events.operands.table[:, 1], self.memories)
 
     @cached_property
-    def _touching(self) -> Pairs:
+    def _touching(self) -> DistinctPairs:
         return self._by_memory(*self.events.touched())
 
-    def _by_memory(self, events: Numbers, operands: Numbers) -> Pairs:
+    def _by_memory(self, events: Numbers, operands: Numbers) -> DistinctPairs:
         """Return memories in order, and beside each a position of an event on it."""
-        return Pairs(self.memories[operands], events)
+        return DistinctPairs(self.memories[operands], events)
 
     def on_storage(self, operand: Operand) -> list[int]:
         """Positions of the events that touch the memory behind an operand."""
@@ -605,9 +605,9 @@ class History:
         return self._reading.on(tensor)
 
     @cached_property
-    def _reading(self) -> Pairs:
+    def _reading(self) -> DistinctPairs:
         events, operands = self.events.touched("reads")
-        return Pairs(self._tensors(operands), events)
+        return DistinctPairs(self._tensors(operands), events)
 
     def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
         """Positions of the events after `since`, and before `until`, that read this very tensor."""

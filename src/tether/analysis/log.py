@@ -91,7 +91,7 @@ class Stretches:
         return 0, 0
 
 
-class Pairs:
+class DistinctPairs:
     """The distinct pairs of two columns: for each number the others beside it, in order."""
 
     def __init__(self, numbers: Numbers, others: Numbers) -> None:
