@@ -28,6 +28,7 @@ from tether.analysis.log import same_lines
 from tether.analysis.speaking import bytes_text
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact, TensorId
 from tether.regions import element_size, extent
+from tether.store.columns import Numbers
 
 Kind = Literal[
     "parameter",
@@ -196,7 +197,7 @@ class Memory:
         events = self._history.events
         at, operands = events.touched()
         storages = events.operands.table[operands, 2]
-        first = np.full(int(storages.max(initial=0)) + 2, UNKNOWN, np.int64)  # from -1 on
+        first: Numbers = np.full(int(storages.max(initial=0)) + 2, UNKNOWN)  # from -1 on
         first[storages[::-1] + 1] = np.arange(len(storages))[::-1]
         seen = np.flatnonzero(first >= 0)
         calls = at[first[seen]]
