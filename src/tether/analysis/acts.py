@@ -23,7 +23,7 @@ from tether.analysis.shared_memory import Link, Sharing, Touch, Touched, unheard
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import operation
 from tether.regions import element_size, extent, may_overlap
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, stable_order
 
 Item = TypeVar("Item")
 
@@ -280,8 +280,8 @@ class _Reads:
     def __init__(self, some: Sequence[tuple[Numbers, int]]) -> None:
         found = [(at, made) for positions, made in some for at in positions.tolist()]
         found.sort(key=itemgetter(0))
-        self._at = array("q", [at for at, _ in found])
-        self._made = array("q", [made for _, made in found])
+        self._at = array("i", [at for at, _ in found])
+        self._made = array("i", [made for _, made in found])
 
     def after(self, write: int) -> int:
         """Return the first read after a write of what was there before it."""
@@ -308,10 +308,12 @@ def _laid_out_anew(history: History, memories: set[int]) -> Iterator[tuple[int, 
     table = history.events.operands.table
     on_them = np.isin(history.memories, list(memories))
     chosen = np.flatnonzero(np.isin(table[:, 1], table[on_them, 1])[rows])
-    chosen = chosen[np.argsort(table[rows[chosen], 1], kind="stable")]
-    shown = table[rows[chosen]][:, [1, 2, 4, 5, 6]]  # the tensor, its storage and layout
-    anew = np.ones(len(shown), bool)
-    anew[1:] = (shown[1:] != shown[:-1]).any(axis=1)
+    chosen = chosen[stable_order(table[rows[chosen], 1])]
+    anew = np.zeros(len(chosen), bool)
+    anew[:1] = True
+    for column in (1, 2, 4, 5, 6):  # the tensor, its storage and layout
+        shown = table[rows[chosen], column]
+        anew[1:] |= shown[1:] != shown[:-1]
     for place in np.sort(chosen[anew]).tolist():
         yield int(events[place]), history.events.operands[int(rows[place])]
 

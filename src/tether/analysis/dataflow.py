@@ -254,7 +254,7 @@ class Dataflow:
             return storages
         shared, memories = self._shared
         at = np.minimum(np.searchsorted(shared, storages), len(shared) - 1)
-        return np.where(shared[at] == storages, memories[at], storages)
+        return np.where(shared[at] == storages, memories[at].astype(storages.dtype), storages)
 
     @cached_property
     def _shared(self) -> tuple[Numbers, Numbers]:

@@ -119,8 +119,8 @@ class _Windows:
         """Return the passes whose gradients a step used, but for those after the last of others."""
         own = self._history.steps_of(tensor)
         since = max(latest(own, step), latest(self._met[tensor], step))
-        passes = self._history.while_alive(tensor, self._passes)
-        passes = passes[bisect_right(passes, since) : bisect_right(passes, step)]
+        first, last = bisect_right(self._passes, since), bisect_right(self._passes, step)
+        passes = self._history.while_alive(tensor, self._passes[first:last])
         return [at for at, after in pairwise(passes) if -1 < self.stepped(at) < after]
 
     def stepped(self, at: int) -> int:

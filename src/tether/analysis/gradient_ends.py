@@ -36,7 +36,7 @@ class GradientEnds:
         ends = events.called({"zero_grad", "grad.__get__"}.__contains__)
         at, rows = events.touched("reads")
         tensors = events.operands.table[rows[ends[at]], 1]
-        pairs = np.unique(tensors * len(events) + at[ends[at]])
+        pairs = np.unique(tensors.astype(np.int64) * len(events) + at[ends[at]])
         self._times = by_number(pairs // max(len(events), 1), pairs % max(len(events), 1))
 
     def times(self, tensor: int) -> Sequence[int]:

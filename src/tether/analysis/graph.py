@@ -19,7 +19,9 @@ import numpy as np
 from tether.analysis.history import History, losses_of
 from tether.analysis.log import Log
 from tether.facts import UNKNOWN, Kind, Operand, Walk
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, stretches
+
+_AT_ONCE = 1 << 17  # calls
 
 
 class Graph:
@@ -88,42 +90,44 @@ class Graph:
         found = {}
         for thread in np.unique(threads[self._with_kind]).tolist():
             calls = np.flatnonzero(self._with_kind & (threads == thread))
-            numbers = (nodes[calls].astype(np.int64), calls)
-            found[thread] = (array("q", numbers[0].tobytes()), array("q", numbers[1].tobytes()))
+            numbers = (nodes[calls].astype(np.int32), calls.astype(np.int32))
+            found[thread] = (array("i", numbers[0].tobytes()), array("i", numbers[1].tobytes()))
         return found
 
     @cached_property
     def _parents(self) -> tuple[array[int], array[int]]:
         """The calls that each call with a kind leads back to, and where those of each begin."""
         at, rows = self._targets()
-        table = self._events.operands.table[rows]
-        own = self._makers.latest_of_each(table[:, 1], at)
-        written = self._tracked.latest_of_each(self._history.memories[rows], at)
-        later = (written > own) & ((table[:, 7] & 1) == 0)
-        led = np.stack(
-            [np.where(own >= 0, own, UNKNOWN), np.where(later, written, UNKNOWN)], axis=1
-        )
-        counts = np.bincount(at, (led >= 0).sum(axis=1), len(self._events)).astype(np.int64)
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        calls = led[led >= 0].astype(np.int64)
-        return array("q", starts.tobytes()), array("q", calls.tobytes())
+        table = self._events.operands.table
+        led = np.empty((len(at), 2), np.int32)
+        led[:, 0] = self._makers.latest_of_each(table[rows, 1], at)
+        led[:, 1] = self._tracked.latest_of_each(self._history.memories[rows], at)
+        led[(led[:, 1] <= led[:, 0]) | ((table[rows, 7] & 1) > 0), 1] = UNKNOWN
+        there = led >= 0
+        counts = np.bincount(np.repeat(at, there.sum(axis=1)), minlength=len(self._events))
+        starts = np.append(np.int32(0), np.cumsum(counts, dtype=np.int32))
+        del at, rows, counts
+        calls = led[there]
+        return array("i", starts.tobytes()), array("i", calls.tobytes())
 
     def _targets(self) -> tuple[Numbers, Numbers]:
         """Return the operands that the nodes of calls lead to, and require grad, by their calls."""
         events, number = self._events, self._events.column("kind")
         places = [[-1 - target for *_, target in one.edges if target < 0] for one in self._kinds]
-        many = np.array([*map(len, places), 0])[number]  # of no kind: the last one
-        at = np.repeat(np.arange(len(events)), many)
-        ends = np.cumsum(many)
-        nth = np.arange(len(at)) - np.repeat(ends - many, many)
-        first = np.cumsum([0, *map(len, places)])
-        place = np.array([*itertools.chain.from_iterable(places)], np.int64)[
-            first[number[at]] + nth
-        ]
-        there = place < events.column("reads")[at]
-        at, rows = at[there], events.rows[events.starts[at[there]] + place[there]]
-        grad = (events.operands.table[rows, 7] & 2) > 0
-        return at[grad], rows[grad]
+        lengths = np.array([*map(len, places), 0])  # of no kind: the last one
+        flat = np.array([*itertools.chain.from_iterable(places)], np.int64)
+        first = np.cumsum(lengths) - lengths
+        found = [(np.zeros(0, np.int32), events.rows[:0])]
+        for begin in range(0, len(events), _AT_ONCE):
+            numbers = number[begin : begin + _AT_ONCE]
+            of, places_of = stretches(first[numbers], lengths[numbers])
+            at, place = begin + of, flat[places_of]
+            there = place < events.column("reads")[at]
+            at, rows = at[there], events.rows[events.starts[at[there]] + place[there]]
+            grad = (events.operands.table[rows, 7] & 2) > 0
+            found.append((at[grad], rows[grad]))
+        every, rows = (np.concatenate(some) for some in zip(*found, strict=True))
+        return every, rows
 
     # -- one call --------------------------------------------------------------------------------
 

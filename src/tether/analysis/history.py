@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.log import by_number
+from tether.analysis.log import DistinctPairs, among, by_number, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
-from tether.store.columns import Numbers, columns_of, tensors_of
+from tether.store.columns import Numbers, columns_of, stable_order, tensors_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")
@@ -278,18 +278,14 @@ class History:
 
         The line is that of the program together with that of the library, as in `Event.inner`.
         """
-        operations, *sites = (self.events.column(one) for one in ("operation", "site", "inner"))
-        key = operations.astype(np.int64)
-        for site in sites:
-            key = key * (int(site.max(initial=0)) + 2) + site + 1
-        found: Numbers = np.unique(key, return_inverse=True)[1]
-        return found
+        return same_lines(*(self.events.column(one) for one in ("operation", "site", "inner")))
 
     @cached_property
     def first_of_lines(self) -> Numbers:
         """Positions of the first event of each of `lines`, in order: one that speaks for all."""
-        found: Numbers = np.sort(np.unique(self.lines, return_index=True)[1])
-        return found
+        found = np.full(int(self.lines.max(initial=UNKNOWN)) + 1, UNKNOWN)
+        found[self.lines[::-1]] = np.arange(len(self.lines))[::-1]
+        return np.sort(found)
 
     @cached_property
     def on_given(self) -> Numbers:
@@ -298,9 +294,7 @@ class History:
             self.events.touched(one) for one in ("reads", "results")
         )
         storages = self.events.operands.table[:, 2]
-        width = int(storages.max(initial=0)) + 2
-        given = read_at * np.int64(width) + storages[read]
-        return np.isin(made_at * np.int64(width) + storages[made], given)
+        return among(made_at, storages[made], read_at, storages[read])
 
     # -- who ---------------------------------------------------------------------------------
 
@@ -580,19 +574,19 @@ class History:
 
     def memories_of(self, tensor: int) -> list[int]:
         """Return the memories that a tensor was seen on: one, as long as nothing moved it."""
-        return _on(*self._lying, tensor)
+        return self._lying.on(tensor)
 
     @cached_property
-    def _lying(self) -> _Pairs:
-        return _pairs(self.events.operands.table[:, 1], self.memories)
+    def _lying(self) -> DistinctPairs:
+        return DistinctPairs(self.events.operands.table[:, 1], self.memories)
 
     @cached_property
-    def _touching(self) -> _Pairs:
+    def _touching(self) -> DistinctPairs:
         return self._by_memory(*self.events.touched())
 
-    def _by_memory(self, events: Numbers, operands: Numbers) -> _Pairs:
+    def _by_memory(self, events: Numbers, operands: Numbers) -> DistinctPairs:
         """Return memories in order, and beside each a position of an event on it."""
-        return _pairs(self.memories[operands], events)
+        return DistinctPairs(self.memories[operands], events)
 
     def on_storage(self, operand: Operand) -> list[int]:
         """Positions of the events that touch the memory behind an operand."""
@@ -600,25 +594,20 @@ class History:
 
     def on_memory(self, memory: int) -> list[int]:
         """Positions of the events that touch a memory."""
-        return _on(*self._touching, memory)
+        return self._touching.on(memory)
 
     def users(self, tensors: Numbers, since: Numbers) -> tuple[Numbers, Numbers]:
         """Return how many calls were given each of some tensors after an event, and the first."""
-        known, events = self._reading
-        keys = np.array(known, np.int64) * len(self.events) + events
-        wanted = tensors.astype(np.int64) * len(self.events)
-        first = np.searchsorted(keys, wanted + since, "right")
-        count = np.searchsorted(keys, wanted + len(self.events)) - first
-        return count, events[np.minimum(first, len(events) - 1)] if len(events) else count
+        return self._reading.after(tensors, since)
 
     def reads_of(self, tensor: int) -> list[int]:
         """Positions of the events that were given a tensor."""
-        return _on(*self._reading, tensor)
+        return self._reading.on(tensor)
 
     @cached_property
-    def _reading(self) -> _Pairs:
+    def _reading(self) -> DistinctPairs:
         events, operands = self.events.touched("reads")
-        return _pairs(self._tensors(operands), events)
+        return DistinctPairs(self._tensors(operands), events)
 
     def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
         """Positions of the events after `since`, and before `until`, that read this very tensor."""
@@ -674,28 +663,8 @@ class History:
         """Storages in order, and beside each an event that wrote it and the operand written."""
         events, rows = self.events.touched("writes")
         storages = self.events.operands.table[rows, 2]
-        order = np.argsort(storages, kind="stable")
+        order = stable_order(storages)
         return storages[order], events[order], rows[order]
-
-
-_Pairs = tuple["array[int]", Numbers]
-"""Numbers in order, of which one is found quickly, and beside each another one."""
-
-
-def _on(memories: array[int], events: Numbers, memory: int) -> list[int]:
-    first = bisect_left(memories, memory)
-    found: list[int] = events[first : bisect_left(memories, memory + 1, first)].tolist()
-    return found
-
-
-def _pairs(numbers: Numbers, others: Numbers) -> _Pairs:
-    """Return the distinct pairs of two columns, in order."""
-    numbers = numbers.astype(np.int32)  # tensors and storages, of which there are not as many
-    order = np.lexsort((others, numbers))
-    numbers, others = numbers[order], others[order]
-    again = np.zeros(len(order), bool)
-    again[1:] = (numbers[1:] == numbers[:-1]) & (others[1:] == others[:-1])
-    return array("i", numbers[~again].tobytes()), others[~again]
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -82,9 +82,10 @@ class _Changes:
         """Yield for each line of the program's its changes: the call, and the gradient."""
         events, found = self._history.events, defaultdict(list)
         at_of, operands = events.touched("writes")
-        tensors = events.operands.table[operands, 1].tolist()
-        for at, tensor in zip(at_of.tolist(), tensors, strict=True):
-            if tensor in self._owners and _changes(events[at]):
+        tensors = events.operands.table[operands, 1]
+        owned = np.isin(tensors, list(self._owners))
+        for at, tensor in zip(at_of[owned].tolist(), tensors[owned].tolist(), strict=True):
+            if _changes(events[at]):
                 found[events[at].site].append((at, tensor))
         yield from found.values()
 

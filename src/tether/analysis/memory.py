@@ -24,9 +24,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
+from tether.analysis.log import same_lines
 from tether.analysis.speaking import bytes_text
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact, TensorId
 from tether.regions import element_size, extent
+from tether.store.columns import Numbers
 
 Kind = Literal[
     "parameter",
@@ -192,27 +194,35 @@ class Memory:
     @cached_property
     def _origins(self) -> dict[int, tuple[int, bool]]:
         """For each storage the site where it was first seen, and whether it was made there."""
-        trace = self._history.trace
-        origins: dict[int, tuple[int, int, bool]] = {}  # time, site, made
-        for fact in self._attached.values():
-            origins.setdefault(fact.storage, (fact.at, fact.site, True))
-        for position, event in enumerate(trace.events):
-            at = trace.event_id(position)
-            there = {one.storage for one in event.reads}
-            for one in (*event.reads, *event.results, *event.writes):
-                known = origins.get(one.storage)
-                if known is None or at < known[0]:
-                    origins[one.storage] = (at, event.site, one.storage not in there)
-        return {storage: (site, made) for storage, (_, site, made) in origins.items()}
+        events = self._history.events
+        at, operands = events.touched()
+        storages = events.operands.table[operands, 2]
+        first: Numbers = np.full(int(storages.max(initial=0)) + 2, UNKNOWN)  # from -1 on
+        first[storages[::-1] + 1] = np.arange(len(storages))[::-1]
+        seen = np.flatnonzero(first >= 0)
+        calls = at[first[seen]]
+        reads_end = events.starts[calls] + events.column("reads")[calls]
+        made = first[seen] >= reads_end
+        columns = (seen - 1, events.column("site")[calls], made, calls)
+        rows = zip(*(one.tolist() for one in columns), strict=True)
+        origins = {storage: (site, is_made, call) for storage, site, is_made, call in rows}
+        attached = [*self._attached.values()][::-1]
+        for storage, fact in {one.storage: one for one in attached}.items():  # the first of each
+            call = origins.get(storage, (0, False, UNKNOWN))[2]
+            if call < 0 or self._history.trace.event_id(call) >= fact.at:
+                origins[storage] = (fact.site, True, UNKNOWN)
+        return {storage: (site, is_made) for storage, (site, is_made, _) in origins.items()}
 
     @cached_property
     def _on(self) -> dict[int, dict[int, None]]:
         """For each storage the tensors seen on it, in order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
         _, operands = self._history.events.touched()
-        both = self._history.events.operands.table[operands, 1:3]
-        _, first = np.unique(both, axis=0, return_index=True)
-        for tensor, storage in both[np.sort(first)].tolist():
+        both = self._history.events.operands.table[:, 1:3]
+        pairs = same_lines(both[:, 0], both[:, 1])
+        first = np.full(int(pairs.max(initial=UNKNOWN)) + 1, UNKNOWN, np.int64)
+        first[pairs[operands[::-1]]] = np.arange(len(operands))[::-1]
+        for tensor, storage in both[operands[np.sort(first[first >= 0])]].tolist():
             found[storage][tensor] = None
         for fact in self._attached.values():
             found[fact.storage][fact.tensor] = None

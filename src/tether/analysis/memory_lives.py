@@ -15,7 +15,7 @@ from tether.analysis.blocks import Blocks
 from tether.analysis.history import History
 from tether.facts import NONE, UNKNOWN, Operand
 from tether.operations.table import Operation, operation
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, stable_order
 
 MAY = "may write"
 """What a step or a pass does to gradients, as far as is known of it from outside."""
@@ -192,12 +192,23 @@ class _MemoryFacts:
             if span.event != UNKNOWN and span.kind in ("step", "backward")
         }
 
+    def _written(self, table: Numbers) -> Numbers:
+        """Return the tensors that were seen with several versions."""
+        order = stable_order(table[:, 1])
+        tensors, versions = table[order, 1], table[order, 3]
+        found: Numbers = tensors[1:][
+            (tensors[1:] == tensors[:-1]) & (versions[1:] != versions[:-1])
+        ]
+        return found
+
     @cached_property
     def moved(self) -> Numbers:
         """The memories whose version had moved from one event to another, and these events."""
         events, rows = self._events.touched("reads", "results")
         table = self._events.operands.table
-        order = np.argsort(table[rows, 1], kind="stable")
+        several = np.flatnonzero(np.isin(table[:, 1], self._written(table))[rows])
+        events, rows = events[several], rows[several]
+        order = stable_order(table[rows, 1])
         tensors, versions = table[rows[order], 1], table[rows[order], 3]
         again = np.flatnonzero((tensors[1:] == tensors[:-1]) & (versions[:-1] > UNKNOWN))
         again = again[versions[again + 1] > versions[again]]

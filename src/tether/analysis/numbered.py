@@ -8,6 +8,7 @@ beside tensors its text says whether they are constants, but for a conversion.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.perhaps_again import devices_of, perhaps_again, stretches
+from tether.analysis.perhaps_again import devices_of, perhaps_again
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, stretches
 
 TURNS = 8
 """Other results of a line that may lie between two that are the same: the layers of a loop."""
@@ -28,6 +29,7 @@ Line = tuple[int, int, str]
 """Where a call was made: the user's site, the library's site and the operation."""
 
 _Key = tuple[object, ...]
+_AT_ONCE = 1 << 14  # calls
 _MOST = 64  # operands that a result is followed back to
 
 
@@ -36,7 +38,7 @@ class _MadeOf(NamedTuple):
 
     number: int  # the same for what was computed from the same
     version: int
-    given: tuple[int, ...]  # what was there before, of which it was computed: rows of operands
+    given: tuple[int, ...]  # what was there before, of which it was computed: operands
 
 
 class _Computing(NamedTuple):
@@ -46,7 +48,7 @@ class _Computing(NamedTuple):
     line: int
     grad_mode: int
     thread: int
-    reads: list[int]  # rows of operands
+    reads: list[int]  # places of operands
     results: list[int]
 
 
@@ -68,37 +70,53 @@ class Numbered:
         calls = perhaps_again(history, np.flatnonzero(self._computing(fresh_at)))
         counts = self._events.column("reads")[calls] + self._events.column("results")[calls]
         rows = self._events.rows[stretches(self._events.starts[calls], counts)[1]]
-        once = np.unique(rows)
-        self._looks = dict(zip(once.tolist(), _looks(history, once), strict=True))
-        where = self._events.operands.table[once, 2:4].tolist()  # storage and version
-        self._where = dict(zip(once.tolist(), where, strict=True))
-        for one in self._calls(calls, rows.tolist()):
+        # An operand is known by its place among those that these calls have.
+        self._rows = np.unique(rows)
+        self._lies, self._looks = (array("q", one.tobytes()) for one in _looks(history, self._rows))
+        self._storages, self._versions = (
+            array("q", self._events.operands.table[self._rows, n].astype(np.int64).tobytes())
+            for n in (2, 3)
+        )
+        for one in self._calls(calls, np.searchsorted(self._rows, rows).astype(np.int32)):
             self._look(one)
         # What served on the way is larger than what was found, and is kept as long as that.
-        del self._made, self._numbers, self._recent, self._looks, self._where
+        del self._made, self._numbers, self._recent, self._rows
+        del self._lies, self._looks, self._storages, self._versions
 
-    def _calls(self, positions: Numbers, rows: list[int]) -> Iterator[_Computing]:
+    def _calls(self, positions: Numbers, operands: Numbers) -> Iterator[_Computing]:
         """Yield calls as numbers, of which all operands are given."""
+        first = 0
+        for begin in range(0, len(positions), _AT_ONCE):
+            some = positions[begin : begin + _AT_ONCE]
+            counts = [self._events.column(name)[some] for name in ("reads", "results")]
+            last = first + int(np.sum(counts))
+            yield from self._some(some, counts, operands[first:last].tolist())
+            first = last
+
+    def _some(
+        self, positions: Numbers, counts: list[Numbers], operands: list[int]
+    ) -> Iterator[_Computing]:
         column, end = self._events.column, 0
         columns = (
             positions, self._history.lines[positions], column("grad_mode")[positions],
-            column("thread")[positions], column("reads")[positions], column("results")[positions],
+            column("thread")[positions], *counts,
         )  # fmt: skip
         for position, line, mode, thread, reads, results in zip(
             *(one.tolist() for one in columns), strict=True
         ):
             begin, middle, end = end, end + reads, end + reads + results
-            yield _Computing(position, line, mode, thread, rows[begin:middle], rows[middle:end])
+            given, made = operands[begin:middle], operands[middle:end]
+            yield _Computing(position, line, mode, thread, given, made)
 
     def _look(self, call: _Computing) -> None:
         given = tuple(self._roots(call.reads))
         if len(given) > _MOST:
             return
-        looks = tuple(self._looks[row][1] for row in call.results)
+        looks = tuple(self._looks[row] for row in call.results)
         key = (call.line, call.grad_mode, call.thread, *map(self._value, call.reads), looks)
         number = self._numbers.setdefault(key, len(self._numbers))
         for place, row in enumerate(call.results):
-            storage, version = self._where[row]
+            storage, version = self._storages[row], self._versions[row]
             self._made[storage] = _MadeOf(number << 8 | place, version, given)
         self._note(call.position, call.line, key, given)
 
@@ -111,7 +129,9 @@ class Numbered:
             recent.remove(before)
             self.again[name].append((before[1], position))
             self.repeats.add(position)
-            self.given[position] = tuple(self._events.operands[row] for row in given)
+            self.given[position] = tuple(
+                self._events.operands[row] for row in self._rows[list(given)].tolist()
+            )
         recent.append((key, position))
 
     def _named(self, line: int, position: int) -> Line:
@@ -123,17 +143,17 @@ class Numbered:
 
     def _value(self, row: int) -> _Key:
         """Return what is the same for operands that show the same elements."""
-        storage, version = self._where[row]
+        storage, version = self._storages[row], self._versions[row]
         made = self._made.get(storage)
         if made is not None and made.version == version:
-            return made.number, self._looks[row][0]
-        return storage, version, self._looks[row][0]
+            return made.number, self._lies[row]
+        return storage, version, self._lies[row]
 
     def _roots(self, reads: list[int]) -> dict[int, None]:
         """Return what was there before of which a call's operands were computed."""
         found: dict[int, None] = {}
         for row in reads:
-            storage, version = self._where[row]
+            storage, version = self._storages[row], self._versions[row]
             made = self._made.get(storage)
             if made is not None and made.version == version:
                 found |= dict.fromkeys(made.given)
@@ -162,7 +182,8 @@ class Numbered:
         asks &= events.called(_is_certain)
         chosen = np.flatnonzero(asks)
         reads = column("reads")[chosen]
-        kinds = self._history.lines[chosen] * (int(reads.max(initial=0)) + 1) + reads
+        lines = self._history.lines[chosen].astype(np.int64)
+        kinds = lines * (int(reads.max(initial=0)) + 1) + reads
         _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
         plain = np.array([self._is_plain(events[at]) for at in chosen[first].tolist()], bool)
         found = np.zeros(count, bool)
@@ -177,7 +198,7 @@ class Numbered:
         return alone or (operation(event.operation).copies in ("cast", "move"))
 
 
-def _looks(history: History, rows: Numbers) -> list[tuple[int, int]]:
+def _looks(history: History, rows: Numbers) -> tuple[Numbers, Numbers]:
     """Return for some operands a number of how each lies, and one of that and on what device.
 
     The first is the same for one offset, shape, strides, type and whether it requires grad; the
@@ -187,17 +208,16 @@ def _looks(history: History, rows: Numbers) -> list[tuple[int, int]]:
     device = devices_of(history, table[:, 2])
     parts = [table[:, 4], table[:, 5], table[:, 6], table[:, 7] >> 1]
     own = _one_number(parts)
-    return list(zip(own, _one_number([*parts[1:], device]), strict=True))
+    return own, _one_number([*parts[1:], device])
 
 
-def _one_number(columns: list[Numbers]) -> list[int]:
+def _one_number(columns: list[Numbers]) -> Numbers:
     """Return for each line of some columns one number, the same for the same line."""
     number = columns[0].astype(np.int64)
     for column in columns[1:]:
         _, number = np.unique(number, return_inverse=True)
         number = number * (int(column.max(initial=0)) + 2) + column + 1
-    found: list[int] = number.tolist()
-    return found
+    return number
 
 
 def _is_certain(name: str) -> bool:

@@ -8,13 +8,18 @@ with what all of that was computed of.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tether.analysis.history import History
-from tether.store.columns import Numbers, storages_of
+from tether.facts import UNKNOWN
+from tether.store.columns import Numbers, stable_order, storages_of, stretches
 
 _ROUNDS = 4
 """Calls that a sum looks back over: what is computed of a parameter differs after as many."""
+
+_AT_ONCE = 1 << 15  # calls
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -24,73 +29,141 @@ def perhaps_again(history: History, calls: Numbers) -> Numbers:
     if not len(calls):
         return calls
     given = _Operands(history, calls)
-    sums, lines = _sums(history, calls, given), history.lines[calls]
-    _, which, counts = np.unique(sums, return_inverse=True, return_counts=True)
-    chosen = np.isin(lines, lines[counts[which] > 1])
+    chosen = _of_lines(history.lines[calls], twice(_sums(history, calls, given)))
     return calls[given.with_makers(chosen)]
 
 
+def twice(sums: Numbers) -> Numbers:
+    """Return which numbers are there more than once."""
+    ordered = np.sort(sums)
+    return np.isin(sums, ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _of_lines(lines: Numbers, chosen: Numbers) -> Numbers:
+    """Return which calls are of a line that has a call that was chosen."""
+    found = np.zeros(int(lines.max()) + 1, bool)
+    found[lines[chosen]] = True
+    return found[lines]
+
+
 class _Operands:
-    """What calls were given: for each operand the call that made it, if nothing wrote it since."""
+    """What calls were given: for each operand the call that made it, if nothing wrote it since.
+
+    Of the operands no more is kept than that; the rest is worked out again for some calls at once.
+    """
 
     def __init__(self, history: History, calls: Numbers) -> None:
-        events = history.events
-        table, reads = events.operands.table, events.column("reads")[calls].astype(np.int64)
-        self.first = np.cumsum(reads) - reads  # place of each call's first operand
-        self.of, places = stretches(events.starts[calls], reads)
-        self.rows = events.rows[places]
-        results = events.column("results")[calls].astype(np.int64)
-        self.first_made = np.cumsum(results) - results
-        made_by, places = stretches(events.starts[calls] + reads, results)
-        self.made = events.rows[places]
-        keys = table[self.made, 2] * len(calls) + made_by
-        order = np.argsort(keys, kind="stable").astype(np.int32)
-        # The last before the call that made something on the operand's storage.
-        at = np.searchsorted(keys[order], table[self.rows, 2] * len(calls) + self.of) - 1
-        last = order[np.maximum(at, 0)]
-        self.is_made = at >= 0
-        for column in (2, 3):  # on that storage, in the version that it had
-            self.is_made &= table[self.made[last], column] == table[self.rows, column]
-        self.maker = made_by[last]
-        self.result = (last - self.first_made[self.maker]).astype(np.int32)  # which of its results
+        self._events, self._calls = history.events, calls
+        column = self._events.column
+        self.reads, self.results = column("reads")[calls], column("results")[calls]
+        self.first = np.zeros(len(calls) + 1, np.int64)  # place of each call's first operand
+        np.cumsum(self.reads, out=self.first[1:])
+        self.first_made = np.zeros(len(calls) + 1, np.int64)
+        np.cumsum(self.results, out=self.first_made[1:])
+        self._find_makers()
+
+    def _find_makers(self) -> None:
+        table, count = self._events.operands.table, len(self._calls)
+        made_by, made = self.made(slice(0, count))
+        order = stable_order(table[made, 2])
+        made_by, made = made_by[order], made[order]
+        keys = table[made, 2].astype(np.int64)
+        keys *= count
+        keys += made_by
+        self.maker = np.full(int(self.first[-1]), UNKNOWN, np.int32)
+        self.result = np.zeros(int(self.first[-1]), np.int32)  # which of its results
+        for some in self.parts():
+            of, rows = self.given(some)
+            # The last before the call that made something on the operand's storage.
+            at = np.searchsorted(keys, table[rows, 2].astype(np.int64) * count + of) - 1
+            last = np.maximum(at, 0)
+            there = at >= 0
+            for column in (2, 3):  # on that storage, in the version that it had
+                there &= table[made[last], column] == table[rows, column]
+            here = slice(self.first[some.start], self.first[some.stop])
+            self.maker[here] = np.where(there, made_by[last], UNKNOWN)
+            self.result[here] = order[last] - self.first_made[made_by[last]]
+
+    def parts(self) -> Iterator[slice]:
+        """Yield the calls, some at once."""
+        count = len(self._calls)
+        for begin in range(0, count, _AT_ONCE):
+            yield slice(begin, min(begin + _AT_ONCE, count))
+
+    def given(self, some: slice) -> tuple[Numbers, Numbers]:
+        """Return the operands of some calls: of which call, and their rows."""
+        of, places = stretches(self._events.starts[self._calls[some]], self.reads[some])
+        return of + np.int32(some.start), self._events.rows[places]
+
+    def made(self, some: slice) -> tuple[Numbers, Numbers]:
+        """Return the results of some calls: of which call, and their rows."""
+        first = self._events.starts[self._calls[some]] + self.reads[some]
+        of, places = stretches(first, self.results[some])
+        return of + np.int32(some.start), self._events.rows[places]
 
     def with_makers(self, chosen: Numbers) -> Numbers:
         """Return for each call whether it is chosen, or made what a chosen one was given."""
         needed = bytearray(chosen.tobytes())
         if not chosen.any():
             return chosen
-        calls, makers = (one[self.is_made][::-1].tolist() for one in (self.of, self.maker))
         # The last call first: what made its operands came before it.
-        for call, maker in zip(calls, makers, strict=True):
-            if needed[call]:
-                needed[maker] = True
+        for some in [*self.parts()][::-1]:
+            makers = self.maker[self.first[some.start] : self.first[some.stop]]
+            calls = np.repeat(np.arange(some.start, some.stop), self.reads[some])
+            made = makers >= 0
+            pairs = (one[made][::-1].tolist() for one in (calls, makers))
+            for call, maker in zip(*pairs, strict=True):
+                if needed[call]:
+                    needed[maker] = True
         return np.frombuffer(needed, bool)
 
 
 def _sums(history: History, calls: Numbers, given: _Operands) -> Numbers:
     """Return for each call a number, the same for calls that computed the same."""
-    events = history.events
-    table, column = events.operands.table, events.column
-    lying, device = _lying(history, given.rows), _devices(history, given.made)
-    place = np.arange(len(given.rows)) - given.first[given.of]
-    laid = _joined(*(table[given.made, n] for n in (5, 6)), table[given.made, 7] >> 1, device)
-    counts = column("results")[calls]
-    place_made = np.arange(len(given.made)) - np.repeat(given.first_made, counts)
-    looks = np.add.reduceat(_joined(laid, place_made), given.first_made)
-    kind = _joined(history.lines[calls], column("grad_mode")[calls], column("thread")[calls], looks)
-    as_it_was = _joined(table[given.rows, 2], table[given.rows, 3], lying)
-    found = kind
+    kind = np.concatenate([_kinds(history, calls, given, some) for some in given.parts()])
+    found, before = kind, kind
     for _ in range(_ROUNDS):
-        made = _joined(found[given.maker], given.result, lying)
-        each = _joined(np.where(given.is_made, made, as_it_was), place)
-        found = _joined(kind, np.add.reduceat(each, given.first))
+        found = np.concatenate(
+            [_summed(history, before, kind, given, some) for some in given.parts()]
+        )
+        before = found
     return found
+
+
+def _kinds(history: History, calls: Numbers, given: _Operands, some: slice) -> Numbers:
+    """Return for some calls a number of their lines, modes and threads, and of how results lie."""
+    column, table = history.events.column, history.events.operands.table
+    _, made = given.made(some)
+    laid = joined(*(table[made, n] for n in (5, 6)), table[made, 7] >> 1, _devices(history, made))
+    first, counts = given.first_made[some] - given.first_made[some.start], given.results[some]
+    looks = np.add.reduceat(joined(laid, np.arange(len(made)) - np.repeat(first, counts)), first)
+    at = calls[some]
+    return joined(history.lines[at], column("grad_mode")[at], column("thread")[at], looks)
+
+
+def _summed(
+    history: History, found: Numbers, kind: Numbers, given: _Operands, some: slice
+) -> Numbers:
+    """Return for some calls a number of their kinds and of what `found` has of their operands."""
+    table, (_, rows) = history.events.operands.table, given.given(some)
+    lying, first = _lying(history, rows), given.first[some] - given.first[some.start]
+    here = slice(given.first[some.start], given.first[some.stop])
+    maker = given.maker[here]
+    each = joined(
+        np.where(
+            maker >= 0,
+            joined(found[maker], given.result[here], lying),
+            joined(table[rows, 2], table[rows, 3], lying),
+        ),
+        np.arange(len(rows)) - np.repeat(first, given.reads[some]),
+    )
+    return joined(kind[some], np.add.reduceat(each, first))
 
 
 def _lying(history: History, rows: Numbers) -> Numbers:
     """Return for each operand a number of its offset, layout and type, and whether it is graded."""
     table = history.events.operands.table
-    return _joined(*(table[rows, n] for n in (4, 5, 6)), table[rows, 7] >> 1)
+    return joined(*(table[rows, n] for n in (4, 5, 6)), table[rows, 7] >> 1)
 
 
 def _devices(history: History, rows: Numbers) -> Numbers:
@@ -108,17 +181,10 @@ def devices_of(history: History, storages: Numbers) -> Numbers:
     return found
 
 
-def _joined(*columns: Numbers) -> Numbers:
+def joined(*columns: Numbers) -> Numbers:
     """Return for each line of some columns one number, the same for the same line."""
     found = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         found = (found ^ column.astype(np.uint64)) * _FACTOR
         found ^= found >> np.uint64(29)
     return found
-
-
-def stretches(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return all places of some stretches, each with the number of its stretch before it."""
-    of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    ends = np.cumsum(counts)
-    return of, np.arange(len(of)) - np.repeat(ends - counts, counts) + np.repeat(first, counts)

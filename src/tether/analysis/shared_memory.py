@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from array import array
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -17,11 +16,12 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from tether.analysis.history import History
+from tether.analysis.log import Stretches, among, by_events, of_events
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
 from tether.source.names import paths_to
-from tether.store.columns import Numbers, Operands
+from tether.store.columns import Numbers, Operands, stable_order
 
 
 class Link(NamedTuple):
@@ -119,23 +119,20 @@ class Touches:
 
     def __init__(self, history: History, at: Numbers, rows: Numbers) -> None:
         self._operands = history.events.operands
-        memories = history.memories[rows].astype(np.int32)
-        order = np.argsort(memories, kind="stable")
+        memories = history.memories[rows]
+        order = stable_order(memories)
         self._at, self._rows = at[order], rows[order]
-        self._keys = array("i", memories[order].tobytes())  # one is found quicker there
-        self._memories = np.asarray(self._keys)
+        self._stretches = Stretches(memories[order])
 
     def get(self, memory: int) -> Touched:
         """Return what was done to a memory."""
-        first = bisect_left(self._keys, memory)
-        last = bisect_left(self._keys, memory + 1, first)
+        first, last = self._stretches.of(memory)
         return Touched(self._operands, self._at[first:last], self._rows[first:last])
 
     def memories(self) -> list[int]:
         """Return the memories, that which was touched first before the others."""
-        begins = np.flatnonzero(np.diff(self._memories, prepend=self._memories[:1] - 1))
-        order = np.argsort(self._at[begins], kind="stable")
-        found: list[int] = self._memories[begins[order]].tolist()
+        order = np.argsort(self._at[self._stretches.begins[:-1]], kind="stable")
+        found: list[int] = self._stretches.numbers[order].tolist()
         return found
 
     def calls(self) -> Numbers:
@@ -148,11 +145,13 @@ class Touches:
         In the order of `memories`.
         """
         places = np.flatnonzero(chosen(self._at, self._rows))
-        memories = self._memories[places]
-        first = self._at[np.searchsorted(self._memories, memories)]
-        for place in places[np.lexsort((places, memories, first))].tolist():
+        begins = self._stretches.begins
+        which = np.searchsorted(begins, places.astype(begins.dtype), "right") - 1
+        memories, first = self._stretches.numbers[which], self._at[begins[which]]
+        order = np.lexsort((places, memories, first))
+        for place, memory in zip(places[order].tolist(), memories[order].tolist(), strict=True):
             operand = self._operands[int(self._rows[place])]
-            yield int(self._memories[place]), Touch(int(self._at[place]), operand)
+            yield memory, Touch(int(self._at[place]), operand)
 
 
 class Sharing:
@@ -268,18 +267,30 @@ def _on_one_memory(history: History, handed: Numbers) -> tuple[Numbers, Numbers,
     """
     read_at, read = history.events.touched("reads")
     made_at, made = history.events.touched("results")
+    found = [
+        _of_these(history, (read_at[given], read[given]), (made_at[results], made[results]))
+        for given, results in by_events(read_at, made_at)
+    ]
+    none = np.zeros(0, np.int32)
+    at, given, results = (np.concatenate(some) for some in zip((none,) * 3, *found, strict=True))
+    chosen = (given != results) | handed[at]
+    return at[chosen], given[chosen], results[chosen]
+
+
+def _of_these(
+    history: History, reads: tuple[Numbers, Numbers], results: tuple[Numbers, Numbers]
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return what `_on_one_memory` does of the operands of some events."""
+    (read_at, read), (made_at, made) = reads, results
     table, memories = history.events.operands.table, history.memories
-    read_keys, made_keys = _of_events(read_at, memories[read], made_at, memories[made])
+    read_keys, made_keys = of_events(read_at, memories[read], made_at, memories[made])
     order = np.argsort(read_keys, kind="stable")
     first, last = (np.searchsorted(read_keys[order], made_keys, side) for side in ("left", "right"))
     counts = np.where(table[made, 2] != UNKNOWN, last - first, 0)
     ends = np.cumsum(counts)
     nth = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-    at = np.repeat(made_at, counts)
     given = table[read[order[np.repeat(first, counts) + nth]], 1]
-    results = np.repeat(table[made, 1], counts)
-    chosen = (given != results) | handed[at]
-    return at[chosen], given[chosen], results[chosen]
+    return np.repeat(made_at, counts), given, np.repeat(table[made, 1], counts)
 
 
 def _writes(history: History) -> tuple[Numbers, Numbers]:
@@ -375,28 +386,10 @@ def _overwritten(history: History) -> Numbers:
     chosen = overwrites[wrote_at] & _is_target(history)
     found = np.zeros(len(rows), bool)
     of_these = overwrites[at]
-    found[of_these] = _among(
+    found[of_these] = among(
         at[of_these], tensors[rows[of_these]], wrote_at[chosen], tensors[wrote[chosen]]
     )
     return found
-
-
-def _among(at: Numbers, numbers: Numbers, others_at: Numbers, others: Numbers) -> Numbers:
-    """Return for each number of an event whether it is among other numbers of that event."""
-    return np.isin(*_of_events(at, numbers, others_at, others))
-
-
-def _of_events(
-    at: Numbers, numbers: Numbers, others_at: Numbers, others: Numbers
-) -> tuple[Numbers, Numbers]:
-    """Return for the numbers of events, and others, what is the same for one number of an event."""
-    least = min(int(numbers.min(initial=0)), int(others.min(initial=0)))
-    width = max(int(numbers.max(initial=0)), int(others.max(initial=0))) - least + 1
-    keys, known = (
-        events.astype(np.int64) * width + some - least
-        for events, some in ((at, numbers), (others_at, others))
-    )
-    return keys, known
 
 
 def fills_anew(event: Event) -> bool:

@@ -112,7 +112,7 @@ class _Adding:
         large = [number for number, shape in tuples.items() if len(shape) > 1]
         at, rows = events.touched("reads", "results")
         numbers = np.ones(len(events), bool)
-        numbers[at[np.isin(events.operands.table[rows, 5], large)]] = False
+        numbers[at[np.isin(events.operands.table[:, 5], large)[rows]]] = False
         self.calls = (numbers & np.isin(events.column("kind"), kinds)).tobytes()
 
 

@@ -19,6 +19,7 @@ from tether.facts import UNKNOWN, Event, Site, SiteId, Unmatched
 from tether.operations.table import operation
 from tether.source.reading import loop_of
 from tether.source.vain_stores import BoundAgain, rebound, stores_in_vain
+from tether.store.columns import Numbers
 
 STATE = "state_dict"
 _HANDS_OUT = "Module._save_to_state_dict"
@@ -121,7 +122,11 @@ def bound_in_vain(history: History) -> Iterator[BoundInVain]:
             lines[event.site].append(at)
     for site, calls in lines.items():
         made: list[int] = [history.events[at].results[0].tensor for at in calls]
-        if len(calls) >= LEAST_RUNS and read.isdisjoint(made) and _gone(history, made[:-1]):
+        if (
+            len(calls) >= LEAST_RUNS
+            and not read[np.array(made) + 1].any()
+            and _gone(history, made[:-1])
+        ):
             variable, loop = targets[site]
             line = history.site(site).line
             trained = any(_trains(history, at, line) for at in calls)
@@ -140,12 +145,18 @@ def rebound_in_vain(history: History) -> Iterator[tuple[Site, BoundAgain]]:
                 yield Site(file, one.line, end_line=one.line), one
 
 
-def _read(history: History) -> set[int]:
-    """Return the tensors that calls read; to clear a gradient that is not there reads nothing."""
+def _read(history: History) -> Numbers:
+    """Return by the number of each tensor, from -1 on, whether calls read it.
+
+    To clear a gradient that is not there reads nothing.
+    """
     at_of, operands = history.events.touched("reads")
     aside = [at for at, event in history.events.where("grad.__set__".__eq__) if event.none]
     operands = operands[~np.isin(at_of, aside)]
-    return set(history.events.operands.table[operands, 1].tolist())
+    tensors = history.events.operands.table[:, 1]
+    found = np.zeros(int(tensors.max(initial=0)) + 2, bool)
+    found[tensors[operands] + 1] = True
+    return found
 
 
 def _loop_targets(history: History) -> dict[int, tuple[str, int]]:
@@ -207,11 +218,12 @@ class GivenInVain(NamedTuple):
 def given_in_vain(history: History) -> Iterator[GivenInVain]:
     """Yield the lines."""
     at_of, operands = history.events.touched("reads")
-    tensors = history.events.operands.table[operands, 1].tolist()
-    last: dict[int, int] = dict(zip(tensors, at_of.tolist(), strict=True))
+    tensors = history.events.operands.table[:, 1]
+    last = np.full(int(tensors.max(initial=0)) + 2, UNKNOWN, np.int32)
+    last[tensors[operands] + 1] = at_of  # in order: the last one counts
     lines: dict[SiteId, list[GivenInVain | None]] = defaultdict(list)
     for at, event in history.events.where(lambda name: operation(name).rebinds):
-        unseen = bool(event.reads) and last[event.reads[0].tensor] == at
+        unseen = bool(event.reads) and last[event.reads[0].tensor + 1] == at
         lines[event.site].append(_given(history, at, event) if unseen else None)
     for runs in lines.values():
         found = [one for one in runs if one is not None]

@@ -42,8 +42,10 @@ TENSOR = ("serial", "kind", "born", "died")
 STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
 _AT = {name: number for number, name in enumerate(HEAD)}
-_KEPT = 1 << 19  # objects of each kind that are kept once made: all of a run of the usual length
+_USUAL = 1 << 17  # objects of each kind that are all kept once made: laws look at them in turn
+_KEPT = 1 << 13  # of more, so many
 _BLOCK = 1 << 12  # events that are made at once
+_AT_ONCE = 1 << 18  # numbers that are looked up at once
 PLACES: tuple[Place, ...] = ("reads", "results", "writes")
 
 Fact = TypeVar("Fact")
@@ -58,36 +60,78 @@ class Names:
     tuples: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
+def stable_order(numbers: Numbers) -> Numbers:
+    """Return the places that put numbers of 32 bits in order, equal ones as they are.
+
+    Each number and its place are sorted as one of 64 bits: in place, by half the memory.
+    """
+    keys = numbers.astype(np.int64)
+    keys <<= 32
+    keys += np.arange(len(keys), dtype=np.int32)
+    keys.sort()
+    return keys.astype(np.int32)  # the lower half
+
+
 def in_order(table: Numbers) -> Numbers:
     """Return a table in the order of its first column: itself, where it is."""
     first = table[:, 0]
     if np.all(first[:-1] <= first[1:]):
         return table
+    if table.dtype.itemsize == 4:
+        return table[stable_order(first)]
     return table[np.argsort(first, kind="stable")]
+
+
+def stretches(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
+    """Return all places of some stretches, each with the number of its stretch before it."""
+    of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    ends = np.cumsum(counts, dtype=first.dtype)
+    places = np.repeat(first - ends + counts.astype(first.dtype), counts)
+    places += np.arange(len(of), dtype=first.dtype)
+    return of, places
+
+
+def narrow(table: Numbers) -> Numbers:
+    """Return numbers in 32 bits, where all of them fit: nearly always."""
+    if table.dtype.itemsize == 4 or not len(table):
+        return table
+    least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    fits = least <= int(table.min()) and int(table.max()) <= most
+    return table.astype(np.int32) if fits else table
+
+
+def kept_of(count: int) -> int:
+    """Return how many of so many objects to keep once they are made."""
+    return count if count <= _USUAL else _KEPT
 
 
 class Operands:
     """Every distinct operand of a recording, by its row."""
 
     def __init__(self, table: Numbers, names: Names) -> None:
-        self.table = in_order(table)
+        self.table = in_order(narrow(table))
         self._names = names
         self._made: dict[int, Operand] = {}
+        self._most = kept_of(len(table))
 
     def positions(self, rows: Numbers) -> Numbers:
         """Return where in `table` the operands of these rows are; raises `KeyError` for others."""
-        known = self.table[:, 0]
-        found = np.searchsorted(known, rows)
-        if len(rows) and (
-            not len(known) or np.any(known[np.minimum(found, len(known) - 1)] != rows)
-        ):
+        known = np.ascontiguousarray(self.table[:, 0])
+        if len(rows) and not len(known):
             raise KeyError("a row that is not there")
-        return found.astype(np.int32)
+        found = np.empty(len(rows), np.int32)
+        for begin in range(0, len(rows), _AT_ONCE):
+            some = rows[begin : begin + _AT_ONCE]
+            at = np.minimum(np.searchsorted(known, some), len(known) - 1)
+            if np.any(known[at] != some):
+                raise KeyError("a row that is not there")
+            found[begin : begin + len(some)] = at
+        return found
 
     def __getitem__(self, position: int) -> Operand:
         made = self._made.get(position)
         if made is None:
-            if len(self._made) > _KEPT:
+            if len(self._made) > self._most:
                 self._made.clear()
             made = self._made[position] = self._operand(self.table[position].tolist())
         return made
@@ -120,11 +164,13 @@ class Events(Sequence[Event]):
         self.rows = rows
         self.operands = operands
         self.names = names
-        counts = heads[:, _AT["reads"] :].sum(axis=1, dtype=np.int64)
-        self.starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        self._made: dict[int, Event] = {}  # of those behind the first
+        counts = heads[:, _AT["reads"] :]
+        few = int(counts.sum(dtype=np.int64)) <= np.iinfo(np.int32).max
+        self.starts = np.zeros(len(heads) + 1, np.int32 if few else np.int64)
+        np.cumsum(counts.sum(axis=1, dtype=self.starts.dtype), out=self.starts[1:])
+        self._made: dict[int, Event] = {}
+        self._most = kept_of(len(heads))
         self._touched: dict[tuple[Place, ...], tuple[Numbers, Numbers]] = {}
-        self._first: list[Event | None] = [None] * min(len(heads), _KEPT)  # made by blocks
 
     def column(self, name: str) -> Numbers:
         """Return one number of every event, by its name in `HEAD`."""
@@ -165,19 +211,7 @@ class Events(Sequence[Event]):
         """Yield the events at some positions, with these: many are quicker made than each."""
         for begin in range(0, len(positions), _BLOCK):
             some = positions[begin : begin + _BLOCK]
-            if len(self._first) < len(self.heads):
-                yield from zip(some.tolist(), self._many(some), strict=True)
-            else:
-                yield from self._made_once(some)
-
-    def _made_once(self, positions: Numbers) -> Iterator[tuple[int, Event]]:
-        """Yield the events at some positions, of which each is kept once it was made."""
-        first, places = self._first, positions.tolist()
-        missing = [place for place in places if first[place] is None]
-        for place, event in zip(missing, self._many(np.array(missing, np.int64)), strict=True):
-            first[place] = event
-        for place in places:
-            yield place, first[place]
+            yield from zip(some.tolist(), self._many(some), strict=True)
 
     def touched(self, *places: Place) -> tuple[Numbers, Numbers]:
         """Return for each operand that events read, returned or wrote its event and its position.
@@ -185,17 +219,26 @@ class Events(Sequence[Event]):
         In the order of the events, and within an event as `rows` has them; all places without any.
         """
         found = self._touched.get(places) or self._touching(places)
-        if len(places) < 2:  # of several places few ask, and each for others
+        if len(places) == 1:  # of several places few ask, and each for others
             self._touched[places] = found
         return found
 
     def _touching(self, places: tuple[Place, ...]) -> tuple[Numbers, Numbers]:
-        counts = self.heads[:, _AT["reads"] :]
-        wanted = np.array([not places or one in places for one in PLACES])
-        events = np.repeat(np.arange(len(self), dtype=np.int32), counts @ wanted)
-        if wanted.all():
+        wanted = [not places or one in places for one in PLACES]
+        chosen = [_AT[one] for one, is_wanted in zip(PLACES, wanted, strict=True) if is_wanted]
+        each = self.heads[:, chosen].sum(axis=1, dtype=np.int32)
+        events = np.repeat(np.arange(len(self), dtype=np.int32), each)
+        if all(wanted):
             return events, self.rows
-        return events, self.rows[np.repeat(np.tile(wanted, len(self)), counts.ravel())]
+        rows, end = np.empty(len(events), self.rows.dtype), 0
+        for begin in range(0, len(self), _AT_ONCE):
+            counts = self.heads[begin : begin + _AT_ONCE, _AT["reads"] :]
+            here = np.repeat(np.tile(wanted, len(counts)), counts.ravel())
+            first, last = self.starts[begin], self.starts[begin + len(counts)]
+            some = self.rows[first:last][here]
+            rows[end : end + len(some)] = some
+            end += len(some)
+        return events, rows
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -205,11 +248,8 @@ class Events(Sequence[Event]):
     @overload
     def __getitem__(self, index: slice) -> list[Event]: ...
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
-        if isinstance(index, int) and 0 <= index < len(self._first):
-            made = self._first[index]
-            if made is not None:
-                return made
-        return self._looked_up(index)
+        made = self._made.get(index) if isinstance(index, int) else None
+        return self._looked_up(index) if made is None else made
 
     def _looked_up(self, index: int | slice) -> Event | list[Event]:
         """Return the event at a position, which may have to be made, or those of a slice."""
@@ -219,30 +259,18 @@ class Events(Sequence[Event]):
             index += len(self.heads)
         if not 0 <= index < len(self.heads):
             raise IndexError("there is no such event")
-        made = self._first[index] if index < len(self._first) else self._made.get(index)
-        if made is not None:
-            return made
         first, last = self.starts[index : index + 2].tolist()
         operands = [self.operands[row] for row in self.rows[first:last].tolist()]
         made = self._event(self.heads[index].tolist(), operands)
-        if index < len(self._first):
-            self._first[index] = made
-            return made
-        if len(self._made) > _KEPT:
+        if len(self._made) > self._most:
             self._made.clear()
         self._made[index] = made
         return made
 
     def __iter__(self) -> Iterator[Event]:
         for begin in range(0, len(self.heads), _BLOCK):
-            yield from self._block(begin)
-
-    def _block(self, begin: int) -> list[Event]:
-        """Return the events from a position on; those of the first blocks are kept."""
-        end = min(begin + _BLOCK, len(self.heads))
-        if end > len(self._first):
-            return self._many(np.arange(begin, end))
-        return [event for _, event in self._made_once(np.arange(begin, end))]
+            end = min(begin + _BLOCK, len(self.heads))
+            yield from self._many(np.arange(begin, end))
 
     def _many(self, positions: Numbers) -> list[Event]:
         """Return the events at some positions, made together where they are not kept."""
@@ -283,7 +311,7 @@ class Lives(Mapping[Any, Fact], Generic[Fact]):
     NUMBERS: tuple[str, ...] = ()
 
     def __init__(self, table: Numbers) -> None:
-        self.table = in_order(table)
+        self.table = in_order(narrow(table))
         self._made: dict[int, Fact] = {}
         serials = self.table[:, 0]
         # Numbered without a gap: the line is the number.

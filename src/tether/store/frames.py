@@ -35,6 +35,7 @@ from tether.store.columns import (
     StorageLives,
     TensorLives,
     in_order,
+    narrow,
     numbers,
 )
 from tether.store.fields import check
@@ -329,8 +330,16 @@ class _Reader:
     def _all(self, name: str) -> Numbers:
         """Return a block whole; its pieces are let go."""
         width, kind = BLOCKS[name]
-        pieces = self._blocks.pop(name) or [numbers([], width, kind)]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        pieces = self._blocks.pop(name)[::-1] or [numbers([], width, kind)]
+        if len(pieces) == 1:
+            return pieces[0]
+        whole = np.empty((sum(map(len, pieces)), width), np.result_type(*pieces))
+        begin = 0
+        while pieces:  # each is let go as it is copied: of the whole no two are held at once
+            piece = pieces.pop()
+            whole[begin : begin + len(piece)] = piece
+            begin += len(piece)
+        return whole
 
 
 def _block(unpacker: _Unpacker, name: str, count: int) -> Numbers:
@@ -342,7 +351,7 @@ def _block(unpacker: _Unpacker, name: str, count: int) -> Numbers:
         for place in range(width):
             column = np.frombuffer(unpacker.take(count * kind.itemsize), kind)
             np.cumsum(column, dtype=kind, out=made[:, place])
-    return made
+    return narrow(made)
 
 
 def _last(table: Numbers) -> Numbers:
@@ -356,16 +365,16 @@ def _last(table: Numbers) -> Numbers:
 def _check_names(blocks: Mapping[str, Numbers], names: Names) -> None:
     """Make sure that every number that stands for something does."""
     events, operands = blocks["events"], blocks["operands"]
-    tuples = operands[:, 5:7]
-    words = np.concatenate([operands[:, 7] >> 2, blocks["tensors"][:, 1], blocks["storages"][:, 2]])
-    strings = events[:, [HEAD.index("operation"), HEAD.index("detail")]]
-    for found, known in (
+    strings = [events[:, HEAD.index(name)] for name in ("operation", "detail")]
+    words = [operands[:, 7] >> 2, blocks["tensors"][:, 1], blocks["storages"][:, 2]]
+    for columns, known in (
         (strings, names.strings),
-        (tuples, names.tuples),
+        ([operands[:, 5], operands[:, 6]], names.tuples),
         (words, names.words),
     ):
-        if not set(np.unique(found).tolist()) <= known.keys():
-            raise Damage("a number in it means nothing")
+        for column in columns:
+            if not set(np.unique(column).tolist()) <= known.keys():
+                raise Damage("a number in it means nothing")
 
 
 def pairs(named: Mapping[int, Any]) -> Iterable[tuple[int, Any]]:

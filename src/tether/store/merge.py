@@ -152,7 +152,7 @@ class _Joined:
         ):
             column = heads[:, HEAD.index(name)]
             column[:] = _mapped(column, change)
-        table = events.operands.table.copy()
+        table = events.operands.table.astype(np.int64)
         words = _renumbered(events.names.words, self._words)
         tuples = _renumbered(events.names.tuples, self._tuples)
         table[:, 0] = np.arange(len(table)) + self._operands

@@ -201,7 +201,7 @@ def _saved(history: History, memories: set[int]) -> dict[int, list[_Saved]]:
     graph, memory = history.get(Graph), history.flow.memory
     kept: list[tuple[int, Operand]] = []
     events, rows = history.events.touched("reads", "results")
-    touching = np.unique(events[np.isin(history.memories[rows], list(memories))])
+    touching = np.unique(events[np.isin(history.memories, list(memories))[rows]])
     for at in touching[history.events.column("kind")[touching] >= 0].tolist():
         saved = graph.saved(at, unchecked=True)
         kept += [(at, operand) for operand in saved if memory(operand) in memories]

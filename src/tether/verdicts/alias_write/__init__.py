@@ -508,7 +508,7 @@ def _tensors_overlapping(history: History) -> set[int]:
     """Return the tensors of which several places were one element of memory at some time."""
     operands = history.events.operands
     shapes, strides = operands.table[:, 5], operands.table[:, 6]
-    forms = shapes * (int(strides.max(initial=0)) + 1) + strides
+    forms = shapes.astype(np.int64) * (int(strides.max(initial=0)) + 1) + strides
     _, first = np.unique(forms, return_index=True)
     overlap = [row for row in first.tolist() if overlaps_itself(operands[row])]
     shown = np.isin(forms, forms[overlap]) if overlap else np.zeros(len(forms), bool)

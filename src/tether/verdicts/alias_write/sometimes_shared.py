@@ -58,7 +58,7 @@ def _runs(history: History) -> dict[tuple[SiteId, int], _Runs]:
     at, read, made = _takes(history)
     shared = history.memories[made] == history.memories[read]
     sites, width = events.column("site")[at], int(tensors.max(initial=0)) + 2
-    _, which = np.unique(sites * np.int64(width) + tensors[read], return_inverse=True)
+    _, which = np.unique(sites.astype(np.int64) * width + tensors[read], return_inverse=True)
     views, runs = np.bincount(which, shared), np.bincount(which)
     both = ((views > 0) & (views < runs))[which]
     columns = (one[both].tolist() for one in (sites, tensors[read], shared, at))

@@ -18,7 +18,7 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.perhaps_again import stretches
+from tether.analysis.perhaps_again import joined, twice
 from tether.analysis.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import Surroundings
 from tether.facts import OUT, Event, Operand, Site, SiteId
@@ -27,7 +27,7 @@ from tether.operations.table import ALL, operation
 from tether.regions import overlaps
 from tether.source.filling import Fill
 from tether.source.syntax import expression
-from tether.store.columns import Numbers
+from tether.store.columns import Numbers, stretches
 from tether.verdicts.alias_write.telling import written
 
 _MOST_BEHIND = 64
@@ -57,8 +57,8 @@ def _joined(history: History) -> Iterator[Claim]:
     It was written while the things were there: else they may well be equal.
     """
     told: set[int] = set()
-    for at, event in history.events.at(_joins_one_memory(history)):
-        if event.site in told or event.raised or not _are_one(event):
+    for at, event in history.events.at(_joins_of_one(history)):
+        if event.site in told or event.raised:
             continue
         memory = history.flow.memory(event.reads[0])
         writes = [
@@ -70,26 +70,20 @@ def _joined(history: History) -> Iterator[Claim]:
             yield _joined_claim(history, at, writes[-1])
 
 
-def _joins_one_memory(history: History) -> Numbers:
-    """Return the calls that join several tensors, all on one storage."""
+def _joins_of_one(history: History) -> Numbers:
+    """Return the calls that join several tensors, all of them the same elements."""
     events = history.events
     joins = events.called(lambda name: operation(name).joins == "new")
     calls = np.flatnonzero(joins & (events.column("reads") > 1))
     counts = events.column("reads")[calls]
     of, places = stretches(events.starts[calls], counts)
-    storages = events.operands.table[events.rows[places], 2]
-    first = storages[np.cumsum(counts) - counts]
-    apart = np.bincount(of[storages != first[of]], minlength=len(calls))
-    found: Numbers = calls[apart == 0]
+    same = np.ones(len(calls), bool)
+    for column in (2, 4, 5, 6):  # the storage and what is shown of it
+        numbers = events.operands.table[events.rows[places], column]
+        first = numbers[np.cumsum(counts) - counts]
+        same[of[numbers != first[of]]] = False
+    found: Numbers = calls[same]
     return found
-
-
-def _are_one(event: Event) -> bool:
-    """Whether all that a call joins are the same elements."""
-    first = event.reads[0] if len(event.reads) > 1 else None
-    return first is not None and all(
-        one.storage == first.storage and one[3:6] == first[3:6] for one in event.reads
-    )
 
 
 def _over_several(site: Site) -> bool:
@@ -180,8 +174,8 @@ def _are_written_over(history: History) -> bool:
     (at, rows), (read_at, read) = events.touched("writes"), events.touched("reads")
     at, rows = at[fills[at]], rows[fills[at]]
     width = int(storages.max(initial=0)) + 2
-    given = np.sort(read_at * np.int64(width) + storages[read] + 1)
-    written = at * np.int64(width) + storages[rows] + 1
+    given = np.sort(read_at.astype(np.int64) * width + storages[read] + 1)
+    written = at.astype(np.int64) * width + storages[rows] + 1
     own = np.searchsorted(given, written, "right") - np.searchsorted(given, written)
     brings = events.column("reads")[at] > own
     lines = np.stack([history.memories[rows], events.column("site")[at]], axis=1)[brings]
@@ -287,10 +281,26 @@ def _last_of_many_claim(history: History, at: int, shown: Operand, run: _UnreadR
 # -- before a write, and after it ----------------------------------------------------------------
 
 
+def _joins_again(history: History) -> Numbers:
+    """Return the calls that join tensors, which another one was given as well: by sums of them."""
+    events = history.events
+    joins = events.called(lambda name: bool(operation(name).joins)) & (events.column("reads") > 1)
+    calls = np.flatnonzero(joins)
+    if not len(calls):
+        return calls
+    counts = events.column("reads")[calls]
+    of, places = stretches(events.starts[calls], counts)
+    first = np.cumsum(counts) - counts
+    tensors = events.operands.table[events.rows[places], 1]
+    sums = np.add.reduceat(joined(tensors, places - places[first][of]), first)
+    found: Numbers = calls[twice(sums)]
+    return found
+
+
 def _before_and_after(history: History) -> Iterator[Claim]:
     """Find two lists of the same tensors, one filled before a write to each, the other after it."""
     known: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for at, event in history.events.where(lambda name: bool(operation(name).joins)):
+    for at, event in history.events.at(_joins_again(history)):
         tensors = tuple(one.tensor for one in event.reads)
         if len(set(tensors)) > 1 and not event.raised:
             known[tensors].append(at)

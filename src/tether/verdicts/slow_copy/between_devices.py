@@ -7,7 +7,7 @@ and, from a device to the host, a wait until the device has done all that was as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tether.analysis.already_there import nbytes
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
@@ -27,7 +27,7 @@ def transfers(lines: Lines) -> Iterator[Slow]:
             yield found
 
 
-def _ways(name: str) -> tuple[Callable[[Lines, list[int]], Slow | None], ...]:
+def _ways(name: str) -> tuple[Callable[[Lines, Sequence[int]], Slow | None], ...]:
     """Return the slow ways that an operation may be used in, the first that counts first."""
     row = operation(name)
     if name == "clone":
@@ -63,7 +63,7 @@ def _then_moved(lines: Lines, at: int) -> int:
     return then[0]
 
 
-def _cloned_first(lines: Lines, places: list[int]) -> Slow | None:
+def _cloned_first(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find ``x.clone().cpu()``: two copies, where the second is one already."""
     found = []
     for at in places:
@@ -84,7 +84,7 @@ def _cloned_first(lines: Lines, places: list[int]) -> Slow | None:
     return Slow(at, source, len(found), total, spec, "copied", what, fix, move)
 
 
-def _widened_first(lines: Lines, places: list[int]) -> Slow | None:
+def _widened_first(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find a conversion to a wider dtype just before a move: more bytes cross than need to.
 
     The other order moves the narrow elements and widens them where they arrive. A single
@@ -118,7 +118,7 @@ def _widened_first(lines: Lines, places: list[int]) -> Slow | None:
     return Slow(at, source, len(found), more, spec, "moved", what, fix, move)
 
 
-def _pageable(lines: Lines, places: list[int]) -> Slow | None:
+def _pageable(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find ``non_blocking=True`` from memory that is not pinned: the call waits all the same."""
     found = []
     for at in places:
@@ -165,7 +165,7 @@ def _asks_for_no_pinning(lines: Lines, event: Event) -> bool:
     return own and bool(text) and "pin_memory" not in text and "**" not in text
 
 
-def _many_small(lines: Lines, places: list[int]) -> Slow | None:
+def _many_small(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find a line that moves a few bytes at a time, many times."""
     found = []
     for at in places:

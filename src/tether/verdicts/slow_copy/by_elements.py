@@ -16,8 +16,9 @@ import numpy as np
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.layouts import contiguous
-from tether.facts import UNKNOWN, Event, Operand
+from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
+from tether.store.columns import Numbers, stretches
 from tether.verdicts.slow_copy.by_rows import CALLS
 from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow, Spec
 
@@ -62,14 +63,14 @@ def by_elements(lines: Lines) -> Iterator[Slow]:
 def _loaded(lines: Lines) -> Iterator[Slow]:
     """Give the user's lines that take single rows, of which a library joins a batch: a loader."""
     for places in _library_joins(lines):
-        rows = [one for at in places for one in lines.events[at].reads]
-        if len(rows) < LOADED:
+        tensors = _tensors(lines, _given(lines, places))
+        if len(tensors) < LOADED:
             continue
-        if not _only_joined(lines, rows):
+        if not _only_joined(lines, tensors):
             yield from _kept_apart_by_kind(lines, places)
             continue
         sources = [one for at in places if (one := _source(lines, at, 1)) is not None]
-        taken = lines.history.made_at(rows[0].tensor)
+        taken = lines.history.made_at(int(tensors[0]))
         if len(sources) == len(places):
             yield _batches(lines, taken, places, len({one.tensor for one in sources}))
         else:
@@ -80,24 +81,37 @@ def _loaded(lines: Lines) -> Iterator[Slow]:
 def _library_joins(lines: Lines) -> Collection[list[int]]:
     """Return where a library's line joined tensors, for each of the user's that it worked for."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for at, event in lines.events.where(lambda name: bool(operation(name).joins)):
-        if event.inner not in (UNKNOWN, event.site) and not event.raised:
-            found[event.site, event.inner].append(at)
+    column = lines.events.column
+    joins = lines.events.called(lambda name: bool(operation(name).joins))
+    joins &= (column("inner") != UNKNOWN) & (column("inner") != column("site"))
+    at = np.flatnonzero(joins & (column("flags") & RAISED == 0))
+    columns = (one.tolist() for one in (column("site")[at], column("inner")[at], at))
+    for site, inner, position in zip(*columns, strict=True):
+        found[site, inner].append(position)
     return found.values()
 
 
-def _only_joined(lines: Lines, rows: Sequence[Operand]) -> bool:
+def _given(lines: Lines, places: Sequence[int]) -> Numbers:
+    """Return the operands that calls were given, by their rows."""
+    events, at = lines.events, np.array(places, np.int64)
+    return events.rows[stretches(events.starts[at], events.column("reads")[at])[1]]
+
+
+def _tensors(lines: Lines, rows: Numbers) -> Numbers:
+    found: Numbers = lines.events.operands.table[rows, 1]
+    return found
+
+
+def _only_joined(lines: Lines, tensors: Numbers) -> bool:
     """Whether nothing was done with any row but to join it with others, once."""
-    tensors = np.array([one.tensor for one in rows])
-    counts, _ = lines.history.users(tensors, np.full(len(rows), UNKNOWN))
+    counts, _ = lines.history.users(tensors, np.full(len(tensors), UNKNOWN))
     return bool((counts == 1).all())
 
 
 def _batches(lines: Lines, taken: int, places: Sequence[int], tensors: int) -> Slow:
     """Say of how many tensors rows were taken one by one, and how to take all of a batch."""
-    joins = [lines.events[at] for at in places]
-    source, name, size = lines.events[taken].reads[0], joins[0].operation, len(joins[0].reads)
-    count = sum(len(one.reads) for one in joins)
+    join, source = lines.events[places[0]], lines.events[taken].reads[0]
+    name, size, count = join.operation, len(join.reads), len(_given(lines, places))
     more = f" and {tensors - 1} more" if tensors > 1 else ""
     what = f"{name} joins batches of rows that were taken out of it{more} by one call each,"
     what += f" {count:,} in {len(places):,} runs"
@@ -111,7 +125,7 @@ def _batches(lines: Lines, taken: int, places: Sequence[int], tensors: int) -> S
 def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
     """Find joins of single elements, or rows, that calls took out of one tensor."""
     joins = [(at, source) for at in places if (source := _source(lines, at)) is not None]
-    count = sum(len(lines.events[at].reads) for at, _ in joins)
+    count = len(_given(lines, [at for at, _ in joins]))
     if len(joins) < len(places) or count < CALLS:
         return None
     at, source = joins[0]
@@ -140,28 +154,30 @@ def _by_kind(lines: Lines, places: Sequence[int]) -> Collection[list[int]]:
 
 def _of_array(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find joins of tensors that were made one by one of the rows of one array."""
-    rows = [one for at in places for one in lines.events[at].reads]
-    made = [lines.history.made_at(one.tensor) for one in rows]
-    if len(rows) < max(CALLS, COUNT * len(places)) or nbytes(rows[0]) > SMALL or min(made) < 0:
+    rows = _given(lines, places)
+    if len(rows) < max(CALLS, COUNT * len(places)):
+        return None
+    tensors, first = _tensors(lines, rows), lines.events.operands[int(rows[0])]
+    made = lines.history.makers(tensors)
+    if nbytes(first) > SMALL or made.min() < 0:
         return None
     looked = _rows_of_one_array(lines, made)
-    if looked < COUNT or not _only_joined(lines, rows) or lines.needless(made[0]):
+    if looked < COUNT or not _only_joined(lines, tensors) or lines.needless(int(made[0])):
         return None
-    return _rows_made(lines, places, made[0], looked)
+    return _rows_made(lines, places, int(made[0]), looked)
 
 
 def _rows_made(lines: Lines, places: Sequence[int], made: int, looked: int) -> Slow:
     """Say of how many rows of an array tensors were made one by one, and how to take a batch."""
-    joins = [lines.events[at] for at in places]
-    count, size = sum(len(one.reads) for one in joins), len(joins[0].reads)
-    name, join = lines.events[made].operation, joins[0].operation
+    first, count = lines.events[places[0]], len(_given(lines, places))
+    size, name, join = len(first.reads), lines.events[made].operation, first.operation
     what = f"{name} is called for each row of an array, and {join} joins what it makes: {count:,}"
     what += (
         f" rows in {len(places):,} runs ({looked:,} of them were seen to be parts of that array)"
     )
     fix = "Make a tensor of the whole array once, torch.from_numpy(...), and take all rows of a"
     fix += " batch by one index: with a DataLoader, sampler=BatchSampler(...) and batch_size=None."
-    row = joins[0].reads[0]
+    row = first.reads[0]
     shape = (size, *row.shape)
     table = row._replace(offset=0, shape=shape, strides=contiguous(shape))
     slow = f"torch.stack([torch.{name}(array[n]) for n in range({size})])"
@@ -169,16 +185,16 @@ def _rows_made(lines: Lines, places: Sequence[int], made: int, looked: int) -> S
     return Slow(made, row, count, 0, spec, "made", what, fix, places[0])
 
 
-def _rows_of_one_array(lines: Lines, made: Sequence[int]) -> int:
+def _rows_of_one_array(lines: Lines, made: Numbers) -> int:
     """Return how many calls of one line were seen to be given a part of one array, unwritten then.
 
     0 where any was seen to be given another, or all of one.
     """
-    first = lines.events[made[0]]
-    entered = operation(first.operation).enters and not first.reads
-    if not entered or {lines.events[at][:2] for at in made} != {first[:2]}:
+    first, column = lines.events[int(made[0])], lines.events.column
+    same = [len(np.unique(column(name)[made])) == 1 for name in ("operation", "site")]
+    if not operation(first.operation).enters or first.reads or not all(same):
         return 0
-    history, calls = lines.history, set(made)
+    history, calls = lines.history, set(made.tolist())
     taken = [one for one in history.trace.taken if history.position(one.event) in calls]
     arrays = {one.memory for one in taken}
     parts = all(one.beside and one.changed != "yes" for one in taken)
@@ -187,11 +203,15 @@ def _rows_of_one_array(lines: Lines, made: Sequence[int]) -> int:
 
 def _kept_apart(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find joins of small tensors, the same ones over and over, in another choice each time."""
-    joins = [lines.events[at] for at in places]
-    rows = [one for event in joins for one in event.reads]
-    kept, row = {(one.tensor, one.version) for one in rows}, rows[0]
-    if len(rows) < max(LOADED, AGAIN * len(kept)) or row.requires_grad or nbytes(row) > SMALL:
+    rows = _given(lines, places)
+    if len(rows) < LOADED:
         return None
+    once = np.unique(rows)  # a tensor has several, where it was seen by more than one view
+    operands = lines.events.operands
+    row, kept = operands[int(rows[0])], np.unique(operands.table[once][:, [1, 3]], axis=0)
+    if len(rows) < AGAIN * len(kept) or row.requires_grad or nbytes(row) > SMALL:
+        return None
+    joins = [lines.events[at] for at in places]
     size = _size_of(joins)
     if size < COUNT:
         return None

@@ -161,7 +161,7 @@ def _taken_apart(lines: Lines) -> Iterator[Slow]:
         yield Slow(at, made, need.count, need.bytes, None, "copied", what, fix)
 
 
-def _partly_taken(lines: Lines, places: list[int]) -> Slow | None:
+def _partly_taken(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find joins of many tensors of which a choice is all that is used."""
     parts = [_part(lines, at) for at in places]
     found = [one for one in parts if one is not None]
@@ -188,7 +188,7 @@ class _Growth(NamedTuple):
     read: bool = False  # something read what it was in between
 
 
-def _grown(lines: Lines, places: list[int]) -> Slow | None:
+def _grown(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find tensors that grow by being joined anew: all that they have is copied at each step."""
     found = [one for one in _growths(lines, places) if one.rounds >= STEPS]
     again, whole = sum(one.again for one in found), sum(nbytes(one.made) for one in found)
@@ -205,7 +205,7 @@ def _grown(lines: Lines, places: list[int]) -> Slow | None:
     return Slow(last.at, last.made, len(places), again, None, "copied", what, fix)
 
 
-def _lists_grown(lines: Lines, places: list[int]) -> Slow | None:
+def _lists_grown(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find lists that grow and are joined anew at each step, of what nothing wrote meanwhile."""
     events = [lines.events[at] for at in places]
     if len(events) < STEPS or any(len(one.results) != 1 for one in events):
@@ -235,7 +235,7 @@ def _is_begun_by(event: Event, earlier: Event) -> bool:
     )
 
 
-def _growths(lines: Lines, places: list[int]) -> list[_Growth]:
+def _growths(lines: Lines, places: Sequence[int]) -> list[_Growth]:
     """Follow all that one line joined with more: the caches of several layers are as many."""
     found: dict[int, _Growth] = {}  # by the storage of what was joined last
     for at in places:
@@ -270,7 +270,7 @@ def _read_by(lines: Lines, at: int, made: Operand) -> list[int]:
     return [one for one in lines.history.on_storage(made) if one > at]
 
 
-def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
+def _partly_used(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find results of which one small part is taken, and nothing else is ever used.
 
     One line may serve several that use what it gives: each is asked for itself.
@@ -299,7 +299,7 @@ def _partly_used(lines: Lines, places: list[int]) -> Slow | None:
     return Slow(at, source, len(found), more, spec, "copied", what, fix, most.then)
 
 
-def _with_one_user(lines: Lines, places: list[int]) -> Numbers:
+def _with_one_user(lines: Lines, places: Sequence[int]) -> Numbers:
     """Return those of some calls whose one result was given to one later call, which took less."""
     events, history = lines.events, lines.history
     at, column = np.array(places), events.column

@@ -11,7 +11,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from tether.analysis.already_there import copied, nbytes
 from tether.analysis.copy_needs import needs
 from tether.analysis.history import History
 from tether.analysis.layouts import contiguous
+from tether.analysis.log import by_number
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
 from tether.operations import table
 from tether.source.calls import copied_text
@@ -81,9 +82,8 @@ class Lines:
         self.events = history.events
 
     @cached_property
-    def by_line(self) -> dict[tuple[int, str], list[int]]:
+    def by_line(self) -> dict[tuple[int, str], Sequence[int]]:
         """Positions of what the user's lines called themselves, by (site, operation)."""
-        found: dict[tuple[int, str], list[int]] = defaultdict(list)
         spans, lines = self.history.trace.spans, self.history.lines
         compiled = [number for number, one in enumerate(spans) if one.kind == "compiled"]
         keys = {
@@ -94,9 +94,14 @@ class Lines:
         chosen = np.isin(lines, list(keys)) & (self.events.column("flags") & RAISED == 0)
         chosen &= ~np.isin(self.events.column("span"), compiled)  # a backend may copy or not
         positions = np.flatnonzero(chosen)
-        for at, line in zip(positions.tolist(), lines[positions].tolist(), strict=True):
-            found[keys[line]].append(at)
-        return found
+        # One key for several numbers: a line that a library's line makes the call for.
+        keyed = {key: number for number, key in enumerate(dict.fromkeys(keys.values()))}
+        of_line = np.zeros(int(lines.max(initial=0)) + 1, np.int32)
+        of_line[list(keys)] = [keyed[key] for key in keys.values()]
+        names = list(keyed)
+        found = by_number(of_line[lines[positions]], positions)
+        ordered = sorted(found.items(), key=lambda one: one[1][0])  # by the first call of each
+        return {names[number]: some for number, some in ordered}
 
     def own(self, event: Event) -> bool:
         """Whether the user's line makes the call itself; ``copy.deepcopy`` is no library here."""
@@ -150,7 +155,7 @@ class Lines:
         event = self.events[at]
         return copied_text(event.operation, self.history.site_of(event).expression) or "x"
 
-    def pairs(self, places: list[int]) -> list[tuple[int, Operand, Operand]]:
+    def pairs(self, places: Sequence[int]) -> list[tuple[int, Operand, Operand]]:
         """Return (position, source, copy) of the events that copied on one device."""
         return [(at, *pair) for at in places if (pair := copied(self.history, at)) is not None]
 
@@ -193,7 +198,7 @@ def largest(pairs: list[tuple[int, Operand, Operand]]) -> tuple[int, Operand, Op
     return max(pairs, key=lambda one: nbytes(one[2]))
 
 
-def _converted(lines: Lines, places: list[int]) -> Slow | None:
+def _converted(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find ``torch.tensor(t)`` and ``x.new_tensor(t)``: a general way to a copy."""
     pairs = [one for one in lines.pairs(places) if nbytes(one[2]) <= SMALL]
     name = lines.events[places[0]].operation
@@ -202,7 +207,7 @@ def _converted(lines: Lines, places: list[int]) -> Slow | None:
     return _better_detached(lines, places, pairs, slow, what)
 
 
-def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
+def _node_dropped(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find ``x.clone().detach()``: the clone's node is made, and nothing leads to it."""
     pairs = []
     for at, source, copy in lines.pairs(places):
@@ -215,7 +220,11 @@ def _node_dropped(lines: Lines, places: list[int]) -> Slow | None:
 
 
 def _better_detached(
-    lines: Lines, places: list[int], pairs: list[tuple[int, Operand, Operand]], slow: str, what: str
+    lines: Lines,
+    places: Sequence[int],
+    pairs: list[tuple[int, Operand, Operand]],
+    slow: str,
+    what: str,
 ) -> Slow | None:
     """Say of a line that always copies in another way what a clone of what is detached gives."""
     if len(pairs) < COUNT or len(pairs) < len(places):
@@ -227,7 +236,7 @@ def _better_detached(
     return Slow(at, source, len(pairs), _total(pairs), spec, "copied", what, fix)
 
 
-def _expanded(lines: Lines, places: list[int]) -> Slow | None:
+def _expanded(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find copies of an expanded tensor, which write each of its elements many times over."""
     events = ((at, lines.events[at]) for at in places)
     found = [(at, one.reads[0], one.results[0]) for at, one in events if one.reads and one.results]
@@ -283,7 +292,7 @@ def _source_written(lines: Lines, found: list[tuple[int, Operand, Operand]]) -> 
     return any(any(True for _ in lines.history.writes_to(one, at)) for at, one, _ in found)
 
 
-def _new_each_step(lines: Lines, places: list[int]) -> Slow | None:
+def _new_each_step(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find large copies made anew at each step, when those of the step before have gone."""
     pairs = lines.pairs(places)
     if len(lines.steps) < STEPS or len(pairs) < max(STEPS, len(places)):
@@ -341,7 +350,7 @@ def _outlives(lines: Lines, copy: Operand, then: list[tuple[int, Operand, Operan
     return history.position(freed) > gone
 
 
-def _one_by_one(lines: Lines, places: list[int]) -> Slow | None:
+def _one_by_one(lines: Lines, places: Sequence[int]) -> Slow | None:
     """Find a number, or an array of a row, taken out of one tensor at a time: a call for each."""
     array = table.operation(lines.events[places[0]].operation).leaves == "array"
     by_memory: dict[tuple[object, ...], list[tuple[int, Operand]]] = defaultdict(list)
