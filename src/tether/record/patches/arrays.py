@@ -47,15 +47,22 @@ def install(replacements: Replacements, log: ArrayCallLog, lists: ListedLog) -> 
         return _telling(replacements, log, name, original)
 
     replacements.replace(struct, "unpack", functools.partial(_listing, replacements, lists))
-    replacements.reversible(functools.partial(_replace_methods, wrap))
+    found = [one for one in gc.get_referents(np.ndarray.__dict__) if type(one) is dict]
+    if len(found) == 1:
+        replacements.reversible(functools.partial(_replace_methods, wrap, found[0]))
+    else:
+        replacements.unknown("numpy.ndarray")
     functions = _Functions(wrap)
     replacements.reversible(functions.replace)
 
 
-def _replace_methods(wrap: Callable[[str, Original], Original]) -> Callable[[], None]:
-    """Write the methods into the type; return what puts the originals back."""
-    (own,) = [one for one in gc.get_referents(np.ndarray.__dict__) if type(one) is dict]
-    originals = {name: own[name] for name in (*COPYING_METHODS, LISTING_METHOD)}
+def _replace_methods(
+    wrap: Callable[[str, Original], Original], own: dict[str, Any]
+) -> Callable[[], None]:
+    """Write the methods into the type's dictionary; return what puts the originals back."""
+    originals: dict[str, Any] = {
+        name: own[name] for name in (*COPYING_METHODS, LISTING_METHOD) if name in own
+    }
 
     def put(methods: dict[str, Any]) -> None:
         own.update(methods)
