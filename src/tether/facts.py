@@ -816,6 +816,10 @@ class ArrayCopied(NamedTuple):
     gone: Moment = Moment(UNKNOWN)  # of the copy
 
 
+RUNS_OF_ARRAYS: Final = 64
+"""Runs of a line that copies arrays which are each looked at; of later ones each 16th is."""
+
+
 class ArrayLine(NamedTuple):
     """A line of the program's at which NumPy was told to copy arrays, of those that are large."""
 

@@ -3,23 +3,17 @@
 `lengths` says how many programs are tried.
 """
 
-import os
-import textwrap
-
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, assume, event, example, given, note, settings
+from hypothesis import assume, event, example, given, note
 from hypothesis import strategies as st
 
-from lengths import programs as programs_to_try
+from drawn import body_of, law, statement
 from tether.analysis.copy_needs import left_out_with, needs
 from tether.analysis.history import History
 from tether.measure.rerun import CallChange, TrialSession
 from tether.record.session import Session
 from tether.report.recording import prepare
-
-COUNT = programs_to_try(short=40, long=400)
-PHASES = [one for one in Phase if one is not Phase.shrink or "TETHER_SHRINK" in os.environ]
 
 COPIES = ["{a}.clone()", "{a}.clone()", "{a}.detach().clone()", "{a}.contiguous()",
           "torch.tensor({a}.detach())", "copy.deepcopy({a}.detach())", "{a}.t().contiguous()",
@@ -47,10 +41,11 @@ OTHER = ["del {a}", "kept.append({a})", "total = total + {a}.sum()", "total = to
          "{a}.sum().backward(retain_graph=True)", "read.append({a}.is_contiguous())",
          "read.append({a}.stride())", "{a} = {b}"]  # fmt: skip
 
+KINDS, MAKES = [COPIES, COPIES, COMPUTED, WRITES, OTHER], (COPIES, COMPUTED)
+
 
 def program_of(lines, result, source):
     """Make a program of the statements of its function, what that returns, and what it is given."""
-    body = textwrap.indent("\n".join(lines), "    ")
     return (
         "torch.manual_seed(0)\n"
         "w = torch.randn(2, 2, requires_grad=True)\n"
@@ -59,7 +54,7 @@ def program_of(lines, result, source):
         "def f(x, y):\n"
         "    global state\n"
         "    total = (x * w).sum()\n"
-        f"{body}\n"
+        f"{body_of(lines)}\n"
         f"    return total + {result}.sum()\n"
         "for _ in range(2):\n"
         f"    loss = f({source}, data)\n"
@@ -77,13 +72,7 @@ def programs(draw):
     """Draw a function of a few statements, and a loop that calls it."""
     names, lines = ["x", "y"], []
     for number in range(draw(st.integers(2, 9))):
-        kind = draw(st.sampled_from([COPIES, COPIES, COMPUTED, WRITES, OTHER]))
-        text = draw(st.sampled_from(kind)).format(
-            a=draw(st.sampled_from(names)), b=draw(st.sampled_from(names))
-        )
-        if kind in (COPIES, COMPUTED):
-            names.append(f"v{number}")
-            text = f"v{number} = {text}"
+        text = statement(draw, number, names, KINDS, MAKES)
         if draw(st.integers(0, 5)) == 0:
             text = f"with torch.no_grad(): {text}"
         lines.append(text)
@@ -106,13 +95,7 @@ def run(program, session):
 
 
 @pytest.mark.long
-@settings(
-    max_examples=COUNT,
-    deadline=None,
-    phases=PHASES,
-    derandomize="TETHER_PROGRAMS" not in os.environ,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@law
 @given(programs())
 @example(  # what a view would need is needed, though nothing reads the view
     program_of(

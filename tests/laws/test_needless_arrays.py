@@ -5,24 +5,20 @@ many programs are tried.
 """
 
 import itertools
-import os
 import tempfile
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch  # noqa: F401 -- before any recording
-from hypothesis import HealthCheck, Phase, assume, event, example, given, note, settings
+from hypothesis import assume, event, example, given, note
 from hypothesis import strategies as st
 
-from lengths import programs as programs_to_try
+from drawn import body_of, law, statement
 from tether.analysis.array_calls import copied_by_numpy
 from tether.analysis.history import History
 from tether.record.session import Session
 from tether.report.recording import prepare
 
-COUNT = programs_to_try(short=40, long=400)
-PHASES = [one for one in Phase if one is not Phase.shrink or "TETHER_SHRINK" in os.environ]
 NUMBERS = itertools.count()
 
 COPIES = ["{a}.copy()", "{a}.copy()", "np.array({a})", "np.copy({a})", "{a}.astype(np.float64)",
@@ -40,10 +36,11 @@ OTHER = ["del {a}", "kept.append({a})", "kept.append({a})", "total += {a}.sum()"
          "{a} = state", "{a} = {b}", "digest.update({a}.tobytes())", "held = {a}.tobytes()",
          "out.write({a}.tobytes())", "kept and kept.pop(0)", "read.append({a}.sum())"]  # fmt: skip
 
+KINDS, MAKES = [COPIES, COPIES, COMPUTED, WRITES, OTHER], (COPIES, COMPUTED)
+
 
 def program_of(lines, result):
     """Make a program of the statements of its function, and of what that returns."""
-    body = textwrap.indent("\n".join(lines), "    ")
     return (
         "import copy, hashlib, io\n"
         "import numpy as np, torch\n"
@@ -54,7 +51,7 @@ def program_of(lines, result):
         "def f(x, y):\n"
         "    global state\n"
         "    total = 0.0\n"
-        f"{body}\n"
+        f"{body_of(lines)}\n"
         f"    return total + {result}.sum()\n"
         "for n in range(3):\n"
         "    read.append(f(data, data + n))\n"
@@ -66,16 +63,8 @@ def program_of(lines, result):
 @st.composite
 def programs(draw):
     """Draw a function of a few statements, and a loop that calls it."""
-    names, lines = ["x", "y"], []
-    for number in range(draw(st.integers(2, 9))):
-        kind = draw(st.sampled_from([COPIES, COPIES, COMPUTED, WRITES, OTHER]))
-        text = draw(st.sampled_from(kind)).format(
-            a=draw(st.sampled_from(names)), b=draw(st.sampled_from(names))
-        )
-        if kind in (COPIES, COMPUTED):
-            names.append(f"v{number}")
-            text = f"v{number} = {text}"
-        lines.append(text)
+    names, count = ["x", "y"], draw(st.integers(2, 9))
+    lines = [statement(draw, number, names, KINDS, MAKES) for number in range(count)]
     return program_of(lines, draw(st.sampled_from(names)))
 
 
@@ -108,13 +97,7 @@ def without(program, found, history):
 
 
 @pytest.mark.long
-@settings(
-    max_examples=COUNT,
-    deadline=None,
-    phases=PHASES,
-    derandomize="TETHER_PROGRAMS" not in os.environ,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@law
 @given(programs())
 @example(program_of(["v0 = x.copy()", "v1 = v0.copy()", "del v0", "x += 1"], "v1"))
 @example(program_of(["v0 = x.copy()", "x += 1", "total += x.sum()", "x[...] = v0"], "x"))

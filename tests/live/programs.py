@@ -81,3 +81,8 @@ def check_program(text: str, folder: Path) -> Recording:
         f"{one.site.line} {one.slug} {one.subject}: {one.message}" for one in recording.findings
     )
     return recording
+
+
+def says(recording: Recording, words: str) -> bool:
+    """Return whether a finding's message has some words."""
+    return any(words in str(one.message) for one in recording.findings)

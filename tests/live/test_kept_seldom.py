@@ -2,7 +2,7 @@
 
 import pytest
 
-from programs import check_program
+from programs import check_program, says
 
 FOUND = {
     "the best weights, offered to what keeps them": """
@@ -281,10 +281,10 @@ RIGHT = {
 @pytest.mark.parametrize("name", FOUND)
 def test_few_of_the_copies_are_kept(name, tmp_path):
     recording = check_program(FOUND[name], tmp_path)
-    assert [one for one in recording.findings if "the copy goes before anything" in one.message]
+    assert says(recording, "the copy goes before anything")
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_each_copy_may_be_wanted(name, tmp_path):
     recording = check_program(RIGHT[name], tmp_path)
-    assert not [one for one in recording.findings if "the copy goes before anything" in one.message]
+    assert not says(recording, "the copy goes before anything")

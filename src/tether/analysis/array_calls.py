@@ -16,12 +16,9 @@ from tether.analysis.copy_needs import FLOOR, read_unseen
 from tether.analysis.history import History
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, ArrayCall, ArrayLine, Operand, Site
+from tether.facts import RUNS_OF_ARRAYS, UNKNOWN, ArrayCall, ArrayLine, Operand, Site
 from tether.source.array_writes import array_writes, may_put_back
 from tether.source.copied_arrays import ArrayCopyText, array_copied
-
-_LOOKED = 64
-"""Runs of a line that have to be known, where it has that many (`record.array_calls.LOOKED`)."""
 
 
 class CopiedByNumPy(NamedTuple):
@@ -51,22 +48,21 @@ class NumPyCopies:
 
     def _tensors_of(self, storages: set[int]) -> dict[int, Operand]:
         """Return a tensor on each storage that gave an array."""
-        found: dict[int, Operand] = {}
-        for storage in storages - {UNKNOWN}:
-            memory = self._history.flow.memory_of(storage)
-            for at in self._history.on_memory(memory):
-                event = self._history.events[at]
-                for one in (*event.reads, *event.results):
-                    if one.storage == storage:
-                        found.setdefault(storage, one)
-        return found
+        found = {one: next(self._shown_on(one), None) for one in storages - {UNKNOWN}}
+        return {storage: one for storage, one in found.items() if one is not None}
+
+    def _shown_on(self, storage: int) -> Iterator[Operand]:
+        """Yield the tensors on a storage that calls were given, or gave."""
+        for at in self._history.on_memory(self._history.flow.memory_of(storage)):
+            event = self._history.events[at]
+            yield from (one for one in (*event.reads, *event.results) if one.storage == storage)
 
     def _judge(self, line: ArrayLine, calls: list[ArrayCall]) -> None:
         """Keep a line of which no copy was needed, if those that are kept already are left out."""
         left_out = {one.line.site for one in self.found}
         runs = [one for one in calls if one.before == UNKNOWN]
         asked = [one for one in calls if one.before == UNKNOWN or one.before in left_out]
-        known = len(runs) >= min(line.runs, _LOOKED)
+        known = len(runs) >= min(line.runs, RUNS_OF_ARRAYS)
         if line.bytes < FLOOR or not known or not all(map(self._is_needless, asked)):
             return
         site = self._history.site(line.site)

@@ -229,7 +229,6 @@ class CopyNeeds:
             if answer is None:
                 need.add(judge.reason(one))
                 need.replaces |= judge.is_written(one)
-                need.lingers |= judge.lingers(one)
                 # Of a line that ran less often nothing is said where values choose.
                 need.chosen = need.chosen or (
                     judge.often and judge.chosen_by(one, judge.event(one)) != UNKNOWN
@@ -247,6 +246,7 @@ class CopyNeeds:
         if need.needed == "no" and read:
             need.add(judge.coincidence(read[0]) if need.count == 1 else judge.of_one(read[0]))
             need.single = judge.is_single(read[0])
+            need.lingers = any(map(judge.lingers, read))
         if need.needed == "no":
             for one in read:
                 need.rests_on |= judge.rests_on(one)

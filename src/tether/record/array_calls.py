@@ -9,10 +9,9 @@ that they are handed to at once.
 
 from __future__ import annotations
 
+import functools
 import re
-import sys
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ import torch
 
 from tether.facts import UNKNOWN, ArrayCall, ArrayLine, Moment, SiteId, StorageId
 from tether.record.array_memory import StretchSeen, base_of, owner_of, size_of
+from tether.record.array_pairs import ArrayPair, is_looked_at
 from tether.record.budget import Budget
 from tether.record.buffer_takers import taker
 from tether.record.contents import Array
@@ -35,8 +35,6 @@ LEAST = 4 << 10
 """Bytes of an array that is looked at."""
 LARGEST = 64 << 20
 """Bytes of the largest array whose bytes are summed."""
-LOOKED = 64
-"""Runs of a line that are each looked at; of later ones each 16th."""
 _MOST = 256
 """Arrays that are followed at a time."""
 _FACTS = 4096
@@ -59,33 +57,24 @@ class _CopyingLine:
         """Count one more run, and say whether it is looked at."""
         self.runs += 1
         self.bytes += nbytes
-        return not self.closed and (self.runs <= LOOKED or not self.runs % 16)
+        return not self.closed and is_looked_at(self.runs)
 
 
-class _FollowedPair:
-    """An array and its copy, while both live."""
+class _CallPair(ArrayPair):
+    """An array and the copy that a call made of it."""
 
-    __slots__ = (
-        "after", "both", "changed", "earlier", "fact", "gone", "refs", "released", "rewritten",
-    )  # fmt: skip
+    __slots__ = ("after", "earlier", "fact", "rewritten")
 
     def __init__(self, fact: ArrayCall) -> None:
+        super().__init__()
         self.fact = fact
-        self.both: list[StretchSeen] = []
-        self.changed: Any = "unknown"
-        self.released = self.gone = UNKNOWN
         self.after: StretchSeen | None = None  # the copy, once a tensor's array has gone
         self.rewritten = False
-        self.refs: list[weakref.ref[Any]] = []
-        self.earlier: _FollowedPair | None = None  # what copied the array that is copied here
+        self.earlier: _CallPair | None = None  # what copied the array that is copied here
 
     def made(self, array: Array) -> bool:
         """Whether an array shows the copy, or a part of it."""
         return self.fact.before == UNKNOWN and self.both[1].holds(array)
-
-    def look(self) -> None:
-        """Say whether either was written since; both must live."""
-        self.changed = "yes" if any(one.changed() for one in self.both) else "no"
 
     def look_after(self) -> None:
         """Say whether the copy was written since the array of a tensor has gone."""
@@ -105,8 +94,8 @@ class ArrayCallLog:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._lines: dict[int, _CopyingLine] = {}
-        self._pairs: list[_FollowedPair] = []
-        self._open: list[_FollowedPair] = []  # neither the array nor its copy has gone
+        self._pairs: list[_CallPair] = []
+        self._open: list[_CallPair] = []  # neither the array nor its copy has gone
         self._budget = Budget(0.01, allowed=0.1)
         self._resized: dict[str, frozenset[str]] = {}  # by file: names that its text resizes
 
@@ -117,7 +106,6 @@ class ArrayCallLog:
 
         Only what has `LEAST` bytes is to be looked at.
         """
-        nbytes = len(made) if type(made) is bytes else size_of(made)
         if made is array or frame is None:
             return
         site, inner = self._tape.places.user_place(frame)
@@ -127,7 +115,7 @@ class ArrayCallLog:
         if line is None:
             line = self._lines[site] = _CopyingLine(site, name, within=within)
             line.closed = self._is_resized(frame)
-        if not line.is_next(nbytes) or self._is_full():
+        if not line.is_next(bytes_made(made)) or self._is_full():
             return
         with self._budget:
             self._look(line, frame, array, made)
@@ -136,13 +124,12 @@ class ArrayCallLog:
         return len(self._open) >= _MOST or len(self._pairs) >= _FACTS or self._budget.late()
 
     def _look(self, line: _CopyingLine, frame: types.FrameType, array: Array, made: Any) -> None:
-        as_bytes = type(made) is bytes
-        nbytes = len(made) if as_bytes else size_of(made)
+        as_bytes, nbytes = type(made) is bytes, bytes_made(made)
         alike = _is_open(array) and (
             array.flags.c_contiguous if as_bytes else _lies_alike(array, made)
         )
         fact = ArrayCall(SiteId(line.site), Moment(self._tape.now()), bool(alike), nbytes)
-        pair = _FollowedPair(fact)
+        pair = _CallPair(fact)
         self._pairs.append(pair)
         line.closed = not alike
         if not alike:
@@ -154,7 +141,7 @@ class ArrayCallLog:
 
     # -- an array and its copy -------------------------------------------------------------------
 
-    def _follow(self, pair: _FollowedPair, array: Array, made: Array) -> None:
+    def _follow(self, pair: _CallPair, array: Array, made: Array) -> None:
         """Follow an array and its copy, and what the array itself was copied from."""
         pair.earlier = earlier = next((one for one in self._open if one.made(array)), None)
         root, storage = owner_of(array), UNKNOWN
@@ -171,27 +158,19 @@ class ArrayCallLog:
             if source is None:
                 break
             before = pair.fact._replace(storage=earlier.fact.storage, before=earlier.fact.site)
-            beyond = _FollowedPair(before)
+            beyond = _CallPair(before)
             self._pairs.append(beyond)
             self._begin(beyond, earlier.both[0].again(), source, made)
             earlier = earlier.earlier
 
-    def _begin(self, pair: _FollowedPair, seen: StretchSeen, root: Array, made: Array) -> None:
-        pair.both = [seen, StretchSeen(made)]
+    def _begin(self, pair: _CallPair, seen: StretchSeen, root: Array, made: Array) -> None:
         self._open.append(pair)
-        pair.refs = [
-            weakref.ref(root, lambda _: self._gone(pair, "released")),
-            weakref.ref(made, lambda _: self._gone(pair, "gone")),
-        ]
+        both = [seen, StretchSeen(made)]
+        pair.follow(both, root, made, functools.partial(self._gone, pair))
 
-    def _gone(self, pair: _FollowedPair, which: str) -> None:
-        """Look when the first of two goes: NumPy calls back before it gives memory up."""
-        if sys.is_finalizing():
-            return
-        setattr(pair, which, self._tape.now())
-        if which == "gone":
-            # NumPy resizes no array in place that anything refers to: the other one is left alone.
-            pair.refs = []
+    def _gone(self, pair: _CallPair, which: str) -> None:
+        """Look when the first of two goes, and of a tensor's array when the copy goes too."""
+        pair.went(which, self._tape.now())
         if pair in self._open:
             self._open.remove(pair)
             self._look_at(pair.look)
@@ -251,6 +230,14 @@ class ArrayCallLog:
             if pair.after is not None:
                 self._look_at(pair.look_after)
         return [pair.told() for pair in self._pairs]
+
+
+def bytes_made(made: Any) -> int:
+    """Return how many bytes a call has made; 0 where it is neither an array nor bytes."""
+    kind = type(made)
+    if kind is bytes:
+        return len(made)
+    return size_of(made) if kind is np.ndarray else 0
 
 
 def _is_open(array: Array) -> bool:

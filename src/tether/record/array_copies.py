@@ -11,23 +11,24 @@ such array is not looked at again. Both arrays are followed as long as both live
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import sys
 import types
-import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, ArrayCopied, EventId, Moment, SiteId
+from tether.facts import ArrayCopied, EventId, Moment, SiteId
 from tether.record.array_memory import StretchSeen, address_of, base_of, owner_of
+from tether.record.array_pairs import ArrayPair, is_looked_at
 from tether.record.budget import Budget
 from tether.record.contents import Array
 from tether.record.naming import locals_of
 from tether.record.plain_values import CallChain, ChainOnOthers, Variables, arrays_in
-from tether.record.sites import is_ours, is_user_file, site_at
+from tether.record.sites import behind_us, is_user_file, site_at
 from tether.record.tape import Tape
 from tether.source.entering import given_to, last_given, named_in, place_of
 from tether.source.syntax import QuietSource, read
@@ -38,8 +39,6 @@ MOST = 256
 """Arrays that are followed at a time."""
 _FACTS = 4096
 """Arrays of which is told."""
-LOOKED = 64
-"""Runs of a line that are each looked at; of later ones each 16th."""
 _STEPS = 4
 """Assignments that a variable is followed through."""
 _AXES = 5
@@ -80,31 +79,23 @@ class _EntryLine:
     def is_next(self) -> bool:
         """Count one more run, and say whether it is looked at."""
         self.runs += 1
-        return self.runs <= LOOKED or not self.runs % 16
+        return is_looked_at(self.runs)
 
 
-class _ArrayPair:
+class _EntryPair(ArrayPair):
     """An array that became a tensor, and the one that has the same elements."""
 
-    __slots__ = ("beside", "both", "changed", "decided", "event", "given", "gone", "line", "made",
-                 "refs", "released", "shared", "strides", "type")  # fmt: skip
+    __slots__ = ("beside", "decided", "event", "line", "shared", "strides", "type")
 
     def __init__(
         self, event: int, line: _EntryLine, shown: _ShownElements, *, shared: bool
     ) -> None:
+        super().__init__()
         view, root = shown
         self.event, self.line, self.shared = event, line, shared
         self.strides = tuple(step // view.itemsize for step in view.strides)
         self.type, self.beside = view.dtype.name, int(root.nbytes - view.nbytes)
-        self.both: list[StretchSeen] = []
-        self.changed = ""
         self.decided = False
-        self.released = self.gone = UNKNOWN
-        self.refs: list[weakref.ref[Any]] = []
-
-    def look(self) -> None:
-        """Say whether either was written since; both must live."""
-        self.changed = "yes" if any(one.changed() for one in self.both) else "no"
 
 
 class ArrayCopyLog:
@@ -113,7 +104,7 @@ class ArrayCopyLog:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._lines: dict[int, _EntryLine | None] = {}  # by site; None: nothing was found there
-        self._pairs: list[_ArrayPair] = []
+        self._pairs: list[_EntryPair] = []
         self._open = 0
         self._budget = Budget(0.01, allowed=0.1)
         self._texts: tuple[str, QuietSource] = ("", QuietSource(""))
@@ -147,7 +138,7 @@ class ArrayCopyLog:
                 return
         shared = address_of(data) == result.data_ptr()
         shown = _met(line, variables, data, shared=shared) if _is_plain(data) else None
-        pair = _ArrayPair(event, line, shown or _ShownElements(data, data), shared=shared)
+        pair = _EntryPair(event, line, shown or _ShownElements(data, data), shared=shared)
         self._pairs.append(pair)
         if shown is None:
             self._lines[site] = None
@@ -155,29 +146,19 @@ class ArrayCopyLog:
             return
         self._follow(pair, data, shown)
 
-    def _follow(self, pair: _ArrayPair, data: Array, shown: _ShownElements) -> None:
-        pair.both = [StretchSeen(data), StretchSeen(shown.view)]
+    def _follow(self, pair: _EntryPair, data: Array, shown: _ShownElements) -> None:
         self._open += 1
-        pair.refs = [
-            weakref.ref(shown.root, lambda _: self._gone(pair, "released")),
-            weakref.ref(owner_of(data), lambda _: self._gone(pair, "gone")),
-        ]
+        both = [StretchSeen(data), StretchSeen(shown.view)]
+        pair.follow(both, shown.root, owner_of(data), functools.partial(self._gone, pair))
 
-    def _gone(self, pair: _ArrayPair, which: str) -> None:
-        """Look when the first of two goes: NumPy calls back before it gives memory up."""
-        if sys.is_finalizing():
-            return
-        setattr(pair, which, self._tape.now())
-        if which == "gone":
-            # NumPy resizes no array in place that anything refers to: the other one is left alone.
-            pair.refs = []
+    def _gone(self, pair: _EntryPair, which: str) -> None:
+        """Look when the first of two goes."""
+        pair.went(which, self._tape.now())
         if pair.decided:
             return
         pair.decided = True
         self._open -= 1
-        if self._budget.late():
-            pair.changed = "unknown"
-        else:
+        if not self._budget.late():
             with self._budget:
                 pair.look()
         pair.both = []
@@ -223,9 +204,9 @@ def _is_resized(source: QuietSource, begins: ast.expr) -> bool:
     return any(f"{ast.unparse(one)}.resize(" in source.text for one in named_in(begins))
 
 
-def _fact(pair: _ArrayPair) -> ArrayCopied:
+def _fact(pair: _EntryPair) -> ArrayCopied:
     line, none = pair.line, pair.changed == "none"
-    changed: Any = "unknown" if none else pair.changed or "unknown"
+    changed: Any = "unknown" if none else pair.changed
     return ArrayCopied(
         EventId(pair.event), SiteId(line.place), "" if none else line.text, pair.type, pair.strides,
         pair.shared, pair.beside, changed, Moment(pair.released), Moment(pair.gone),
@@ -234,10 +215,8 @@ def _fact(pair: _ArrayPair) -> ArrayCopied:
 
 def _entering_frame() -> types.FrameType | None:
     """Return the frame that makes the tensor, where it is the user's own."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and is_ours(frame.f_code):
-        frame = frame.f_back
-    return frame if frame is not None and is_user_file(frame.f_code.co_filename) else None
+    frame = behind_us(sys._getframe(1))
+    return frame if is_user_file(frame.f_code.co_filename) else None
 
 
 def _chains(

@@ -40,7 +40,7 @@ from tether.record.padding import PaddingLog
 from tether.record.plain import items_of
 from tether.record.repeats import ArrayAgainLog, RepeatLog
 from tether.record.sameness import SameLog
-from tether.record.sites import is_ours
+from tether.record.sites import behind_us
 from tether.record.tape import Tape, grad_mode
 from tether.record.ways import WayLog
 
@@ -91,8 +91,7 @@ def past_dispatch(frame: types.FrameType) -> tuple[types.FrameType, types.CodeTy
             if frame.f_back is None:
                 return frame, frame.f_code
             frame = frame.f_back
-    while is_ours(frame.f_code) and frame.f_back is not None:
-        frame = frame.f_back
+    frame = behind_us(frame)
     return frame, frame.f_code
 
 

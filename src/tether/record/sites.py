@@ -228,7 +228,8 @@ class Places:
         codes, libraries = self.codes, self.libraries
         own = codes.get(id(frame.f_code)) or self.of_code(frame.f_code)
         if own.ours:
-            frame, own = self._behind_us(frame)
+            frame = behind_us(frame)
+            own = self.of_code(frame.f_code)
         inner = own.places.get(frame.f_lasti) or self.add(own, frame.f_lasti, frame)
         while frame is not None:
             code = frame.f_code
@@ -240,12 +241,6 @@ class Places:
                 return place.number, inner.number
             frame = frame.f_back
         return inner.number, inner.number
-
-    def _behind_us(self, frame: types.FrameType) -> tuple[types.FrameType, CodePlaces]:
-        """Return the first frame that is not tether's own, and the places of its code."""
-        while is_ours(frame.f_code) and frame.f_back is not None:
-            frame = frame.f_back
-        return frame, self.of_code(frame.f_code)
 
     def called_from(self, frame: types.FrameType | None) -> Callable[..., Any]:
         """Return what calls a function, given with its arguments, as if `frame` called it."""
@@ -357,6 +352,13 @@ def is_ours(code: types.CodeType) -> bool:
 def is_worn(code: types.CodeType) -> bool:
     """Whether `code` is a caller made by `Place`, in a user's clothes."""
     return code.co_code == _caller.co_code and code.co_varnames == _caller.co_varnames
+
+
+def behind_us(frame: types.FrameType) -> types.FrameType:
+    """Return the first frame, from one on outwards, that is not tether's own."""
+    while is_ours(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def here(depth: int = 1) -> types.FrameType | None:

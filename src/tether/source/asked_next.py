@@ -6,6 +6,7 @@ import ast
 
 from tether.facts import Site
 from tether.operations.table import operation
+from tether.source.on_the_way import beside
 from tether.source.syntax import Source
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
@@ -43,11 +44,8 @@ def _uses(scope: ast.AST, name: ast.Name) -> list[ast.Name]:
 
 def _behind(source: Source, made: ast.stmt) -> ast.If | None:
     """Return the statement right behind another one, if that is an ``if``."""
-    for _, block in ast.iter_fields(source.parent(made) or made):
-        if isinstance(block, list) and made in block[:-1]:
-            then = block[block.index(made) + 1]
-            return then if isinstance(then, ast.If) else None
-    return None
+    then = next(iter(beside(source, made)[1]), None)
+    return then if isinstance(then, ast.If) else None
 
 
 def _may_do(node: ast.AST) -> bool:

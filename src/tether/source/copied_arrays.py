@@ -6,7 +6,8 @@ import ast
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.syntax import Source, called, is_module
+from tether.source.on_the_way import beside
+from tether.source.syntax import Source, called, is_module, names
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (
@@ -84,23 +85,11 @@ def handed_to(source: Source, site: Site) -> ast.Call | None:
     given: ast.expr = node
     name = _only_use(source, node)
     if name is not None:
-        if not _is_next(source, node, name):
+        if beside(source, node)[1][:1] != [source.around(name, (ast.stmt,))]:
             return None
         given = name
     call = source.parent(given)
     return call if isinstance(call, ast.Call) and given in call.args else None
-
-
-def _is_next(source: Source, node: ast.expr, read: ast.expr) -> bool:
-    """Whether the statement that reads a variable stands right behind the one that gives it."""
-    giving, reading = (source.around(one, (ast.stmt,)) for one in (node, read))
-    block = source.parent(giving)
-    bodies = (getattr(block, field, None) for field in ("body", "orelse", "finalbody"))
-    return any(
-        giving in body[:-1] and body[body.index(giving) + 1] is reading
-        for body in bodies
-        if isinstance(body, list)
-    )
 
 
 def _copy_of(source: Source, given: ast.expr) -> ast.expr | None:
@@ -122,19 +111,12 @@ def _only_use(source: Source, node: ast.Call) -> ast.Name | None:
             pass
         case _:
             return None
-    named = [one for one in ast.walk(scope) if _names(one, name)]
+    named = [one for one in ast.walk(scope) if names(one, name)]
     reads = [one for one in named if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)]
     if len(named) != 2 or len(reads) != 1:
         return None
     together = source.around(reads[0], _SCOPES) is source.around(node, _SCOPES)
     return reads[0] if together else None
-
-
-def _names(node: ast.AST, name: str) -> bool:
-    """Whether a node reads or writes a variable, or says that it is another function's."""
-    if isinstance(node, (ast.Global, ast.Nonlocal)):
-        return name in node.names
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _copies(call: ast.Call) -> bool:

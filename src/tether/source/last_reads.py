@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tether.facts import Site
 from tether.source.on_the_way import beside
-from tether.source.syntax import Source
+from tether.source.syntax import Source, names
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.Lambda, ast.ClassDef, ast.GeneratorExp, ast.ListComp, ast.Module)
@@ -112,12 +112,7 @@ def _given(source: Source, scope: ast.AST, name: str) -> Iterator[ast.AST]:
 
 def _named(scope: ast.AST, name: str) -> Iterator[ast.AST]:
     """Yield what reads or writes a variable, or says that it is another function's."""
-    for node in ast.walk(scope):
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
-            if name in node.names:
-                yield node
-        elif isinstance(node, ast.Name) and node.id == name:
-            yield node
+    yield from (node for node in ast.walk(scope) if names(node, name))
 
 
 def _end(statement: ast.stmt) -> int:

@@ -230,6 +230,13 @@ def called(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
+def names(node: ast.AST, name: str) -> bool:
+    """Whether a node reads or writes a variable, or says that it is another function's."""
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return name in node.names
+    return isinstance(node, ast.Name) and node.id == name
+
+
 def _start(node: ast.AST) -> tuple[int, int]:
     return node.lineno, node.col_offset  # type: ignore[attr-defined]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tether.operations.numpy_calls import COPYING_FUNCTIONS, COPYING_METHODS, LISTING_METHOD
-from tether.record.array_calls import LEAST, ArrayCallLog
+from tether.record.array_calls import LEAST, ArrayCallLog, bytes_made
 from tether.record.array_memory import is_array, size_of
 from tether.record.listed import LEAST as LEAST_OF_A_LIST
 from tether.record.listed import ListedLog
@@ -101,11 +101,16 @@ class _Functions(importlib.abc.MetaPathFinder):
             self._restore()
 
 
-def _telling(
-    replacements: Replacements, log: ArrayCallLog, name: str, original: Original
+def _hearing(
+    replacements: Replacements,
+    original: Original,
+    wanted: Callable[[tuple[Any, ...], Any], bool],
+    tell: Callable[[types.FrameType | None, tuple[Any, ...], Any], None],
+    *,
+    converts: bool = False,
 ) -> Original:
-    """Return a function that calls its original, and tells of what it made of an array."""
-    places, converts = replacements.tape.places, name in _CONVERTING
+    """Return a function that calls its original, and tells of what it made if that is wanted."""
+    places = replacements.tape.places
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
@@ -113,47 +118,47 @@ def _telling(
             result = places.called_from(here(2))(original, args, kwargs)
         else:
             result = original(*args, **kwargs)
-        if _size_of(result) >= LEAST and args and is_array(args[0]):
+        if wanted(args, result):
             listener = replacements.listener()
             if listener is not None:
                 with muted(listener):
-                    frame, within = _asked_by(here(2)) if name in _OF_OBJECTS else (here(2), False)
-                    called = _OF_OBJECTS.get(name, name)
-                    log.called(called, frame, args[0], result, within=within)
+                    tell(here(2), args, result)
         return result
 
     replaced.__module__ = getattr(original, "__module__", "numpy")
     return replaced
+
+
+def _telling(
+    replacements: Replacements, log: ArrayCallLog, name: str, original: Original
+) -> Original:
+    """Return a function that tells of what its original made of an array."""
+    called = _OF_OBJECTS.get(name, name)
+
+    def tell(frame: types.FrameType | None, args: tuple[Any, ...], made: Any) -> None:
+        by, within = _asked_by(frame) if name in _OF_OBJECTS else (frame, False)
+        log.called(called, by, args[0], made, within=within)
+
+    return _hearing(replacements, original, _is_large, tell, converts=name in _CONVERTING)
+
+
+def _is_large(args: tuple[Any, ...], made: Any) -> bool:
+    """Whether a call made as much of an array as is looked at."""
+    return bytes_made(made) >= LEAST and bool(args) and is_array(args[0])
 
 
 def _listing(replacements: Replacements, lists: ListedLog, original: Original) -> Original:
-    """Return a function that calls its original, and tells of the list of numbers that it made."""
-
-    @functools.wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if result and type(result) in (list, tuple) and _long(args[0], result):
-            listener = replacements.listener()
-            if listener is not None:
-                with muted(listener):
-                    lists.made(result, here(2))
-        return result
-
-    replaced.__module__ = getattr(original, "__module__", "numpy")
-    return replaced
+    """Return a function that tells of the list of numbers that its original made."""
+    return _hearing(
+        replacements, original, _is_long, lambda frame, _, made: lists.made(made, frame)
+    )
 
 
-def _long(given: Any, made: Any) -> bool:
-    """Whether a list holds more than a few numbers, maybe in lists of its own."""
-    return (size_of(given) if is_array(given) else len(made)) >= LEAST_OF_A_LIST
-
-
-def _size_of(result: Any) -> int:
-    """Return how many bytes a call has made; 0 where it is neither an array nor bytes."""
-    kind = type(result)
-    if kind is bytes:
-        return len(result)
-    return size_of(result) if kind is np.ndarray else 0
+def _is_long(args: tuple[Any, ...], made: Any) -> bool:
+    """Whether a call made a list of more than a few numbers, maybe in lists of its own."""
+    if not made or type(made) not in (list, tuple):
+        return False
+    return (size_of(args[0]) if is_array(args[0]) else len(made)) >= LEAST_OF_A_LIST
 
 
 def _asked_by(frame: types.FrameType | None) -> tuple[types.FrameType | None, bool]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
+from tether.analysis.log import same_lines
 from tether.analysis.shared_memory import Sharing, Touch
 from tether.facts import RAISED, UNKNOWN, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
@@ -57,8 +58,8 @@ def _runs(history: History) -> dict[tuple[SiteId, int], _Runs]:
     events, tensors = history.events, history.events.operands.table[:, 1]
     at, read, made = _takes(history)
     shared = history.memories[made] == history.memories[read]
-    sites, width = events.column("site")[at], int(tensors.max(initial=0)) + 2
-    _, which = np.unique(sites.astype(np.int64) * width + tensors[read], return_inverse=True)
+    sites = events.column("site")[at]
+    which = same_lines(sites, tensors[read])
     views, runs = np.bincount(which, shared), np.bincount(which)
     both = ((views > 0) & (views < runs))[which]
     columns = (one[both].tolist() for one in (sites, tensors[read], shared, at))

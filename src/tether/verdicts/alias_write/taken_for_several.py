@@ -18,6 +18,7 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
+from tether.analysis.log import of_events
 from tether.analysis.perhaps_again import joined, twice
 from tether.analysis.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import Surroundings
@@ -173,9 +174,8 @@ def _are_written_over(history: History) -> bool:
     fills |= events.column("flags") & OUT > 0
     (at, rows), (read_at, read) = events.touched("writes"), events.touched("reads")
     at, rows = at[fills[at]], rows[fills[at]]
-    width = int(storages.max(initial=0)) + 2
-    given = np.sort(read_at.astype(np.int64) * width + storages[read] + 1)
-    written = at.astype(np.int64) * width + storages[rows] + 1
+    written, given = of_events(at, storages[rows], read_at, storages[read])
+    given.sort()
     own = np.searchsorted(given, written, "right") - np.searchsorted(given, written)
     brings = events.column("reads")[at] > own
     lines = np.stack([history.memories[rows], events.column("site")[at]], axis=1)[brings]

@@ -1,0 +1,54 @@
+"""An array and what was copied from it, while both live: whether either was written meanwhile.
+
+The bytes of both are summed at first, and again when the first of the two goes. NumPy calls weak
+references back before it gives memory up, and resizes no array in place that anything refers to.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tether.facts import RUNS_OF_ARRAYS, UNKNOWN
+from tether.record.array_memory import StretchSeen
+from tether.record.contents import Array
+
+
+def is_looked_at(run: int) -> bool:
+    """Whether a run of a line is looked at, by its number: the first ones, and then each 16th."""
+    return run <= RUNS_OF_ARRAYS or not run % 16
+
+
+class ArrayPair:
+    """An array and its copy, with what is known of both."""
+
+    __slots__ = ("both", "changed", "gone", "refs", "released")
+
+    def __init__(self) -> None:
+        self.both: list[StretchSeen] = []
+        self.changed: Any = "unknown"
+        self.released = self.gone = UNKNOWN  # of the array that was copied, and of the copy
+        self.refs: list[weakref.ref[Any]] = []
+
+    def follow(
+        self, both: list[StretchSeen], root: Array, copy: Array, goes: Callable[[str], None]
+    ) -> None:
+        """Follow both; `goes` is told which has gone: ``released`` or ``gone``."""
+
+        def tells(which: str) -> Callable[[Any], None]:
+            return lambda _: None if sys.is_finalizing() else goes(which)
+
+        self.both = both
+        self.refs = [weakref.ref(root, tells("released")), weakref.ref(copy, tells("gone"))]
+
+    def went(self, which: str, now: int) -> None:
+        """Note when one of the two went; once the copy has, the other one is left alone."""
+        setattr(self, which, now)
+        if which == "gone":
+            self.refs = []
+
+    def look(self) -> None:
+        """Say whether either was written since; both must live."""
+        self.changed = "yes" if any(one.changed() for one in self.both) else "no"
