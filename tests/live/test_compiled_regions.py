@@ -1,8 +1,12 @@
 """What happens inside compiled regions, told from the graphs that dynamo made."""
 
 import pytest
+import torch
 
 from programs import record_program
+
+KEEPS_COLUMNS = torch.__version__ >= (2, 13)
+"""Dynamo says which part of its line made a call."""
 
 MODEL = """\
 import torch
@@ -55,7 +59,9 @@ def test_a_detach_inside_is_reported_with_its_line(tmp_path):
     recording = record_program(MODEL.format(inside="hidden = hidden.detach()"), tmp_path)
     (finding,) = [one for one in recording.findings if one.severity == "warning"]
     assert (finding.slug, finding.subject) == ("gradient-cut", "net.a.weight")
-    assert (finding.site.line, finding.site.expression) == (15, "hidden.detach()")
+    assert finding.site.line == 15
+    if KEEPS_COLUMNS:
+        assert finding.site.expression == "hidden.detach()"
 
 
 def test_gradients_turned_off_inside_are_reported_with_their_line(tmp_path):

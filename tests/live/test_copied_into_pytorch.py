@@ -5,6 +5,7 @@ import textwrap
 import pytest
 
 from programs import check_program, record_program
+from tether.record.array_lives import CALLED_BACK_IN_TIME
 
 START = """\
 import copy
@@ -112,7 +113,7 @@ NEEDLESS = {
         for n in range(6):
             total += net(torch.from_numpy(source.rows.copy())).sum().item()  #! needless-copy source.rows.copy() (note)
         """,
-    "written when the copy has gone": """
+    (BETWEEN_TWO_CALLS := "written when the copy has gone"): """
         buffer = np.zeros((64, 64), np.float32)
         for n in range(6):
             buffer[:] = table[n * 8 : n * 8 + 64] + n
@@ -329,6 +330,8 @@ def copies_told(recording):
 
 @pytest.mark.parametrize("name", NEEDLESS)
 def test_a_copy_on_the_way_into_pytorch(name, tmp_path):
+    if name == BETWEEN_TWO_CALLS and not CALLED_BACK_IN_TIME:
+        pytest.skip("when the copy has gone is known at the next call")
     recording = check_program(program(NEEDLESS[name]), tmp_path)
     assert recording.error is None
     assert len(copies_told(recording)) == 1
@@ -350,7 +353,7 @@ UNTOUCHED = {
         rows.resize((80, 64), refcheck=True)
         total += kept.sum().item() + rows.shape[0]
         """,
-    "an array goes when its last name does": """
+    (WITH_ITS_NAME := "an array goes when its last name does"): """
         import weakref
         for n in range(4):
             rows = table[n * 8 : n * 8 + 64] + 1
@@ -412,6 +415,8 @@ UNTOUCHED = {
 
 @pytest.mark.parametrize("name", UNTOUCHED)
 def test_the_program_does_not_notice(name, tmp_path):
+    if name == WITH_ITS_NAME and not CALLED_BACK_IN_TIME:
+        pytest.skip("an array that is held goes at the next call")
     assert record_program(program(UNTOUCHED[name]), tmp_path).error is None
 
 

@@ -166,7 +166,8 @@ def values_of(folder, count=2):
     return [(folder / f"values-{rank}").read_bytes() for rank in range(count)]
 
 
-LAUNCH = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
+# On a port of its own (`--standalone`): tests run beside each other.
+LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 
 
 def run_bare(folder, *arguments, count=2):

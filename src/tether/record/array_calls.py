@@ -154,7 +154,7 @@ class ArrayCallLog:
         pair.fact = pair.fact._replace(beside=held - size_of(made), storage=StorageId(storage))
         self._begin(pair, StretchSeen(array), root, made)
         while earlier is not None:  # left out, it would be what it was made of that is copied here
-            source = earlier.refs[0]() if earlier.refs else None
+            source = earlier.lives[0]() if earlier.lives else None
             if source is None:
                 break
             before = pair.fact._replace(storage=earlier.fact.storage, before=earlier.fact.site)
@@ -166,7 +166,8 @@ class ArrayCallLog:
     def _begin(self, pair: _CallPair, seen: StretchSeen, root: Array, made: Array) -> None:
         self._open.append(pair)
         both = [seen, StretchSeen(made)]
-        pair.follow(both, root, made, functools.partial(self._gone, pair))
+        arrays = self._tape.arrays
+        pair.follow(both, arrays, root, made, functools.partial(self._gone, pair))
 
     def _gone(self, pair: _CallPair, which: str) -> None:
         """Look when the first of two goes, and of a tensor's array when the copy goes too."""

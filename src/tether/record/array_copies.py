@@ -149,7 +149,8 @@ class ArrayCopyLog:
     def _follow(self, pair: _EntryPair, data: Array, shown: _ShownElements) -> None:
         self._open += 1
         both = [StretchSeen(data), StretchSeen(shown.view)]
-        pair.follow(both, shown.root, owner_of(data), functools.partial(self._gone, pair))
+        gone = functools.partial(self._gone, pair)
+        pair.follow(both, self._tape.arrays, shown.root, owner_of(data), gone)
 
     def _gone(self, pair: _EntryPair, which: str) -> None:
         """Look when the first of two goes."""

@@ -76,11 +76,7 @@ def stretch_of(array: Array) -> tuple[int, int]:
 
 
 class ByteSum:
-    """The sum of the bytes of an array, to be compared with what they are later.
-
-    NumPy calls weak references back before it gives memory up, so that the bytes can still be read
-    when the array goes.
-    """
+    """The sum of the bytes of an array, to be compared with what they are later."""
 
     __slots__ = ("_address", "_size", "_sum")
 

@@ -1,17 +1,17 @@
 """An array and what was copied from it, while both live: whether either was written meanwhile.
 
-The bytes of both are summed at first, and again when the first of the two goes. NumPy calls weak
-references back before it gives memory up, and resizes no array in place that anything refers to.
+The bytes of both are summed at first, and again when the first of the two goes. NumPy resizes no
+array in place that anything refers to.
 """
 
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from tether.facts import RUNS_OF_ARRAYS, UNKNOWN
+from tether.record.array_lives import ArrayLife, ArrayLives
 from tether.record.array_memory import StretchSeen
 from tether.record.contents import Array
 
@@ -24,30 +24,39 @@ def is_looked_at(run: int) -> bool:
 class ArrayPair:
     """An array and its copy, with what is known of both."""
 
-    __slots__ = ("both", "changed", "gone", "refs", "released")
+    __slots__ = ("both", "changed", "gone", "lives", "released")
 
     def __init__(self) -> None:
         self.both: list[StretchSeen] = []
         self.changed: Any = "unknown"
         self.released = self.gone = UNKNOWN  # of the array that was copied, and of the copy
-        self.refs: list[weakref.ref[Any]] = []
+        self.lives: list[ArrayLife] = []  # of the array and of its copy, while they are followed
 
     def follow(
-        self, both: list[StretchSeen], root: Array, copy: Array, goes: Callable[[str], None]
+        self,
+        both: list[StretchSeen],
+        arrays: ArrayLives,
+        root: Array,
+        copy: Array,
+        goes: Callable[[str], None],
     ) -> None:
         """Follow both; `goes` is told which has gone: ``released`` or ``gone``."""
 
-        def tells(which: str) -> Callable[[Any], None]:
-            return lambda _: None if sys.is_finalizing() else goes(which)
+        def tells(which: str) -> Callable[[], None]:
+            return lambda: None if sys.is_finalizing() else goes(which)
 
         self.both = both
-        self.refs = [weakref.ref(root, tells("released")), weakref.ref(copy, tells("gone"))]
+        self.lives = [
+            arrays.follow(root, tells("released")), arrays.follow(copy, tells("gone"))
+        ]  # fmt: skip
 
     def went(self, which: str, now: int) -> None:
         """Note when one of the two went; once the copy has, the other one is left alone."""
         setattr(self, which, now)
         if which == "gone":
-            self.refs = []
+            for one in self.lives:
+                one.leave()
+            self.lives = []
 
     def look(self) -> None:
         """Say whether either was written since; both must live."""

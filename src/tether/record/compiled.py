@@ -21,7 +21,7 @@ import importlib.abc
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any
@@ -60,6 +60,7 @@ class _Region:
         # What sets another callback in between (a function that dynamo is kept out of) is within.
         self.frame = id(frame)
         self.told: set[int] = set()
+        self.made: Sequence[Any] = ()
         self.known = False
         self.outer, listener.span = listener.span, self.span
         self.off = off_the_stack(listener)
@@ -76,7 +77,9 @@ class _Region:
             return
         self.off.__exit__()
         with muted(listener):
-            results = listener.tensors_in(_variables(frame, "result").get("result"))
+            # In PyTorch 2.11 no variable holds the result: it is what the last graph gave.
+            made = _variables(frame, "result").get("result", self.made)
+            results = listener.tensors_in(made)
             written = [
                 one
                 for one, before in zip(self.tensors, self.reads, strict=True)

@@ -252,6 +252,7 @@ class Region(Protocol):
     listener: Listener
     known: bool  # whether a graph that runs in it was read
     told: set[int]  # numbers of the results of graphs whose calls were told
+    made: Sequence[Any]  # what the last of its graphs gave
 
 
 class RegionGraphs:
@@ -297,8 +298,8 @@ class RegionGraphs:
                 with muted(region.listener):
                     telling = _Telling(region.listener, graph, args)
             result = compiled(*args)
+            region.made = made = result if isinstance(result, (tuple, list)) else (result,)
             if telling is not None:
-                made = result if isinstance(result, (tuple, list)) else (result,)
                 with muted(region.listener):
                     region.told |= telling.ran(made)
             return result

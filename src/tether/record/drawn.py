@@ -7,13 +7,13 @@ recording ends.
 from __future__ import annotations
 
 import sys
-import weakref
 from typing import Any
 
 import numpy as np
 import torch
 
 from tether.facts import Drawn, EventId
+from tether.record.array_lives import ArrayLife, ArrayLives
 from tether.record.array_memory import ByteSum, owner_of
 from tether.record.contents import Array
 
@@ -26,14 +26,14 @@ LARGEST = 16 << 20
 class _Drawing:
     """An array of which parts became tensors."""
 
-    __slots__ = ("bytes", "changed", "event", "kept", "ref", "times", "whole")
+    __slots__ = ("bytes", "changed", "event", "kept", "life", "times", "whole")
 
-    def __init__(self, event: int, root: Array, whole: int) -> None:
+    def __init__(self, event: int, arrays: ArrayLives, root: Array, whole: int) -> None:
         self.event, self.whole = event, whole
         self.times, self.bytes = 0, 0
         self.kept: ByteSum | None = None
         self.changed: bool | None = None
-        self.ref: weakref.ref[Array] = weakref.ref(root, self._gone)
+        self.life: ArrayLife = arrays.follow(root, self._gone)
 
     def written(self) -> bool:
         """Whether the array holds other bytes than when the second part was taken."""
@@ -41,8 +41,7 @@ class _Drawing:
             return bool(self.changed)
         return self.kept.changed()
 
-    def _gone(self, _: object) -> None:
-        """NumPy calls back before it gives the memory up."""
+    def _gone(self) -> None:
         if not sys.is_finalizing():
             self.changed = self.written()
 
@@ -50,7 +49,8 @@ class _Drawing:
 class DrawnLog:
     """Follows arrays of which parts become tensors of a type that takes no more room."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: ArrayLives) -> None:
+        self._arrays = arrays
         self._followed: list[_Drawing] = []
         self._by_root: dict[tuple[int, torch.dtype], _Drawing] = {}
 
@@ -61,12 +61,13 @@ class DrawnLog:
             return
         key = id(root), result.dtype
         one = self._by_root.get(key)
-        if one is None or one.ref() is not root:
+        if one is None or one.life() is not root:
             if len(self._followed) >= MOST:
                 self._forget()
             if len(self._followed) >= MOST:
                 return
-            one = _Drawing(event, root, int(root.size) * result.element_size())
+            whole = int(root.size) * result.element_size()
+            one = _Drawing(event, self._arrays, root, whole)
             self._followed.append(one)
             self._by_root[key] = one
         one.times += 1
@@ -76,9 +77,9 @@ class DrawnLog:
 
     def _forget(self) -> None:
         """Let go of arrays that went before more was taken of them than they had."""
-        self._by_root = {key: one for key, one in self._by_root.items() if one.ref() is not None}
+        self._by_root = {key: one for key, one in self._by_root.items() if one.life() is not None}
         self._followed = [
-            one for one in self._followed if one.ref() is not None or one.bytes > one.whole
+            one for one in self._followed if one.life() is not None or one.bytes > one.whole
         ]
 
     def facts(self) -> list[Drawn]:

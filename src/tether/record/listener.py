@@ -156,6 +156,7 @@ class Listener(TorchFunctionMode):
         self._graph = recorder.graph
         self._kinds = recorder.graph.kinds
         self._categories = self.who.categories
+        self._arrays_held = recorder.tape.arrays.held
         self._refs = self.who.tensors
         self._holders = recorder.holders
         self._same = recorder.same
@@ -235,6 +236,8 @@ class Listener(TorchFunctionMode):
         try:
             if who.dead:
                 who.bury()
+            if self._arrays_held:
+                tape.arrays.look()
             categories, refs = self._categories, self._refs
             arguments = args
             if kwargs:

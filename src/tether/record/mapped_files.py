@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tether.facts import UNKNOWN, MappedFile, Moment, SiteId
+from tether.record.array_lives import ArrayLife
 from tether.record.array_memory import address_of, size_of
 from tether.record.contents import memory_at
 from tether.record.mode_stack import muted
@@ -43,6 +44,7 @@ class _Opened:
         self._mapping = weakref.ref(array.__dict__["_mmap"])
         self._end = array.__dict__["offset"] + self._size
         self.site, self.at, self.file = site, at, file
+        self.life: ArrayLife | None = None
         self.released = UNKNOWN
         self.changed: tuple[int, ...] = ()
         self.flushed = False
@@ -109,10 +111,11 @@ class MappedFiles:
         opened = _Opened(array, site, self._tape.now(), os.fspath(name))
         opened.asked = asked
         self._opened.append(opened)
-        weakref.finalize(array, self._released, opened).atexit = False
+        released = functools.partial(self._released, opened)
+        opened.life = self._tape.arrays.follow(array, released)
 
     def _released(self, opened: _Opened) -> None:
-        opened.look()  # NumPy calls this before it gives the memory up
+        opened.look()
         opened.gone, opened.released = True, self._tape.now()
 
     def _flushing(self, original: Original) -> Original:

@@ -89,7 +89,7 @@ class Recorder:
         self.repeats = RepeatLog()
         self.ways = WayLog(self.tape)
         self.iterators = IteratorLog(self.tape)
-        self.arrays_again = ArrayAgainLog()
+        self.arrays_again = ArrayAgainLog(self.tape.arrays)
         self.array_copies = ArrayCopyLog(self.tape)
         self.array_calls = ArrayCallLog(self.tape)
         self.read_back = ReadBackLog()
@@ -180,6 +180,7 @@ class Recorder:
     def tables(self) -> dict[str, list[object]]:
         """Return the tables of the trace that are lists of facts, but for the sites."""
         tape, memory = self.tape, self.memory
+        tape.arrays.look_at_all()
         return {
             "callers": [
                 Callers(SiteId(number), tuple(SiteId(one) for one in above))

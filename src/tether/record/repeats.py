@@ -7,6 +7,7 @@ graph is looked at, from `COMPARED` to `MOST` bytes, for at most 0.5 % of the ru
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 import zlib
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 
 from tether.facts import COMPARED, ArrayAgain, EventId, Repeated
+from tether.record.array_lives import ArrayLife, ArrayLives
 from tether.record.array_memory import address_of, holds_objects, owner_of, size_of
 from tether.record.budget import Budget
 from tether.record.contents import Array, fingerprint, memory_at
@@ -101,7 +103,7 @@ def _sum_of(result: torch.Tensor) -> int | None:
 class _SameArrays:
     """What was met at one line, as long as it is the same."""
 
-    __slots__ = ("event", "given", "gone", "last", "looked", "nbytes", "refs", "runs", "sample",
+    __slots__ = ("event", "given", "gone", "last", "lives", "looked", "nbytes", "runs", "sample",
                  "sum")  # fmt: skip
 
     def __init__(self, event: int, root: Array, given: int) -> None:
@@ -109,13 +111,14 @@ class _SameArrays:
         self.sample, self.sum = _some(root), _all(root)
         self.runs = self.looked = self.gone = 0
         self.last: weakref.ref[Array] | None = None
-        self.refs: dict[int, weakref.ref[Array]] = {}  # those that are followed
+        self.lives: dict[int, ArrayLife] = {}  # of those that are followed, by the run
 
 
 class ArrayAgainLog:
     """Compares the arrays that a line has to do with, one with those before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: ArrayLives) -> None:
+        self._arrays = arrays
         self._lines: dict[int, _SameArrays | None] = {}  # by site; None: they are not the same
         self._budget = Budget(0.005, allowed=0.05)
 
@@ -149,14 +152,12 @@ class ArrayAgainLog:
         line.last = weakref.ref(root)
         if follows:
             place = address_of(root), size_of(root)
-            ref = weakref.ref(root, lambda ref: self._gone(site, line, ref, place))
-            line.refs[id(ref)] = ref
+            gone = functools.partial(self._gone, site, line, line.runs, place)
+            line.lives[line.runs] = self._arrays.follow(root, gone)
 
-    def _gone(
-        self, site: int, line: _SameArrays, ref: weakref.ref[Array], place: tuple[int, int]
-    ) -> None:
-        """Look whether an array goes as it came; NumPy calls before it gives the memory up."""
-        del line.refs[id(ref)]
+    def _gone(self, site: int, line: _SameArrays, run: int, place: tuple[int, int]) -> None:
+        """Look whether an array goes as it came."""
+        del line.lives[run]
         if sys.is_finalizing() or self._lines.get(site) is not line or self._budget.late():
             return
         with self._budget:

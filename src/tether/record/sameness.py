@@ -74,7 +74,7 @@ class SameLog:
         self.taken = TakenLog(tape, self._budget)
         self.listed = ListedLog(tape)
         self.entered = EnteredLog(self.listed)
-        self.drawn = DrawnLog()
+        self.drawn = DrawnLog(tape.arrays)
         self.laid_out = LaidOutLog(tape)
         self._whole_numbers = WholeNumbersLog(tape)
         self._equals = EqualLog()

@@ -168,6 +168,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
             recorder.tape.failed("naming what is left at the end", error)
         trace = recorder.trace()
+        recorder.tape.arrays.end()
         recorder.tape.places.release()
         return trace
 
@@ -197,6 +198,7 @@ class Session:
         self.recorder.others.in_child(self._listen(UNKNOWN).tensors_in, heard=heard)
         if not recorded:
             self.recorder.tape.active = False
+            self.recorder.tape.arrays.end()
             return
         from tether.record.children import forked
 

@@ -1,9 +1,9 @@
 """Tensors made of an array's elements in memory of their own: whether the array was written after.
 
-An array that goes while the tensor lives is compared with it then: NumPy calls weak references back
-before it gives memory up. Where the tensor's memory went first the last time that a line ran, the
-bytes of its array are summed when the tensor is made, and again when either goes or the recording
-ends. When looking has taken its share of the run, an array's life is followed, and not its bytes.
+An array that goes while the tensor lives is compared with it then. Where the tensor's memory went
+first the last time that a line ran, the bytes of its array are summed when the tensor is made, and
+again when either goes or the recording ends. When looking has taken its share of the run, an
+array's life is followed, and not its bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, MemoryId, Moment, Taken
+from tether.record.array_lives import ArrayLife
 from tether.record.array_memory import ByteSum, address_of, is_array, owner_of
 from tether.record.budget import Budget
 from tether.record.contents import Array, memory_at, words_of
@@ -42,7 +43,7 @@ class _Taking:
         self.changed = ""  # not known yet
         self.decided = False  # either is gone
         self.released: int = UNKNOWN
-        self.array: weakref.ref[Any] | None = None
+        self.array: ArrayLife | None = None
         self.tensor: weakref.ref[Any] | None = None
 
     def look(self) -> None:
@@ -91,7 +92,7 @@ class TakenLog:
             one.kept = ByteSum(data)
         self._followed.append(one)
         self._open += 1
-        one.array = weakref.ref(root, lambda _: self._array_gone(one))
+        one.array = self._tape.arrays.follow(root, lambda: self._array_gone(one))
         one.tensor = weakref.ref(result.untyped_storage(), lambda _: self._tensor_gone(one))
 
     def _array_gone(self, one: _Taking) -> None:

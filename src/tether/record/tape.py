@@ -39,6 +39,7 @@ from tether.facts import (
     Span,
     Unmatched,
 )
+from tether.record.array_lives import ArrayLives
 from tether.record.events import EventLog
 from tether.record.identity import Identities
 from tether.record.identity import Snapshot as Snapshot  # noqa: PLC0414 -- what events are made of
@@ -84,6 +85,7 @@ class Tape:
         self.log = EventLog(limit)
         self.places = Places()
         self.who = Identities(self.gap, self.log)
+        self.arrays = ArrayLives()
         self.spans: list[list[Any]] = []
         self._closed: list[int] = []  # numbers of those that ended since they were last asked for
         self.raised: list[Raised] = []
