@@ -1,5 +1,6 @@
 """How long arrays live, by weak references and, where those come too late, by holding them."""
 
+import sys
 import weakref
 
 import numpy as np
@@ -12,6 +13,7 @@ from programs import check_program, record_program
 from tether.record import array_lives
 from tether.record.array_lives import ArrayLives
 from tether.record.array_memory import ByteSum
+from tether.record.patches import arrays
 
 LATE = {name: text for name, text in into.NEEDLESS.items() if name != into.BETWEEN_TWO_CALLS}
 
@@ -96,6 +98,7 @@ def test_what_fails_as_an_array_goes_holds_nothing(monkeypatch):
 
 @pytest.fixture
 def held(monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, arrays.BY_IDENTITY, raising=False)  # of another test
     monkeypatch.setattr(array_lives, "CALLED_BACK_IN_TIME", False)
     monkeypatch.chdir(tmp_path)
 

@@ -13,6 +13,7 @@ import pytest
 
 import tether
 from programs import check_program, record_program
+from tether.record.patches import arrays
 
 START = """\
 import copy, hashlib, io, zlib
@@ -237,6 +238,12 @@ RIGHT = {
 
 def program(text):
     return START + textwrap.dedent(text)
+
+
+@pytest.fixture(autouse=True)
+def no_compiler_is_loaded(monkeypatch):
+    """NumPy's functions are left alone where another test has imported the real one."""
+    monkeypatch.delitem(sys.modules, arrays.BY_IDENTITY, raising=False)
 
 
 @pytest.mark.parametrize("name", NEEDLESS)

@@ -180,7 +180,10 @@ COPY_RULES = (
              when(When(device="cuda"), SAME), but(CLONE, device="cuda", waits=True), needs="cuda"),
         rule("pin_memory", "x.pin_memory()",
              "A copy in page-locked memory, from which the GPU copies without waiting; in the"
-             " graph; a tensor that is pinned already comes back itself.",
+             " graph; a tensor that is pinned already comes back itself, and a complex one that"
+             " requires grad raises.",
+             raises("RuntimeError: _pin_memory does not support automatic differentiation",
+                    When(dtype=COMPLEX, requires_grad=True)),
              but(CLONE), needs="cuda", only=When(device="cpu")),
         rule("chain:float-detach", "x.float().detach()",
              "Converted first, then outside the graph: shares the source's memory when it was"

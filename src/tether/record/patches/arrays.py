@@ -31,7 +31,8 @@ from tether.record.sites import here
 
 __tracebackhide__ = True
 
-_BY_IDENTITY = "numba"
+BY_IDENTITY = "numba"
+"""The compiler that knows functions of NumPy by identity."""
 _OF_OBJECTS = {"__copy__": "copy", "__deepcopy__": "deepcopy"}
 """What Python's `copy` calls, and the function of it that was asked."""
 _CONVERTING = ("astype", "array")
@@ -81,7 +82,7 @@ class _Functions(importlib.abc.MetaPathFinder):
 
     def replace(self) -> Callable[[], None]:
         """Replace them; return what puts them back."""
-        if _BY_IDENTITY not in sys.modules:
+        if BY_IDENTITY not in sys.modules:
             self._originals = {name: getattr(np, name) for name in COPYING_FUNCTIONS}
             for name, original in self._originals.items():
                 setattr(np, name, self._wrap(name, original))
@@ -97,7 +98,7 @@ class _Functions(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, *_: Any) -> None:
         """Put the originals back before a compiler sees them; the others find it."""
-        if fullname == _BY_IDENTITY:
+        if fullname == BY_IDENTITY:
             self._restore()
 
 
