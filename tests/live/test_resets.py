@@ -100,6 +100,14 @@ for task in range(4):
     fit(opt)
     found[task] = [p.detach().clone() for p in net.parameters()]
 """,
+    "the best of a population is taken over": """\
+nets = [nn.Linear(4, 1) for _ in range(3)]
+opts = [torch.optim.Adam(one.parameters(), 10.0 ** -n) for n, one in enumerate(nets)]
+for round in range(6):
+    for net, opt in zip(nets, opts):
+        fit(opt, 2)
+    nets[round % 3].load_state_dict(nets[(round + 1) % 3].state_dict())
+""",
     "reset at the end of each task": """\
 for task in range(4):
     opt = torch.optim.SGD(net.parameters(), .1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -103,8 +104,9 @@ class Undone:
         """Find a line that again and again replaces a stepped tensor by values of elsewhere.
 
         What is written must not come from what the steps had made of the tensor, as an average, a
-        clamp or a snapshot does. A reset is meant: what the steps had made was kept before, or an
-        optimizer made after it begins anew.
+        clamp or a snapshot does; nor from what steps make of another one, which are the values of
+        one model taken over by the next (the best of a population). A reset is meant: what the
+        steps had made was kept before, or an optimizer made after it begins anew.
         """
         steps, operand = self._history.steps_of(tensor), self._history.operand_of(tensor)
         if len(steps) < 2 or operand is None:
@@ -113,6 +115,8 @@ class Undone:
         lost = self._lost(operand, writes, steps)
         between = {bisect_left(steps, at) for at in lost}
         if len(between) < 2 or self._comes_from(tensor, lost[-1], steps[0]):
+            return None
+        if any(map(self._is_of_another_that_trains, lost)):
             return None
         return Loss(
             say("between its steps, values that do not come from them are written over it"),
@@ -194,6 +198,23 @@ class Undone:
         sources = [edge.source for edge in flow.edges[write] if edge.source >= 0]
         behind = set(sources).union(*[flow.behind(one) for one in sources])
         return any(one.tensor == tensor for at in behind if at > since for one in events[at].reads)
+
+    def _is_of_another_that_trains(self, write: int) -> bool:
+        """Whether a call writes what optimizers step elsewhere."""
+        return any(self._history.flow.memory(one) in self._stepped for one in self._others(write))
+
+    def _others(self, write: int) -> list[Operand]:
+        """Return what a call reads and does not write."""
+        written = {one.tensor for one in self._events[write].writes}
+        return [one for one in self._events[write].reads if one.tensor not in written]
+
+    @cached_property
+    def _stepped(self) -> set[int]:
+        """Memories of tensors that an optimizer has stepped."""
+        history = self._history
+        held = {one for optimizer in history.trace.optimizers for one in optimizer.tensors}
+        operands = (history.operand_of(one) for one in held if history.steps_of(one))
+        return {history.flow.memory(one) for one in operands if one is not None}
 
     def _taken(self, write: int, target: Operand, since: int) -> int:
         """Return where what a call writes was taken from its own target, after a position; or -1.
