@@ -77,7 +77,7 @@ def test_many_are_asked_in_turns(lives):
         lives.follow(one, lambda n=n: seen.append(n)) for n, one in enumerate(arrays)
     ]  # fmt: skip
     arrays.clear()
-    for _ in range(4):
+    for _ in range(25):
         lives.look()
     assert sorted(seen) == list(range(100))
     assert len(followed) == 100

@@ -7,9 +7,11 @@ array is held, and before each call that is heard it is asked whether anybody el
 
 from __future__ import annotations
 
-import sys
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
+from sys import getrefcount
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from tether.record.contents import Array
 CALLED_BACK_IN_TIME = bool(np.lib.NumpyVersion(np.__version__) < "2.5.0.dev0")
 """Whether weak references are called back while the memory of their array can still be read."""
 
-_MOST_ASKED = 32
+_MOST_ASKED = 8
 """Arrays that are asked before a call; where more are held, they take turns."""
 
 
@@ -48,7 +50,7 @@ class _HeldArray:
 
     def references(self) -> int:
         """Return how many hold the array."""
-        return sys.getrefcount(self.array)
+        return getrefcount(self.array)
 
 
 _OURS = _HeldArray(np.empty(1)).references()
@@ -68,10 +70,7 @@ class _HeldLife:
 
     def leave(self) -> None:
         """Follow the array no longer."""
-        if self in self._held.lives:
-            self._held.lives.remove(self)
-            if not self._held.lives:
-                self._among.drop(self._held)
+        self._among.left(self._held, self)
 
 
 ArrayLife = _ReferredLife | _HeldLife
@@ -83,48 +82,71 @@ class ArrayLives:
 
     def __init__(self) -> None:
         self.held: dict[int, _HeldArray] = {}  # by `id`, which no other array has while it is held
-        self._turn = 0
+        self._turns: deque[_HeldArray] = deque()
+        self._lock = threading.RLock()  # who follows one array may ask for another as it goes
 
     def follow(self, array: Array, goes: Callable[[], None]) -> ArrayLife:
         """Call `goes` when an array goes, while its memory can still be read."""
         if CALLED_BACK_IN_TIME:
             return _ReferredLife(array, goes)
-        held = self.held.setdefault(id(array), _HeldArray(array))
-        held.lives.append(life := _HeldLife(held, self, goes))
+        with self._lock:
+            held = self.held.get(id(array))
+            if held is None:
+                held = self.held[id(array)] = _HeldArray(array)
+                self._turns.append(held)
+            held.lives.append(life := _HeldLife(held, self, goes))
         return life
+
+    def in_child(self) -> None:
+        """Go on in a forked process: another thread may have held the lock."""
+        self._lock = threading.RLock()
 
     def look(self) -> None:
         """Ask some of the arrays that are held; the others have their turn at later calls."""
-        held = list(self.held.values())
-        if len(held) > _MOST_ASKED:
-            first = self._turn % len(held)
-            self._turn = first + _MOST_ASKED
-            held = (held + held)[first : self._turn]
-        for one in held:
-            self.ask(one)
+        turns = self._turns
+        with self._lock:
+            for _ in range(min(_MOST_ASKED, len(turns))):
+                one = turns[0]
+                turns.rotate(-1)
+                if getrefcount(one.array) <= _OURS:
+                    self.ask(one)
+                if not turns:
+                    break
 
     def look_at_all(self) -> None:
         """Ask every array that is held."""
-        for one in list(self.held.values()):
-            self.ask(one)
+        with self._lock:
+            for one in list(self.held.values()):
+                self.ask(one)
 
     def ask(self, held: _HeldArray) -> None:
         """Let an array go that nobody else holds, once those who follow it have been called."""
-        if held.lives and held.references() <= _OURS:
-            lives, held.lives = held.lives, []
-            try:
-                for one in lives:
-                    one.goes()
-            finally:
-                self.drop(held)
+        with self._lock:
+            if held.lives and held.references() <= _OURS:
+                lives, held.lives = held.lives, []
+                try:
+                    for one in lives:
+                        one.goes()
+                finally:
+                    self._drop(held)
 
-    def drop(self, held: _HeldArray) -> None:
+    def left(self, held: _HeldArray, life: _HeldLife) -> None:
+        """Let an array go that was held for one only, who has left."""
+        with self._lock:
+            if life in held.lives:
+                held.lives.remove(life)
+                if not held.lives:
+                    self._drop(held)
+
+    def _drop(self, held: _HeldArray) -> None:
         """Hold an array no longer."""
         del self.held[id(held.array)]
+        self._turns.remove(held)
         del held.array
 
     def end(self) -> None:
         """Hold none any more: the recording has ended."""
-        for one in list(self.held.values()):
-            one.lives = []
-            self.drop(one)
+        with self._lock:
+            for one in list(self.held.values()):
+                one.lives = []
+                self._drop(one)

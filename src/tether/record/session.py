@@ -192,6 +192,7 @@ class Session:
         if self._doors is not None:
             self._doors.restore()
         self._lock = threading.Lock()  # another thread may have held it
+        self.recorder.tape.arrays.in_child()
         recorded = self.children is not None and self.children.which == "all"
         listener = mode_stack.listener_here(self.recorder.tape)
         heard = not recorded and listener is not None
