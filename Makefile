@@ -38,6 +38,7 @@ site:  ## build the documentation as a site in build/site (extra "docs")
 
 versions:  ## the smoke suite on every release of PyTorch that the README names
 	.ci/versions 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.13.0,numpy==1.26.4 2.14.1 2.15.0
+	PYTHON=python3.12 .ci/versions '2.13.0,numpy>=2.5'
 
 ci:  ## what CI runs, from a clean checkout
 	bash .ci/run
