@@ -1,12 +1,14 @@
 """What happens inside compiled regions, told from the graphs that dynamo made."""
 
+import sys
+
 import pytest
 import torch
 
 from programs import record_program
 
-KEEPS_COLUMNS = torch.__version__ >= (2, 13)
-"""Dynamo says which part of its line made a call."""
+KEEPS_COLUMNS = torch.__version__ >= (2, 13) and sys.version_info < (3, 13)
+"""Dynamo says which part of its line made a call; Python 3.13 leaves marks under all of it out."""
 
 MODEL = """\
 import torch

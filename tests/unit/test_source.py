@@ -127,6 +127,8 @@ def test_what_the_interpreter_says(tmp_path, monkeypatch):
 def test_code_without_a_file(monkeypatch):
     text = "y = x.clone()\n"
     monkeypatch.setitem(linecache.cache, "<cell 3>", (len(text), None, [text], "<cell 3>"))
+    command = "import torch\n"  # as Python 3.13 has it of `python -c`
+    monkeypatch.setitem(linecache.cache, "<string>", (len(command), None, [command], "<string>"))
     here, nowhere = Site("<cell 3>", 1, 5, 1, 14), Site("<string>", 1, 5, 1, 14)
     trace = Trace(sites=[here, nowhere])
     annotate(trace)

@@ -282,12 +282,19 @@ def source_of(file: str, text: str) -> Source:
     return found
 
 
+_OF_EVERY_EXEC = "<string>"
+"""What all code is called that `exec` was given as text; from Python 3.13 on `linecache` has the
+text of ``python -c`` by that name."""
+
+
 def read(file: str) -> str:
     """Return the text of a source file, "" when there is none.
 
     As the interpreter's tracebacks find it: files of any declared encoding, modules in a zip
     archive, notebook cells and whatever else registered its text with `linecache`.
     """
+    if file == _OF_EVERY_EXEC:
+        return ""
     try:
         lines = linecache.getlines(file, _globals_of(file))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
