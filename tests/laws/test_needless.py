@@ -139,6 +139,18 @@ def run(program, session):
         "data.clone()",
     )
 )
+@example(  # of a view that was made where gradients are off, in the middle of a graph
+    program_of(
+        [
+            "v0 = x.t()",
+            "v0.data.zero_()",
+            "with torch.no_grad(): v1 = v0.t()",
+            "v2 = v1.repeat(1, 1)",
+        ],
+        "v2",
+        "w * 2",
+    )
+)
 def test_a_needless_copy_can_go(program):
     note(program)
     try:

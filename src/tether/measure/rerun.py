@@ -326,9 +326,12 @@ def instead(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.T
 
 
 def _shown(source: torch.Tensor, view: View) -> torch.Tensor:
-    """Return a view of a tensor's memory, in the graph where the tensor is."""
+    """Return a view of a tensor's memory, in the graph where the tensor is.
+
+    A view that was made where gradients are off is in no graph, though what it is a view of may be.
+    """
     offset, shape, strides = view
-    base = source._base if source._is_view() else source
+    base = source._base if source.grad_fn is not None and source._is_view() else source
     if base is None or not torch.is_grad_enabled():
         base = source.detach()
     return torch.as_strided(base, shape, strides, offset)
