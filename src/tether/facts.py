@@ -747,6 +747,23 @@ class FunctionPass(NamedTuple):
     ] = ()  # what it was given, each the same number throughout; or nothing
 
 
+class GivenWritten(NamedTuple):
+    """A backward of a custom Function, or a hook on a tensor, wrote the gradient it was given.
+
+    In place, while somebody else held it: another node that waits for it, or who asked for it. The
+    elements were others afterwards. Looked at is the 1st, 2nd, 4th, 8th... such run of each.
+    """
+
+    at: Moment  # the run began; of a hook: its write
+    until: Moment
+    site: SiteId  # of the definition of the backward, or the hook
+    name: str  # of the Function's class, or the hook
+    tensor: TensorId
+    storage: StorageId
+    thread: ThreadId
+    node: int = UNKNOWN  # number of the Function's node (see `Event.nodes`); UNKNOWN: a hook
+
+
 LEAST_OF_A_LIST = 4 << 10
 """Bytes of a tensor from which to make it of a list takes far longer than to sum it up: smaller
 ones are not compared with what had become a list."""
@@ -1183,6 +1200,7 @@ class Trace:
     addressed_apart: list[AddressedApart] = field(default_factory=list)
     function_states: list[FunctionState] = field(default_factory=list)
     function_passes: list[FunctionPass] = field(default_factory=list)
+    given_written: list[GivenWritten] = field(default_factory=list)
     padded: list[Padded] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
     arrays_copied: list[ArrayCopied] = field(default_factory=list)

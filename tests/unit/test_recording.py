@@ -102,6 +102,7 @@ def example() -> Trace:
         function_passes=[
             facts.FunctionPass(8, 9, 0, "Round", (0,), (1,), (0, 0), varied=True, filled=False)
         ],
+        given_written=[facts.GivenWritten(8, 9, 0, "Round", 0, 0, 0, 9)],
         padded=[facts.Padded(8, 3, 2, 6, 1)],
         taken=[facts.Taken(8, 64, "unknown", 9, 3)],
         arrays_copied=[

@@ -100,7 +100,7 @@ def _is_undone(history: History, frozen: int, then: int) -> bool:
     """Whether a call lets go what another had frozen, and nothing used it in between."""
     if then == UNKNOWN or not history.events[then].on:
         return False
-    return not (_sets(history, frozen, then) or _used_between(history, frozen, then))
+    return not (_sets(history, frozen, then) or used_between(history, frozen, then))
 
 
 def _sets(history: History, frozen: int, let_go: int) -> bool:
@@ -146,7 +146,7 @@ def flagged_in_vain(history: History, *, on: bool) -> Iterator[FlaggedInVain]:
             yield FlaggedInVain(next(iter(owners)), name, lines, tuple(dict.fromkeys(tensors)))
 
 
-def _used_between(history: History, frozen: int, let_go: int) -> bool:
+def used_between(history: History, frozen: int, let_go: int) -> bool:
     """Whether a call read what one call froze before another let it go."""
     readers = history.readers(history.events[frozen].reads[0], frozen, let_go)
     return any(history.events[at].operation not in SWITCHES for at in readers)

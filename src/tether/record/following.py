@@ -29,6 +29,7 @@ from tether.record.graph import (
     saved_values,
     saved_with_names,
 )
+from tether.record.leaf_answers import runs_own_code
 
 MOST_NODES = 20_000
 """Nodes of a graph that is followed."""
@@ -63,6 +64,7 @@ class Trail:
         self._parts: Counter[tuple[int, int]] = Counter()  # of them, those that were not zeros
         self._sources: dict[int, list[tuple[int, int]]] = {}  # node -> edges that lead to it
         self._handles: list[Any] = []
+        self.hooked = frozenset[int]()  # of nodes with hooks, those that run the program's code
         found = list(nodes_behind(roots, MOST_NODES + 1))
         if len(found) <= MOST_NODES:
             self._attach([one for one in found if not accumulates(one)])
@@ -75,6 +77,7 @@ class Trail:
                     self._sources.setdefault(target._sequence_nr(), []).append((number, place))
                     self._edges[target._sequence_nr(), result] += 1
         self._handles = [node.register_hook(self._hook(node)) for node in nodes]
+        self.hooked = frozenset(one._sequence_nr() for one in nodes if runs_own_code(one))
 
     def _hook(self, node: Any) -> Callable[[Any, Any], None]:
         number = node._sequence_nr()

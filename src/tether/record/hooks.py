@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import UNKNOWN, Hooked, Moment, SiteId, TensorId
+from tether.record.given_gradients import GivenGradients
 from tether.record.tape import Tape
 
 MOST_ON_ONE = 64
@@ -66,8 +67,9 @@ class _HookLine:
 class HookLog:
     """All registrations of the program's own lines."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, given: GivenGradients) -> None:
         self._tape = tape
+        self.given = given  # who is told of functions that are given gradients
         self._lines: dict[int, _HookLine] = {}
 
     def registered(self, site: int, owner: Any, table: Any, number: int) -> None:

@@ -31,6 +31,7 @@ from tether.record.array_watch import ArrayWatch
 from tether.record.collisions import CollisionLog
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, drops, flags_of, learn, original
+from tether.record.given_gradients import GivenGradients
 from tether.record.graph import GraphLog, count_nodes
 from tether.record.holders import HolderLog
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
@@ -127,6 +128,7 @@ class Ear(Protocol):
     arrays: ArrayWatch
     graph: GraphLog
     altered: AlteredLog
+    given: GivenGradients
     holders: HolderLog
     same: SameLog
     collisions: CollisionLog
@@ -158,6 +160,7 @@ class Listener(TorchFunctionMode):
         self._categories = self.who.categories
         self._arrays_held = recorder.tape.arrays.held
         self._refs = self.who.tensors
+        self._given = recorder.given
         self._holders = recorder.holders
         self._same = recorder.same
         self._laid_out = recorder.same.laid_out
@@ -232,7 +235,7 @@ class Listener(TorchFunctionMode):
         reads: list[Snapshot] = []
         rows: list[int] = []
         words: tuple[str, ...] = ()
-        plain, answers = what.plain, _NOTHING
+        plain, answers, wrote = what.plain, _NOTHING, None
         try:
             if who.dead:
                 who.bury()
@@ -276,6 +279,10 @@ class Listener(TorchFunctionMode):
                 if refs[id(tensors[0])].apart:
                     answers = self.recorder.altered.before(tensors[0], site)
                     plain = plain and not answers
+                if self._given.hooks and self._given.passes:
+                    with _without_subclasses():
+                        wrote = self._given.writes(tensors[0], _getframe(1))
+                    plain = plain and wrote is None
                 if len(reads) > 1 and reads[0][1] == reads[-1][1] and (what.places or what.onto):
                     with _without_subclasses():
                         if what.places:
@@ -366,6 +373,8 @@ class Listener(TorchFunctionMode):
                     self._follow_layout(what, func, found, reads, tape.now() - 1)
                 if answers:
                     self.recorder.altered.after(answers, tape.now() - 1, self.thread)
+                if wrote is not None:
+                    wrote(tape.now() - 1, self.thread)
         except Exception as error:  # noqa: BLE001
             tape.failed(what.name, error)
         return result

@@ -20,6 +20,7 @@ from tether.record.autosave import Autosave
 from tether.record.cached_keys import kept_by_caches
 from tether.record.collisions import CollisionLog
 from tether.record.function_states import FunctionPasses, FunctionStates
+from tether.record.given_gradients import GivenGradients
 from tether.record.gradient_memory import GradientMemory
 from tether.record.gradients import CarriedLog, GradientLog
 from tether.record.graph import GraphLog
@@ -85,6 +86,7 @@ class Recorder:
         self.addressed = AddressLog(self.tape.who)
         self.function_states = FunctionStates()
         self.function_passes = FunctionPasses(self.tape)
+        self.given = GivenGradients(self.tape)
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
         self.ways = WayLog(self.tape)
@@ -116,7 +118,7 @@ class Recorder:
         self.undone: set[int] = set()  # lines of passes in which gradients undid each other
         self.naming = Naming(self.tape, self.arrays.small, made_once)
         self.reassigned = ReassignedLog(self.tape, self.naming)
-        self.hooks = HookLog(self.tape)
+        self.hooks = HookLog(self.tape, self.given)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
         self.arrays.on_many = lambda: self.naming.search_now(sys._getframe(1))
@@ -224,6 +226,7 @@ class Recorder:
             "addressed_apart": list(self.addressed.facts),
             "function_states": list(self.function_states.facts),
             "function_passes": list(self.function_passes.facts),
+            "given_written": list(self.given.facts),
             "padded": list(self.padding.facts),
             "taken": list(self.same.taken.facts()),
             "arrays_copied": list(self.array_copies.facts()),

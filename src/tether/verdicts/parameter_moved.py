@@ -18,6 +18,7 @@ from tether.analysis.frozen import (
 )
 from tether.analysis.history import History
 from tether.analysis.training import Training
+from tether.analysis.unfrozen import Unfrozen, unfrozen
 from tether.facts import NONE, Schedule
 from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -34,8 +35,10 @@ before anything used it. Or the line that was to freeze it made a plain attribut
 `requires_grad`, and a tensor has none of another spelling. Or its parameter group had a learning
 rate of 0 when a scheduler was made, which gave all groups one rate.
 
-A note tells of parts of a parameter: a line, or a hook, sets the gradients of some elements to
-zero, and the step moves these elements all the same.
+A note tells of a line that ends the freeze of another line, which was for a while, and lets more go
+than that line had frozen: what had been frozen before is trained from then on. Another note tells
+of parts of a parameter: a line, or a hook, sets the gradients of some elements to zero, and the
+step moves these elements all the same.
 
 ## Why it matters
 Nothing raises. What a head was trained on drifts away below it, and a backbone that was to be kept
@@ -44,7 +47,9 @@ is changed, at times by much.
 ## Known problems
 Values are compared at the first, second, fourth, eighth... step of each optimizer, and when more is
 frozen than before. A scheduler that gives one rate to groups that had several, none of them 0, or
-that is made when the optimizer has stepped already, is a note.
+that is made when the optimizer has stepped already, is a note. A freeze that was to end at
+such a line looks the same; nothing is said where yet another line ends it, or where the line had
+left it in place before.
 
 ## Example
 ```python
@@ -75,17 +80,23 @@ def check(history: History) -> Iterator[Claim]:
     for part in moved_in_part(history):
         parts[history.events[part.zeroed].site, part.optimizer].append(part)
     yield from (_in_part(history, some) for some in parts.values())
+    yield from _let_go_again(history)
+    for schedule in history.trace.schedules:
+        if len(set(schedule.after)) == 1 < len(set(schedule.before)):
+            yield from _overridden(history, schedule)
+
+
+def _let_go_again(history: History) -> Iterator[Claim]:
+    """Give what a line froze, or was to freeze, and that trains since it is not frozen any more."""
     for vain in frozen_in_vain(history):
         moved = [one for one in vain.tensors if history.get(Training).moved(one)]
         if moved:
             yield _in_vain(history, vain, moved)
+    yield from (_let_go(one) for one in unfrozen(history))
     for flag in flagged_in_vain(history, on=False):
         moved = [one for one in flag.tensors if history.get(Training).moved(one)]
         if moved:
             yield _flagged(flag, moved)
-    for schedule in history.trace.schedules:
-        if len(set(schedule.after)) == 1 < len(set(schedule.before)):
-            yield from _overridden(history, schedule)
 
 
 def _frozen(history: History, found: MovedFrozen) -> Claim:
@@ -164,6 +175,33 @@ def _in_vain(history: History, found: FrozenInVain, moved: list[int]) -> Claim:
         ),
         repair=Repair(say("Leave what is frozen as it is at {let_go}, or do not freeze it.",
                           let_go=At(let_go))),
+        count=0,
+    )  # fmt: skip
+
+
+def _let_go(found: Unfrozen) -> Claim:
+    parts = {"frozen": At(found.frozen), "off": At(found.off), "on": At(found.on)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("let go", found.on, found.frozen),
+        site=found.on,
+        calls=(found.call,),
+        operation="requires_grad_",
+        severity="note",
+        message=say(
+            "{on} switches requires_grad on again for what {off} had switched off, and for"
+            " {subject} as well, which {off} found frozen (since {frozen}). Steps move it from then"
+            " on.",
+            **parts,
+        ),
+        story=(
+            Step("frozen", found.frozen, say("requires_grad is switched off here")),
+            Step("frozen", found.off, say("and here that of others, for a while")),
+            Step("let go", found.on, say("here it is switched on again, for all of them")),
+            Step("step", found.step, say("the first step that has a gradient of it")),
+        ),
+        repair=Repair(say("Keep at {off} which parameters require grad, in a list, and at {on}"
+                          " switch on those alone.", **parts)),
         count=0,
     )  # fmt: skip
 

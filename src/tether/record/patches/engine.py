@@ -110,6 +110,11 @@ class _Pass:
         again = self.recorder.gradients.lacking() or self.place[0] in self.recorder.undone
         return (passes == 1 or again) and can_follow(self.losses)
 
+    @property
+    def hooked(self) -> frozenset[int]:
+        """The program's own nodes on which there are hooks that follow the pass."""
+        return frozenset() if self.trail is None else self.trail.hooked
+
     def ends(self, frame: Any) -> int:
         recorder, listener = self.recorder, self.listener
         listener.span = self.outer
@@ -172,7 +177,7 @@ def _run_backward(
     listen: Callable[[], Listener],
     original: Original,
 ) -> Original:
-    tape = recorder.tape
+    tape, given = recorder.tape, recorder.given
 
     @functools.wraps(original)
     def _engine_run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,6 +192,7 @@ def _run_backward(
         one.flags |= (RETAIN_GRAPH if keeps else 0) | (CREATE_GRAPH if creates else 0)
         frame = here(2)
         one.begins(t_outputs, inputs, frame)
+        given.passes_begin(args[0] if args else (), one.hooked)
         if heard is None:
             push(listener)
         recorder.gradients.trains()
@@ -195,6 +201,7 @@ def _run_backward(
             try:
                 value = original(t_outputs, *args, **kwargs)
             finally:
+                given.passes_end()
                 if heard is None:
                     remove(listener)
         except BaseException as error:
@@ -270,18 +277,22 @@ def _apply(replacements: Replacements, recorder: Recorder, original: Any) -> Any
 
 def _apply_backward(replacements: Replacements, recorder: Recorder, original: Original) -> Original:
     """Look at what the backward of an `autograd.Function` is given, and what it gives back."""
-    passes = recorder.function_passes
+    passes, given = recorder.function_passes, recorder.given
 
     def apply(node: Any, *args: Any) -> Any:
-        listener, ended = replacements.listener(), None
+        listener, ended, wrote = replacements.listener(), None, None
         function = getattr(node, "_forward_cls", None)
-        if listener is not None and function is not None and passes.looks(function):
+        if listener is not None and function is not None:
             with muted(listener):
-                ended = passes.begins(function, args)
+                ended = passes.begins(function, args) if passes.looks(function) else None
+                wrote = given.begins(node, args, listener.thread)
         value = original(node, *args)
-        if listener is not None and ended is not None:
+        if listener is not None and (ended is not None or wrote is not None):
             with muted(listener):
-                ended(value)
+                if wrote is not None:
+                    wrote()
+                if ended is not None:
+                    ended(value)
         return value
 
     return functools.update_wrapper(apply, original)

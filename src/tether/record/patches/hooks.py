@@ -16,6 +16,7 @@ from tether.record.sites import here, is_ours
 _REGISTERING = frozenset(
     {torch._tensor.__file__, torch.overrides.__file__, torch.nn.modules.module.__file__}
 )
+_ON_NODE = getattr(getattr(torch.autograd.Function, "_register_hook", None), "__code__", None)
 
 
 def install(replacements: Replacements, log: HookLog) -> None:
@@ -28,10 +29,14 @@ def install(replacements: Replacements, log: HookLog) -> None:
             original(handle, table, *args, **kwargs)
             frame = here(2)  # of the method that registers: its object gets the hook
             try:
-                if tape.active and frame is not None and _asked_for(frame):
+                if frame is not None and frame.f_code is _ON_NODE:
+                    log.given.on_nodes |= _is_of_others(frame.f_back)
+                elif tape.active and frame is not None and _asked_for(frame):
                     owner = frame.f_locals.get(frame.f_code.co_varnames[0])
                     with torch._C.DisableTorchFunction():
                         log.registered(tape.places.user_place(frame)[0], owner, table, handle.id)
+                        if isinstance(owner, torch.Tensor) and owner._backward_hooks is table:
+                            log.given.is_hook(frame.f_locals.get("hook"))
             except Exception as error:  # noqa: BLE001
                 tape.failed("a hook", error)
             finally:
@@ -40,6 +45,13 @@ def install(replacements: Replacements, log: HookLog) -> None:
         return made
 
     replacements.replace(RemovableHandle, "__init__", make)
+
+
+def _is_of_others(frame: types.FrameType | None) -> bool:
+    """Whether a hook on a node is neither ours nor one of PyTorch's on a node of its own."""
+    if frame is None:
+        return True
+    return not is_ours(frame.f_code) and frame.f_code.co_filename != torch.utils.hooks.__file__
 
 
 def _asked_for(frame: types.FrameType | None) -> bool:

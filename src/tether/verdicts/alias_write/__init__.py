@@ -51,7 +51,9 @@ writes; two lists of the same tensors, one filled before a write and one after i
 modules that have weights of their own; a container that a hook fills with a layer's output, which
 the next layer writes in place, and with what that layer gives; a part that a target network has in
 common with the one that trains, so that each step moves it, while the rest of the target moves only
-where it is copied.
+where it is copied; a gradient that the backward of an `autograd.Function`, or a hook on a tensor,
+is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tensor for another part
+of the graph: an addition gives one tensor to all its summands.
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
@@ -80,7 +82,9 @@ tensor at several places of a list (`[t] * n`, one buffer appended again and aga
 a variable that is alive at a write to it, at a step or at the end names the list. By which names a
 memory is reached is looked up at the 1st, 2nd, 4th, 8th... write of a line; of a library's lines
 below it, each by itself. Every such write that another name shows is in the report's list of ties,
-also where nothing is said here. Memory shared
+also where nothing is said here. Who else holds a gradient is asked of PyTorch, of tensors on the
+CPU, at the 1st, 2nd, 4th... run: not in passes with `create_graph=True`, nor, for a Function, once
+the program has put hooks on nodes of the graph. Memory shared
 on purpose under one object (tied weights) and views used as windows are not reported.
 
 ## Example

@@ -16,6 +16,7 @@ from tether.verdicts.alias_write.by_themselves import by_themselves
 from tether.verdicts.alias_write.computed_once import computed_once
 from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.given_back import given_back
+from tether.verdicts.alias_write.given_gradients import given_gradients
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
@@ -48,7 +49,7 @@ SILENT = {
 
 
 _LAWS = (
-    by_themselves, gradients_taken, handed_over, many_places, other_owners,
+    by_themselves, given_gradients, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
     named_twice, own_buffer, summands, taken_for_several, two_owners,
     given_back, sometimes_shared, written_below,
