@@ -51,7 +51,8 @@ writes; two lists of the same tensors, one filled before a write and one after i
 modules that have weights of their own; a container that a hook fills with a layer's output, which
 the next layer writes in place, and with what that layer gives; a part that a target network has in
 common with the one that trains, so that each step moves it, while the rest of the target moves only
-where it is copied.
+where it is copied; a module or parameter that a default argument made (`heads=(Head(32),)`), and
+that two objects train along with parameters of their own.
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other

@@ -42,6 +42,7 @@ SILENT = {
     "what an object writes through its own attribute": "it is the object's state, and no record",
     "an output that is kept after the call that wrote it": "the record is what that call left",
     "a body that two heads train, or that no step moves": "neither was to stand still",
+    "a default that names what was made elsewhere": "who names it knows that it is shared",
     "an array that nobody has any more": "its memory is the tensor's own",
 }
 """Good uses, and why nothing is said of them."""
