@@ -62,9 +62,11 @@ constant that a function computes once is changed by who was given it, several o
 same parameters in turn, a function or module writes what it is handed and its caller reads that
 again or hands it in again, a function writes what a conversion that had nothing to do gave back of
 an optimizer's or an object's own state, a line takes a view in some runs and a copy in others and
-both are written, a line keeps a tensor itself (`self.features.append(output)` in a hook), a later
-call writes it in place and what is kept is read after that, of the places of an expanded tensor
-that are one element the program writes no second one.
+both are written, a line hands a parameter to a function that writes it between two steps and whose
+result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a line keeps a tensor itself
+(`self.features.append(output)` in a hook), a later call writes it in place and what is kept is read
+after that, of the places of an expanded tensor that are one element the program writes no second
+one.
 
 Nothing is said of:
 
