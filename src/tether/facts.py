@@ -399,6 +399,7 @@ class MadeOnce(NamedTuple):
     owners: tuple[str, ...]  # how the first few are reached
     tensors: tuple[TensorId, ...]  # what is in it, or itself
     filled: Literal["", "in order", "by key"]  # a list or a dictionary, that may have been empty
+    kept: bool = False  # each owner has it as its own attribute, or in one; none by its class
 
 
 class Suspended(NamedTuple):

@@ -151,6 +151,25 @@ def run(program, session):
         "w * 2",
     )
 )
+@example(  # two copies in a row, of which nothing reads the second one: a view needs one of them
+    program_of(
+        ["v1 = x[:1].expand(2, 2)", "v2 = v1[torch.tensor([1, 0])].clone()", "v3 = v2.view(-1)"],
+        "x",
+        "data.clone()",
+    )
+)
+@example(  # rows that are alike, in another order
+    program_of(
+        [
+            "with torch.no_grad(): v0 = y.amax(0)",
+            "v1 = v0.expand(2, 2).clone()",
+            "v2 = v1[torch.tensor([1, 0])].clone()",
+            "with torch.no_grad(): v0[0] = 3",
+        ],
+        "v0",
+        "data",
+    )
+)
 def test_a_needless_copy_can_go(program):
     note(program)
     try:

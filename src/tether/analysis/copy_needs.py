@@ -441,7 +441,7 @@ class Judge:
             return None
         if self._of_others(copied) or self._was_read(copied):
             return None
-        layout = self.layout(copied)
+        layout = self.layout(copied._replace(source=self._resolved(copied.source)[0]))
         if layout is not None and layout.needed == "yes":
             return None
         later = self._afterwards(copied)

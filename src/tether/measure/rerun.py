@@ -344,10 +344,11 @@ def _joined(
     tensors = list(args[0]) if isinstance(args[0], (list, tuple)) else [args[0]]
     if not all(isinstance(one, torch.Tensor) for one in tensors):
         return None  # numbers that no tensor was found for in this run
-    detail = str(kwargs.get("dim", args[1] if len(args) > 1 else "") or "")
+    along = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+    by_dimension = operation(name).notes == "dimension" and isinstance(along, int)
     call = Event(
         name, SiteId(0), tuple(map(_operand, tensors)), (_operand(made),),
-        detail=detail if operation(name).notes == "dimension" else "",
+        detail=str(along or "") if by_dimension else "",
     )  # fmt: skip
     found = list(shown_by(call))
     if len(found) != 1:

@@ -134,6 +134,8 @@ class Naming:
         What functions, exceptions, generators and objects of C hold is looked into last.
         """
         with self._budget:
+            roots = list(roots)
+            self.made_once.begins(roots)
             self._search(roots)
             self._arrays.searched()
             self.made_once.searched()

@@ -53,7 +53,8 @@ the next layer writes in place, and with what that layer gives; a part that a ta
 common with the one that trains, so that each step moves it, while the rest of the target moves only
 where it is copied; a gradient that the backward of an `autograd.Function`, or a hook on a tensor,
 is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tensor for another part
-of the graph: an addition gives one tensor to all its summands.
+of the graph: an addition gives one tensor to all its summands; a module or parameter that a default argument made (`heads=(Head(32),)`), and
+that two objects train along with parameters of their own.
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
@@ -63,9 +64,11 @@ constant that a function computes once is changed by who was given it, several o
 same parameters in turn, a function or module writes what it is handed and its caller reads that
 again or hands it in again, a function writes what a conversion that had nothing to do gave back of
 an optimizer's or an object's own state, a line takes a view in some runs and a copy in others and
-both are written, a line keeps a tensor itself (`self.features.append(output)` in a hook), a later
-call writes it in place and what is kept is read after that, of the places of an expanded tensor
-that are one element the program writes no second one.
+both are written, a line hands a parameter to a function that writes it between two steps and whose
+result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a line keeps a tensor itself
+(`self.features.append(output)` in a hook), a later call writes it in place and what is kept is read
+after that, of the places of an expanded tensor that are one element the program writes no second
+one.
 
 Nothing is said of:
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, root_of, written_text
+from tether.analysis.made_once import moved_at
 from tether.analysis.shared_memory import onto_itself
 from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
 from tether.finding import At, Claim, Code, Repair, Step, Where, say
@@ -45,7 +46,8 @@ def _defaults(history: History) -> Iterator[Claim]:
         needed = 1 if of_class and act.read >= 0 else 2
         if history.made_at(tensor) < 0 or len(writes) < needed:
             continue
-        if not of_class or _of_two(history, tensor):
+        # One model may have a parameter that a function made: `made_once` tells where two have it.
+        if _of_two(history, tensor) if of_class else not moved_at(history, tensor):
             yield _made_once(history, act, default, writes[-1])
 
 

@@ -17,6 +17,7 @@ from tether.verdicts.alias_write.computed_once import computed_once
 from tether.verdicts.alias_write.definitions import definitions
 from tether.verdicts.alias_write.given_back import given_back
 from tether.verdicts.alias_write.given_gradients import given_gradients
+from tether.verdicts.alias_write.given_parameter import given_parameter
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
@@ -43,6 +44,8 @@ SILENT = {
     "what an object writes through its own attribute": "it is the object's state, and no record",
     "an output that is kept after the call that wrote it": "the record is what that call left",
     "a body that two heads train, or that no step moves": "neither was to stand still",
+    "a parameter that a helper clips, without a result that is used": "it was called for that",
+    "a default that names what was made elsewhere": "who names it knows that it is shared",
     "an array that nobody has any more": "its memory is the tensor's own",
 }
 """Good uses, and why nothing is said of them."""
@@ -52,7 +55,7 @@ _LAWS = (
     by_themselves, given_gradients, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
     named_twice, own_buffer, summands, taken_for_several, two_owners,
-    given_back, sometimes_shared, written_below,
+    given_back, sometimes_shared, written_below, given_parameter,
 )  # fmt: skip
 
 

@@ -10,11 +10,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.made_once import (
+    is_used_by_two,
+    made_at,
+    made_within,
+    moved_at,
+    owners_of,
+)
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN, MadeOnce, Site
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Where, say
 from tether.operations.table import operation
 from tether.source.made_once import attribute_of, default_of, is_asked_of_class, kept_as
+from tether.source.names import steps_in
 from tether.source.syntax import source_of
 from tether.verdicts.alias_write.telling import written
 
@@ -36,13 +44,24 @@ def _defined(history: History, fact: MadeOnce) -> Site | None:
     texts = history.trace.sources
     if fact.site != UNKNOWN:
         site = history.site(fact.site)
-        return default_of(source_of(site.file, texts.get(site.file, "")), site, fact.name)
+        place = default_of(source_of(site.file, texts.get(site.file, "")), site, fact.name)
+        return place if place is not None and _is_made_by(history, fact, place) else None
     owner, _, name = fact.name.rpartition(".")
     sources = {file: source_of(file, text) for file, text in texts.items()}
     if any(is_asked_of_class(one, owner, name) for one in sources.values()):
         return None
     found = (attribute_of(one, file, owner, name) for file, one in sources.items())
     return next((one for one in found if one is not None), None)
+
+
+def _is_made_by(history: History, fact: MadeOnce, place: Site) -> bool:
+    """Whether a default makes what it is, and does not name what the program made elsewhere.
+
+    A container may have been filled since.
+    """
+    named = all(step.lstrip(".").isidentifier() for step in steps_in(place.expression))
+    inside = any(made_within(history, one, place) for one in fact.tensors)
+    return not named and (fact.filled != "" or inside)
 
 
 class _Changed(NamedTuple):
@@ -55,13 +74,13 @@ class _Changed(NamedTuple):
 
 
 def _changed(history: History, fact: MadeOnce, place: Site) -> _Changed | None:
-    trained = tuple(one for one in fact.tensors if history.steps_of(one))
+    trained = tuple(one for one in fact.tensors if moved_at(history, one))
     if trained:
-        at = history.steps_of(trained[0])[-1]
+        at = moved_at(history, trained[0])[-1]
         site = history.events[at].site
         said = say("{call} at {line} trains it for all of them", call=CallOf(at), line=At(site))
         step = Step("written", site, say("trained for all of them"))
-        return _Changed(said, step, trained, fact.site != UNKNOWN and _of_two(history, trained))
+        return _Changed(said, step, trained, _is_certain(history, fact, place, trained))
     writes = {one: at for one in fact.tensors for at in _writes(history, one)}
     if writes:
         at = max(writes.values())
@@ -69,6 +88,14 @@ def _changed(history: History, fact: MadeOnce, place: Site) -> _Changed | None:
         said = say("{call} at {line} writes it for all of them", call=CallOf(at), line=At(site))
         return _Changed(said, written(history, at), tuple(writes))
     return _filled(history, fact, place)
+
+
+def _is_certain(history: History, fact: MadeOnce, place: Site, trained: tuple[int, ...]) -> bool:
+    """Whether the definition made what was trained, and two train it as a part of their own."""
+    made = tuple(one for one in trained if made_within(history, one, place))
+    if not made or (fact.site == UNKNOWN and not fact.kept):
+        return False
+    return _of_two(history, trained) or is_used_by_two(history, made, owners_of(history, fact))
 
 
 def _of_two(history: History, trained: tuple[int, ...]) -> bool:
@@ -125,6 +152,7 @@ def _for_all(history: History, fact: MadeOnce, place: Site, changed: _Changed) -
         story=(
             Step("shared", since, say("made once, when the definition is run")),
             *_keeping(history, fact),
+            *_making(history, fact),
             changed.step,
         ),
         repair=Repair(
@@ -143,3 +171,9 @@ def _keeping(history: History, fact: MadeOnce) -> Iterator[Step]:
         source = source_of(site.file, history.trace.sources.get(site.file, ""))
         for line in kept_as(source, site, fact.name):
             yield Step("shared", line, say("each object keeps it here"))
+
+
+def _making(history: History, fact: MadeOnce) -> Iterator[Step]:
+    """Yield the lines that made the owners."""
+    for owner, site in made_at(history, owners_of(history, fact)):
+        yield Step("made", site, say("{owner} is made here", owner=f"`{owner.name}`"))
