@@ -53,8 +53,8 @@ the next layer writes in place, and with what that layer gives; a part that a ta
 common with the one that trains, so that each step moves it, while the rest of the target moves only
 where it is copied; a gradient that the backward of an `autograd.Function`, or a hook on a tensor,
 is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tensor for another part
-of the graph: an addition gives one tensor to all its summands; a module or parameter that a default argument made (`heads=(Head(32),)`), and
-that two objects train along with parameters of their own.
+of the graph: an addition gives one tensor to all its summands; a module or parameter that a default
+argument made (`heads=(Head(32),)`), and that two objects train along with parameters of their own.
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
