@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from tether.facts import Event, Operand, StorageFact
@@ -62,3 +63,47 @@ def test_lives_are_a_mapping(serials):
     assert list(lives.values()) == [plain[n] for n in sorted(plain)]
     assert [lives.get(n) for n in range(-1, 10)] == [plain.get(n) for n in range(-1, 10)]
     assert len(lives.items()) == len(plain)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [
+        ([], np.int8),
+        ([-64, 63], np.int8),
+        ([64], np.int16),
+        ([-65], np.int16),
+        ([1 << 14], np.int32),
+        ([1 << 31], np.int64),
+    ],
+)
+def test_a_column_is_as_narrow_as_sums_and_differences_allow(numbers, kind):
+    found = columns.narrowest(np.array(numbers, np.int64))
+    assert found.dtype == kind
+    assert found.tolist() == numbers
+
+
+def test_a_flag_that_no_event_has():
+    events = columns_of([Event("a", 0, flags=1), Event("b", 0, flags=3), Event("c", 0)])
+    assert [events.flagged(flag).tolist() for flag in (1, 2, 128)] == [
+        [True, True, False],
+        [False, True, False],
+        [False] * 3,
+    ]
+
+
+def test_operands_with_rows_that_are_out_of_order_and_have_gaps():
+    def operands(rows):
+        table = [[row, 10 * row, 0, 0, 0, 0, 0, 0] for row in rows]
+        names = columns.Names(words={0: "float32"}, tuples={0: ()})
+        return columns.Operands(columns.numbers(table, len(columns.OPERAND)).T, names)
+
+    for rows in ([0, 1, 2], [2, 0, 1], [7, 3, 900]):
+        made = operands(rows)
+        found = made.positions(np.array(rows))
+        assert [made[at].tensor for at in found.tolist()] == [10 * row for row in rows]
+        for other in (-1, 5, 901):
+            with pytest.raises(KeyError):
+                made.positions(np.array([other]))
+    assert operands([]).positions(np.array([], np.int32)).tolist() == []
+    with pytest.raises(KeyError):
+        operands([]).positions(np.array([0]))

@@ -18,7 +18,7 @@ import pytest
 from lengths import LONG
 from tether import facts
 from tether.facts import Event, Operand, Site, Trace
-from tether.store import frames, layout
+from tether.store import file, frames, layout
 from tether.store.columns import columns_of
 from tether.store.fields import check
 from tether.store.file import RecordingError, load, load_all, merge, save
@@ -522,3 +522,17 @@ def test_events_kept_from_before_a_limit_are_found():
     assert [trace.position(at) for at in (2, 7, 8, 9)] == [0, 1, 2, 3]
     assert trace.position(5) == -1
     assert trace.ended == 9
+
+
+def test_numbers_that_need_more_bits_from_frame_to_frame(tmp_path, monkeypatch):
+    monkeypatch.setattr(file, "_AT_ONCE", 2)
+    numbers = [0, 1, 90, -70, 1 << 14, 3, -(1 << 20), 1 << 30, 5]
+    trace = Trace(outcome="finished", sites=[Site("a.py", 1)])
+    trace.events = [
+        Event(
+            "a", 0, nodes=number, results=(Operand(n, n, 0, number, (2,), (1,), "u", False, True),)
+        )
+        for n, number in enumerate(numbers)
+    ]
+    save(trace, tmp_path / "x")
+    assert list(load(tmp_path / "x").events) == trace.events

@@ -214,7 +214,7 @@ class Acts:
         reads = self._found.reads.get(memory)
         heard = self._looks[reads.at]
         at = reads.at[heard]
-        tensors = self._history.events.operands.table[reads.rows[heard], 1]
+        tensors = self._history.events.operands.column("tensor")[reads.rows[heard]]
         order = np.argsort(tensors, kind="stable")
         each, first = np.unique(tensors[order], return_index=True)
         found: dict[int, list[tuple[Numbers, int]]] = defaultdict(list)
@@ -305,14 +305,15 @@ def _laid_out_anew(history: History, memories: set[int]) -> Iterator[tuple[int, 
     In the order of the events; each also the first time that it is seen.
     """
     events, rows = history.events.touched()
-    table = history.events.operands.table
+    column = history.events.operands.column
+    tensors = column("tensor")
     on_them = np.isin(history.memories, list(memories))
-    chosen = np.flatnonzero(np.isin(table[:, 1], table[on_them, 1])[rows])
-    chosen = chosen[stable_order(table[rows[chosen], 1])]
+    chosen = np.flatnonzero(np.isin(tensors, tensors[on_them])[rows])
+    chosen = chosen[stable_order(tensors[rows[chosen]])]
     anew = np.zeros(len(chosen), bool)
     anew[:1] = True
-    for column in (1, 2, 4, 5, 6):  # the tensor, its storage and layout
-        shown = table[rows[chosen], column]
+    for name in ("tensor", "storage", "offset", "shape", "strides"):
+        shown = column(name)[rows[chosen]]
         anew[1:] |= shown[1:] != shown[:-1]
     for place in np.sort(chosen[anew]).tolist():
         yield int(events[place]), history.events.operands[int(rows[place])]

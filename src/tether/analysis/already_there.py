@@ -52,7 +52,7 @@ class AlreadyThere:
         self._taken = {history.position(fact.event): fact for fact in history.trace.taken}
         self.by_position: dict[int, list[Copied]] = {}
         events = history.events
-        makes = events.column("flags") & (RAISED | OUT) == 0
+        makes = ~events.flagged(RAISED | OUT)
         makes &= events.column("results") > 0
         candidates = makes & events.called(_may_give_what_was_there)
         compared = [at for at in (*self._same, *self._taken) if 0 <= at < len(events)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
-from tether.store.columns import Numbers, storages_of
+from tether.store.columns import Numbers, narrow, storages_of
 
 
 class Blocks:
@@ -15,7 +15,8 @@ class Blocks:
     def __init__(self, history: History) -> None:
         storages = storages_of(history.trace.storages)
         numbers = history.flow.memories(storages.column("serial"))
-        self.numbers, self._line = np.unique(numbers, return_inverse=True)
+        self.numbers, line = np.unique(numbers, return_inverse=True)
+        self._line = line.astype(np.int32)
         freed, self._after = storages.column("freed"), len(history.events) + 1
         ends = np.where(freed < 0, self._after, history.positions(freed))
         self.born = self._over(np.minimum, history.positions(storages.column("born")), self._after)
@@ -31,7 +32,7 @@ class Blocks:
         """Return what some values of the storages are together, for each memory."""
         found = np.full(len(self.numbers), first, np.int64)
         join.at(found, self._line, values)
-        return found
+        return narrow(found)
 
     @property
     def alive(self) -> Numbers:

@@ -347,7 +347,7 @@ class Judge:
         at, rows = events.touched("reads")
         saves = events.called("save".__eq__)
         chosen = saves.copy()
-        chosen[at[np.isin(events.operands.table[:, 1], list(tensors))[rows]]] = True
+        chosen[at[np.isin(events.operands.column("tensor"), list(tensors))[rows]]] = True
         for position, event in events.at(np.flatnonzero(chosen)):
             reads = self.history.saved(position) if saves[position] else event.reads
             for one in {one.tensor for one in reads} & tensors:

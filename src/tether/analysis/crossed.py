@@ -85,7 +85,7 @@ def _joins(history: History) -> Numbers:
     at = np.flatnonzero(asks & (events.column("results") == 1))
     first = events.starts[at]
     rows = (events.rows[first + place] for place in range(3))
-    shapes = np.stack([events.operands.table[row, 5] for row in rows], axis=1)
+    shapes = np.stack([events.operands.column("shape")[row] for row in rows], axis=1)
     keys = np.concatenate([events.column("operation")[at][:, None], shapes], axis=1)
     _, one, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     joins = [_row_and_column(events[place]) is not None for place in at[one].tolist()]

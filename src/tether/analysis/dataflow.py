@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.log import Log
+from tether.analysis.log import Log, order_of
 from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, StorageFact, Trace
 from tether.operations.table import ALL, operation
 from tether.regions import extent, may_overlap
@@ -53,20 +53,25 @@ class _Values:
             one[carries[events.touched("writes")[0]]] for one in events.touched("writes")
         )
         anew = self._begins_anew(trace, wrote_at, wrote)
-        table = events.operands.table
+        tensor = events.operands.column("tensor")
         # Of one event the results come first, and then what it wrote: the last counts.
-        tensors = [table[one, 1] for one in (made, events.rows[events.starts[put_at]], wrote)]
-        self._notes = Log(np.concatenate(tensors), np.concatenate([made_at, put_at, wrote_at]))
+        tensors = [tensor[one] for one in (made, events.rows[events.starts[put_at]], wrote)]
+        noted = np.concatenate(tensors), np.concatenate([made_at, put_at, wrote_at])
+        order = order_of(*noted)
+        self._notes = Log(*noted, order)
         known = np.concatenate([carries[made_at], np.ones(len(put_at), bool), ~anew])
-        self._known = known[self._notes.order].tobytes()
-        memories = flow.memories(table[:, 2])
-        self._writes = Log(memories[wrote], wrote_at)
-        self._written = wrote[self._writes.order]
-        self._anew = anew[self._writes.order].tobytes()
+        self._known = known[order].tobytes()
+        memories = flow.memories(events.operands.column("storage"))
+        order = order_of(memories[wrote], wrote_at)
+        self._writes = Log(memories[wrote], wrote_at, order)
+        self._written = wrote[order]
+        self._anew = anew[order].tobytes()
         self._shown: dict[int, dict[int, int]] = {}
         on_it = carries[made_at]
-        self._returns = Log(memories[made[on_it]], made_at[on_it])
-        self._returned = table[made[on_it], 1][self._returns.order]
+        returned = memories[made[on_it]], made_at[on_it]
+        order = order_of(*returned)
+        self._returns = Log(*returned, order)
+        self._returned = tensor[made[on_it]][order]
         self._note_shown(carries)
 
     def _begins_anew(self, trace: Trace, at: Numbers, rows: Numbers) -> Numbers:
@@ -74,11 +79,12 @@ class _Values:
         events, guarded = self._events, _initialised_until(trace, self._flow)
         if not guarded:
             return np.zeros(len(at), bool)
-        table = events.operands.table
-        memories, back = np.unique(self._flow.memories(table[rows, 2]), return_inverse=True)
+        column = events.operands.column
+        memories = self._flow.memories(column("storage")[rows])
+        memories, back = np.unique(memories, return_inverse=True)
         until = np.array([guarded.get(one, -1) for one in memories.tolist()], np.int64)[back]
         tracked = np.zeros(len(events), bool)
-        tracked[at[(table[rows, 7] & 2) > 0]] = True
+        tracked[at[(column("kind")[rows] & 2) > 0]] = True
         tracked &= events.column("grad_mode") == GRAD_ON
         found: Numbers = (at < until) & ~tracked[at]
         return found
@@ -221,6 +227,10 @@ class Dataflow:
         """For each event what went into it."""
         return Edges(self._trace, self)
 
+    def let_go(self) -> None:
+        """Let go of what edges are looked up in; it is made again for the next one."""
+        vars(self).pop("edges", None)
+
     @cached_property
     def carries(self) -> bytes:
         """For each event whether it is part of the flow at all."""
@@ -318,8 +328,9 @@ def _initialised_until(trace: Trace, flow: Dataflow) -> dict[int, int]:
         for tensor in optimizer.tensors:
             taken.setdefault(tensor, trace.position(optimizer.at))
     until: dict[int, int] = {}
-    seen = columns_of(trace.events).operands.table[:, 1:3]
-    of_these = seen[np.isin(seen[:, 0], list(taken))]
+    column = columns_of(trace.events).operands.column
+    held = np.isin(column("tensor"), list(taken))
+    of_these = np.stack([column(one)[held] for one in ("tensor", "storage")], axis=1)
     for tensor, storage in np.unique(of_these, axis=0).tolist():
         memory = flow.memory_of(storage)
         until[memory] = max(taken[tensor], until.get(memory, -1))

@@ -35,7 +35,7 @@ class GradientEnds:
         self.clears = events.called("zero_grad".__eq__).tobytes()  # whether each call does
         ends = events.called({"zero_grad", "grad.__get__"}.__contains__)
         at, rows = events.touched("reads")
-        tensors = events.operands.table[rows[ends[at]], 1]
+        tensors = events.operands.column("tensor")[rows[ends[at]]]
         pairs = np.unique(tensors.astype(np.int64) * len(events) + at[ends[at]])
         self._times = by_number(pairs // max(len(events), 1), pairs % max(len(events), 1))
 

@@ -19,7 +19,7 @@ import numpy as np
 from tether.analysis.history import History, losses_of
 from tether.analysis.log import Log
 from tether.facts import UNKNOWN, Kind, Operand, Walk
-from tether.store.columns import Numbers, stretches
+from tether.store.columns import Numbers, stretches, view_of
 
 _AT_ONCE = 1 << 17  # calls
 
@@ -35,24 +35,29 @@ class Graph:
         self._leaves: dict[int, frozenset[int]] = {}
         self._first: dict[int, int] = {}
         kinds = self._events.column("kind")
-        self._number = array("i", kinds.astype(np.int32).tobytes())  # of the kind, by position
+        self._number = view_of(kinds)  # of the kind, by position
         self._with_kind = kinds >= 0
         self._walks = {history.position(walk.event): walk for walk in history.trace.walks}
+
+    def let_go(self) -> None:
+        """Let go of the indexes: each is made again when it is asked for."""
+        for name in ("_makers", "_tracked", "_numbered", "_parents"):
+            vars(self).pop(name, None)
 
     # -- indexes ---------------------------------------------------------------------------------
 
     @cached_property
     def _makers(self) -> Log:
         """The calls that gave tensors their place."""
-        table = self._events.operands.table
+        column = self._events.operands.column
         made_at, made = self._events.touched("results")
         gives = (self._with_kind[made_at] & ~self._handed_on) | self._by_passes[made_at]
         wrote_at, wrote = self._events.touched("writes")
         tracked = self._with_kind[wrote_at]
         at = np.concatenate([made_at[gives], wrote_at[tracked]])
         rows = np.concatenate([made[gives], wrote[tracked]])
-        grad = (table[rows, 7] & 2) > 0
-        return Log(table[rows[grad], 1], at[grad])
+        grad = (column("kind")[rows] & 2) > 0
+        return Log(column("tensor")[rows[grad]], at[grad])
 
     @property
     def _by_passes(self) -> Numbers:
@@ -98,11 +103,11 @@ class Graph:
     def _parents(self) -> tuple[array[int], array[int]]:
         """The calls that each call with a kind leads back to, and where those of each begin."""
         at, rows = self._targets()
-        table = self._events.operands.table
+        column = self._events.operands.column
         led = np.empty((len(at), 2), np.int32)
-        led[:, 0] = self._makers.latest_of_each(table[rows, 1], at)
+        led[:, 0] = self._makers.latest_of_each(column("tensor")[rows], at)
         led[:, 1] = self._tracked.latest_of_each(self._history.memories[rows], at)
-        led[(led[:, 1] <= led[:, 0]) | ((table[rows, 7] & 1) > 0), 1] = UNKNOWN
+        led[(led[:, 1] <= led[:, 0]) | ((column("kind")[rows] & 1) > 0), 1] = UNKNOWN
         there = led >= 0
         counts = np.bincount(np.repeat(at, there.sum(axis=1)), minlength=len(self._events))
         starts = np.append(np.int32(0), np.cumsum(counts, dtype=np.int32))
@@ -124,7 +129,7 @@ class Graph:
             at, place = begin + of, flat[places_of]
             there = place < events.column("reads")[at]
             at, rows = at[there], events.rows[events.starts[at[there]] + place[there]]
-            grad = (events.operands.table[rows, 7] & 2) > 0
+            grad = (events.operands.column("kind")[rows] & 2) > 0
             found.append((at[grad], rows[grad]))
         every, rows = (np.concatenate(some) for some in zip(*found, strict=True))
         return every, rows

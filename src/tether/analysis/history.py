@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.log import DistinctPairs, among, by_number, same_lines
+from tether.analysis.log import DistinctPairs, by_events, by_number, of_events, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
 from tether.source.syntax import source_of
-from tether.store.columns import Numbers, columns_of, stable_order, tensors_of
+from tether.store.columns import PLACES, Numbers, columns_of, stable_order, tensors_of
 
 _NOWHERE = Site("<unknown>", 0)
 Analysis = TypeVar("Analysis")
@@ -231,7 +231,7 @@ class History:
 
     def _by_tensor(self, tensors: Numbers, values: Numbers) -> array[int]:
         """Return a value for each tensor that there is, from -1 on: the last one given for it."""
-        most = int(self.events.operands.table[:, 1].max(initial=0))
+        most = int(self.events.operands.column("tensor").max(initial=0))
         found = np.full(most + 2, UNKNOWN, np.int32)
         found[tensors + 1] = values
         return array("i", found.tobytes())
@@ -261,7 +261,7 @@ class History:
 
     def _tensors(self, operands: Numbers) -> Numbers:
         """Return the tensors of operands, which are positions in their table."""
-        found: Numbers = self.events.operands.table[operands, 1]
+        found: Numbers = self.events.operands.column("tensor")[operands]
         return found
 
     def times(self, position: int) -> int:
@@ -293,8 +293,12 @@ class History:
         (read_at, read), (made_at, made) = (
             self.events.touched(one) for one in ("reads", "results")
         )
-        storages = self.events.operands.table[:, 2]
-        return among(made_at, storages[made], read_at, storages[read])
+        storages, found = self.events.operands.column("storage"), np.zeros(len(made), bool)
+        for some, known in by_events(made_at, read_at):
+            numbers, others = storages[made[some]], storages[read[known]]
+            keys = of_events(made_at[some], numbers, read_at[known], others)
+            found[some] = np.isin(*keys)
+        return found
 
     # -- who ---------------------------------------------------------------------------------
 
@@ -417,7 +421,7 @@ class History:
         """Return the tensors that lay on one of some storages when they were last seen."""
         rows = np.frombuffer(self._last_operands, np.int32)
         tensors = np.flatnonzero(rows >= 0)
-        lying = self.events.operands.table[rows[tensors], 2]
+        lying = self.events.operands.column("storage")[rows[tensors]]
         return tensors[np.isin(lying, storages)] - 1
 
     def had_graph(self, tensor: int) -> bool:
@@ -428,7 +432,7 @@ class History:
     def _with_graph(self) -> bytes:
         """By the number of each tensor, from -1 on, whether it had a graph when last seen."""
         rows = np.frombuffer(self._last_operands, np.int32)
-        kinds = self.events.operands.table[:, 7]
+        kinds = self.events.operands.column("kind")
         found = rows >= 0
         found[found] = (kinds[rows[found]] & 3) == 2
         return found.tobytes()
@@ -523,13 +527,13 @@ class History:
 
     def elements(self, rows: Numbers) -> Numbers:
         """Return how many elements operands have, by their rows."""
-        shapes = self.events.operands.table[rows, 5]
+        shapes = self.events.operands.column("shape")[rows]
         found: Numbers = self._elements[shapes]
         return found
 
     def sizes(self, rows: Numbers) -> Numbers:
         """Return how many bytes the elements of operands have, by their rows."""
-        words, kinds = self.events.names.words, self.events.operands.table[rows, 7] >> 2
+        words, kinds = self.events.names.words, self.events.operands.column("kind")[rows] >> 2
         each = np.zeros(int(kinds.max(initial=0)) + 1, np.int64)
         used = np.unique(kinds)
         each[used] = [element_size(words[number]) for number in used.tolist()]
@@ -539,7 +543,7 @@ class History:
     @cached_property
     def _elements(self) -> Numbers:
         """By the number of each shape the elements of a tensor that has it."""
-        tuples, used = self.events.names.tuples, np.unique(self.events.operands.table[:, 5])
+        tuples, used = self.events.names.tuples, np.unique(self.events.operands.column("shape"))
         found = np.zeros(int(used.max(initial=0)) + 1, np.int64)
         found[used] = [math.prod(tuples[number]) for number in used.tolist()]
         return found
@@ -570,7 +574,7 @@ class History:
     @cached_property
     def memories(self) -> Numbers:
         """The memory behind each operand of the events' table."""
-        return self.flow.memories(self.events.operands.table[:, 2])
+        return self.flow.memories(self.events.operands.column("storage"))
 
     def memories_of(self, tensor: int) -> list[int]:
         """Return the memories that a tensor was seen on: one, as long as nothing moved it."""
@@ -578,15 +582,14 @@ class History:
 
     @cached_property
     def _lying(self) -> DistinctPairs:
-        return DistinctPairs(self.events.operands.table[:, 1], self.memories)
+        pairs = self.events.operands.column("tensor"), self.memories
+        return DistinctPairs(len(self.memories), [pairs])
 
     @cached_property
     def _touching(self) -> DistinctPairs:
-        return self._by_memory(*self.events.touched())
-
-    def _by_memory(self, events: Numbers, operands: Numbers) -> DistinctPairs:
-        """Return memories in order, and beside each a position of an event on it."""
-        return DistinctPairs(self.memories[operands], events)
+        touched = map(self.events.touched, PLACES)
+        parts = ((self.memories[operands], events) for events, operands in touched)
+        return DistinctPairs(len(self.events.rows), parts)
 
     def on_storage(self, operand: Operand) -> list[int]:
         """Positions of the events that touch the memory behind an operand."""
@@ -607,7 +610,7 @@ class History:
     @cached_property
     def _reading(self) -> DistinctPairs:
         events, operands = self.events.touched("reads")
-        return DistinctPairs(self._tensors(operands), events)
+        return DistinctPairs(len(events), [(self._tensors(operands), events)])
 
     def readers(self, operand: Operand, since: int, until: int | None = None) -> Iterator[int]:
         """Positions of the events after `since`, and before `until`, that read this very tensor."""
@@ -650,10 +653,11 @@ class History:
         first, last = np.searchsorted(storages, [operand.storage, operand.storage + 1])
         if first == last or operand.storage == UNKNOWN:
             return []
-        table = self.events.operands.table[rows[first:last]]
-        layouts = np.stack([*table[:, 4:7].T, table[:, 7] >> 2], axis=1)
+        column, here = self.events.operands.column, rows[first:last]
+        parts = [column(one)[here] for one in ("offset", "shape", "strides")]
+        layouts = np.stack([*parts, column("kind")[here] >> 2], axis=1)
         _, one, which = np.unique(layouts, axis=0, return_index=True, return_inverse=True)
-        operands = (self.events.operands[row] for row in rows[first:last][one].tolist())
+        operands = (self.events.operands[row] for row in here[one].tolist())
         seen = np.array([overlaps(operand, written) for written in operands])
         found: list[int] = np.unique(events[first:last][seen[which.ravel()]]).tolist()
         return found
@@ -662,7 +666,7 @@ class History:
     def _written(self) -> tuple[Numbers, Numbers, Numbers]:
         """Storages in order, and beside each an event that wrote it and the operand written."""
         events, rows = self.events.touched("writes")
-        storages = self.events.operands.table[rows, 2]
+        storages = self.events.operands.column("storage")[rows]
         order = stable_order(storages)
         return storages[order], events[order], rows[order]
 

@@ -106,15 +106,15 @@ class IdleMemory:
         history, events = self._history, self._history.events
         given_at, given = events.touched("reads")
         makes = events.column("results")[given_at] > 0
-        given, first_given = np.unique(history.memories[given[makes]], return_index=True)
-        first_given = given_at[makes][first_given]
         made_at, rows = events.touched("results")
-        made, first = np.unique(history.memories[rows], return_index=True)
-        before = np.full(len(made), len(events))
-        both = np.isin(made, given)
-        before[both] = first_given[np.isin(given, made)]
-        first = np.sort(first[made_at[first] < before])
-        own = ~np.isin(events.operands.table[rows[first], 1], list(_kept(history)))
+        least, most = int(history.memories.min(initial=0)), int(history.memories.max(initial=0))
+        given_first = np.full(most - least + 1, len(events), np.int32)
+        made_first = np.full(most - least + 1, UNKNOWN, np.int32)
+        given_first[history.memories[given[makes]][::-1] - least] = given_at[makes][::-1]
+        made_first[history.memories[rows][::-1] - least] = np.arange(len(rows))[::-1]
+        first = np.sort(made_first[made_first >= 0])
+        first = first[made_at[first] < given_first[history.memories[rows[first]] - least]]
+        own = ~np.isin(events.operands.column("tensor")[rows[first]], list(_kept(history)))
         return made_at[first[own]], history.memories[rows[first[own]]]
 
     def _found(self) -> Iterator[Idle]:
@@ -225,7 +225,7 @@ class _PassesOfLines:
     def __init__(self, history: History) -> None:
         parts = {int(one.tensor) for one in history.trace.names if one.module} | _kept(history)
         at, rows = history.events.touched("reads")
-        tensors = history.events.operands.table[rows, 1]
+        tensors = history.events.operands.column("tensor")[rows]
         of_these = np.isin(tensors, list(parts))
         self._at: list[int] = at[of_these].tolist()
         self._used: list[int] = tensors[of_these].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tether.facts import UNKNOWN
 from tether.store.columns import Numbers, stable_order
 
 _AT_ONCE = 1 << 15  # events, or numbers, that are looked at together
+_LEAST = np.int32(-1 << 31)
 _HALF = 32  # bits of each of two numbers that are put in order as one
 
 
@@ -92,14 +93,20 @@ class Stretches:
 
 
 class DistinctPairs:
-    """The distinct pairs of two columns: for each number the others beside it, in order."""
+    """The distinct pairs of two columns: for each number the others beside it, in order.
 
-    def __init__(self, numbers: Numbers, others: Numbers) -> None:
-        least = int(others.min(initial=0))
-        keys = numbers.astype(np.int64)
-        keys <<= _HALF
-        keys += others
-        keys -= least
+    The columns come in parts, which together have so many lines.
+    """
+
+    def __init__(self, count: int, parts: Iterable[tuple[Numbers, Numbers]]) -> None:
+        keys, end = np.empty(count, np.int64), 0
+        for numbers, others in parts:
+            some = keys[end : end + len(others)]
+            some[:] = numbers
+            some <<= _HALF
+            some += others
+            end += len(others)
+        keys -= _LEAST  # the lower half is in order where it is negative, too
         keys.sort()
         new = np.ones(len(keys), bool)
         np.not_equal(keys[1:], keys[:-1], out=new[1:])
@@ -107,7 +114,7 @@ class DistinctPairs:
             keys = keys[new]
         del new
         self.others = keys.astype(np.int32)  # the lower half
-        self.others += np.int32(least)
+        self.others ^= _LEAST
         keys >>= _HALF
         self._stretches = Stretches(keys)
 
@@ -131,21 +138,24 @@ class DistinctPairs:
         return count, self.others[np.minimum(first, len(self.others) - 1)]
 
 
+def order_of(numbers: Numbers, positions: Numbers) -> Numbers:
+    """Return the places that put entries in the order of a `Log`."""
+    if np.all(positions[:-1] <= positions[1:]):
+        return stable_order(numbers)
+    width = int(positions.max(initial=0)) + 1
+    keys = numbers.astype(np.int64) * width + positions
+    return np.argsort(keys, kind="stable").astype(np.int32)
+
+
 class Log:
     """What happened to numbered things (tensors, memories), in the order of the events.
 
-    What happened is known by its place in the log; `order` says which of the entries that were
+    What happened is known by its place in the log; `order_of` says which of the entries that were
     given stands there. Of one event the entries keep the order in which they were given.
     """
 
-    def __init__(self, numbers: Numbers, positions: Numbers) -> None:
-        if np.all(positions[:-1] <= positions[1:]):
-            order = stable_order(numbers)
-        else:
-            width = int(positions.max(initial=0)) + 1
-            keys = numbers.astype(np.int64) * width + positions
-            order = np.argsort(keys, kind="stable").astype(np.int32)
-        self.order = order
+    def __init__(self, numbers: Numbers, positions: Numbers, order: Numbers | None = None) -> None:
+        order = order_of(numbers, positions) if order is None else order
         self._events = array("i", positions[order].astype(np.int32).tobytes())
         self._stretches = Stretches(numbers[order])
 

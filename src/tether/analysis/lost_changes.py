@@ -82,7 +82,7 @@ class _Changes:
         """Yield for each line of the program's its changes: the call, and the gradient."""
         events, found = self._history.events, defaultdict(list)
         at_of, operands = events.touched("writes")
-        tensors = events.operands.table[operands, 1]
+        tensors = events.operands.column("tensor")[operands]
         owned = np.isin(tensors, list(self._owners))
         for at, tensor in zip(at_of[owned].tolist(), tensors[owned].tolist(), strict=True):
             if _changes(events[at]):

@@ -26,9 +26,9 @@ import numpy as np
 from tether.analysis.history import History
 from tether.analysis.log import same_lines
 from tether.analysis.speaking import bytes_text
-from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, StorageFact, TensorId
+from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, TensorId
 from tether.regions import element_size, extent
-from tether.store.columns import Numbers
+from tether.store.columns import STORAGE, Numbers, StorageLives, storages_of
 
 Kind = Literal[
     "parameter",
@@ -66,7 +66,7 @@ class Block(NamedTuple):
     freed: int  # -1: alive at the end
     site: int  # number of the site that made it, or where it was first met
     made: bool  # a recorded call made it; else it was there before or came unheard
-    tensors: tuple[int, ...]  # serial numbers of the tensors seen on it, first to last
+    storages: tuple[int, ...]  # serial numbers of those that are on it
     released: bool = False  # a backward pass freed it: until then the gradient graph held it
 
     def held(self, at: int) -> bool:
@@ -144,6 +144,42 @@ class Growth(NamedTuple):
         return f"From optimizer step 2 to {last} the memory held grew by {size} a step"
 
 
+class _Table(NamedTuple):
+    """Blocks as columns, and the storages on them: lines of their table, of which block each."""
+
+    members: Numbers
+    of: Numbers
+    nbytes: Numbers
+    device: Numbers
+    born: Numbers
+    freed: Numbers
+    site: Numbers
+    made: Numbers
+    released: Numbers
+
+    @property
+    def columns(self) -> tuple[Numbers, ...]:
+        """What there is of each block, in the order of its fields."""
+        return self[2:]
+
+    def held(self, at: int) -> Numbers:
+        """Return for each whether it is there at the height of a moment, as `Block.held`."""
+        there = (self.freed < 0) | (self.freed > at) | (self.freed == self.born)
+        found: Numbers = there & (self.born <= at)
+        return found
+
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def _over(join: np.ufunc, of: Numbers, values: Numbers) -> Numbers:
+    """Return what the values of each number are together."""
+    found = np.zeros(int(of.max(initial=UNKNOWN)) + 1, np.int64)
+    found[of] = values  # of each any one, to begin with
+    join.at(found, of, values)
+    return found
+
+
 class Memory:
     """The memory of one trace, on all devices or on one."""
 
@@ -166,63 +202,102 @@ class Memory:
     @cached_property
     def blocks(self) -> list[Block]:
         """Every block, in the order in which they were first seen."""
-        members: dict[int, list[tuple[int, StorageFact]]] = defaultdict(list)
-        for serial, fact in self._history.trace.storages.items():
-            if not self._counts(fact):
-                continue
-            members[-2 - fact.memory if fact.memory >= 0 else serial].append((serial, fact))
-        blocks = [self._block(one) for one in members.values()]
-        return sorted(blocks, key=lambda block: block.born)
-
-    def _counts(self, fact: StorageFact) -> bool:
-        return fact.device not in _NO_MEMORY and self._device in ("", fact.device)
-
-    def _block(self, members: list[tuple[int, StorageFact]]) -> Block:
-        facts = [fact for _, fact in members]
-        first = min(members, key=lambda one: (one[1].born, one[0]))[0]
-        # Several storages on one memory: as far as they reach, and no byte twice.
-        start, end = min(f.start for f in facts), max(f.start + f.nbytes for f in facts)
-        freed = UNKNOWN if any(f.freed < 0 for f in facts) else max(f.freed for f in facts)
-        site, made = self._origins.get(first, (UNKNOWN, False))
-        tensors = dict.fromkeys(t for serial, _ in members for t in self._on.get(serial, ()))
-        born = min(fact.born for fact in facts)
-        released = freed >= 0 and any(serial in self._released for serial, _ in members)
-        return Block(
-            end - start, facts[0].device, born, freed, site, made, tuple(tensors), released
-        )
+        table, words = self._table, self._lives.names.words
+        columns = (one.tolist() for one in table.columns)
+        ends = np.cumsum(np.bincount(table.of, minlength=len(table.born))).tolist()
+        storages = self._lives.column("serial")[table.members].tolist()
+        begins = [0, *ends]
+        return [
+            Block(
+                nbytes, words[device], born, freed, site, made, tuple(storages[begin:end]), released
+            )
+            for (nbytes, device, born, freed, site, made, released), begin, end in zip(
+                zip(*columns, strict=True), begins, ends, strict=False
+            )
+        ]
 
     @cached_property
-    def _origins(self) -> dict[int, tuple[int, bool]]:
-        """For each storage the site where it was first seen, and whether it was made there."""
-        events = self._history.events
+    def _lives(self) -> StorageLives:
+        return storages_of(self._history.trace.storages)
+
+    @cached_property
+    def _counted(self) -> Numbers:
+        """Whether each storage has memory, on the devices that are looked at."""
+        words = self._lives.names.words
+        device = self._lives.column("device")
+        used = [
+            number
+            for number in np.unique(device).tolist()
+            if words[number] not in _NO_MEMORY and self._device in ("", words[number])
+        ]
+        return np.isin(device, used)
+
+    def _members(self) -> tuple[Numbers, Numbers]:
+        """Return the lines of all storages that count, and of which block each is, in its order."""
+        members = np.flatnonzero(self._counted)
+        serial, memory, born = (
+            self._lives.column(name)[members] for name in ("serial", "memory", "born")
+        )
+        key = np.where(memory >= 0, -2 - memory, serial)
+        _, seen, of = np.unique(key, return_index=True, return_inverse=True)
+        of = np.argsort(np.lexsort((seen, _over(np.minimum, of, born))))[of]
+        order = np.argsort(of, kind="stable")
+        return members[order], of[order]
+
+    @cached_property
+    def _table(self) -> _Table:
+        """The blocks as columns: of millions of them objects would take gigabytes."""
+        members, of = self._members()
+        serial, size, device, born, freed, _, start = (
+            self._lives.column(name)[members] for name in STORAGE
+        )
+        begins = np.flatnonzero(np.diff(of, prepend=UNKNOWN))
+        # Several storages on one memory: as far as they reach, and no byte twice.
+        start = start.astype(np.int64)
+        nbytes = _over(np.maximum, of, start + size) - _over(np.minimum, of, start)
+        last = _over(np.maximum, of, np.where(freed < 0, _NEVER, freed))
+        last[last == _NEVER] = UNKNOWN
+        first = serial[np.lexsort((serial, born, of))[begins]]
+        sites, made = self._origins
+        released = _over(np.maximum, of, np.isin(serial, list(self._released)))
+        return _Table(
+            members, of, nbytes, device[begins], _over(np.minimum, of, born), last,
+            sites[first + 1], made[first + 1], (released > 0) & (last >= 0),
+        )  # fmt: skip
+
+    @cached_property
+    def _origins(self) -> tuple[Numbers, Numbers]:
+        """By storage, from -1 on, the site where it was first seen; whether it was made there."""
+        events, most = self._history.events, int(self._lives.column("serial").max(initial=0))
         at, operands = events.touched()
-        storages = events.operands.table[operands, 2]
-        first: Numbers = np.full(int(storages.max(initial=0)) + 2, UNKNOWN)  # from -1 on
+        storages = events.operands.column("storage")[operands]
+        first: Numbers = np.full(max(most, int(storages.max(initial=0))) + 2, UNKNOWN)
         first[storages[::-1] + 1] = np.arange(len(storages))[::-1]
         seen = np.flatnonzero(first >= 0)
         calls = at[first[seen]]
-        reads_end = events.starts[calls] + events.column("reads")[calls]
-        made = first[seen] >= reads_end
-        columns = (seen - 1, events.column("site")[calls], made, calls)
-        rows = zip(*(one.tolist() for one in columns), strict=True)
-        origins = {storage: (site, is_made, call) for storage, site, is_made, call in rows}
+        sites, made = np.full(len(first), UNKNOWN, np.int32), np.zeros(len(first), bool)
+        sites[seen] = events.column("site")[calls]
+        made[seen] = first[seen] >= events.starts[calls] + events.column("reads")[calls]
         attached = [*self._attached.values()][::-1]
         for storage, fact in {one.storage: one for one in attached}.items():  # the first of each
-            call = origins.get(storage, (0, False, UNKNOWN))[2]
-            if call < 0 or self._history.trace.event_id(call) >= fact.at:
-                origins[storage] = (fact.site, True, UNKNOWN)
-        return {storage: (site, is_made) for storage, (site, is_made, _) in origins.items()}
+            place = int(first[storage + 1]) if storage <= most else UNKNOWN
+            call = self._history.trace.event_id(int(at[place])) if place >= 0 else fact.at
+            if storage <= most and call >= fact.at:
+                sites[storage + 1], made[storage + 1] = fact.site, True
+        return sites, made
 
     @cached_property
     def _on(self) -> dict[int, dict[int, None]]:
         """For each storage the tensors seen on it, in order."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
         _, operands = self._history.events.touched()
-        both = self._history.events.operands.table[:, 1:3]
-        pairs = same_lines(both[:, 0], both[:, 1])
+        column = self._history.events.operands.column
+        both = column("tensor"), column("storage")
+        pairs = same_lines(*both)
         first = np.full(int(pairs.max(initial=UNKNOWN)) + 1, UNKNOWN, np.int64)
         first[pairs[operands[::-1]]] = np.arange(len(operands))[::-1]
-        for tensor, storage in both[operands[np.sort(first[first >= 0])]].tolist():
+        rows = operands[np.sort(first[first >= 0])]
+        for tensor, storage in zip(*(one[rows].tolist() for one in both), strict=True):
             found[storage][tensor] = None
         for fact in self._attached.values():
             found[fact.storage][fact.tensor] = None
@@ -231,36 +306,37 @@ class Memory:
     @cached_property
     def devices(self) -> list[str]:
         """Devices with memory, the one with the most bytes allocated first."""
-        total: Counter[str] = Counter()
-        for block in self.blocks:
-            total[block.device] += block.nbytes
-        return [device for device, _ in total.most_common()]
+        total = self._bytes_by(self._table.device)
+        return [self._lives.names.words[device] for device, _ in total.most_common()]
 
     # -- over time ---------------------------------------------------------------------------
 
     @cached_property
     def timeline(self) -> list[tuple[int, int]]:
         """Bytes held from each moment on at which they changed: ``(at, bytes)``."""
-        before: Counter[int] = Counter()  # freed as the moment begins
-        born: Counter[int] = Counter()
-        within: Counter[int] = Counter()  # made and freed between two events
-        for block in self.blocks:
-            born[block.born] += block.nbytes
-            if block.freed >= 0:
-                (within if block.freed == block.born else before)[block.freed] += block.nbytes
-        line, held = [], 0
-        for at in sorted({*before, *born}):
-            held += born[at] - before[at]
+        line = []
+        for at, held, within in zip(*(one.tolist() for one in self._heights), strict=True):
             line.append((at, held))
-            if within[at]:
-                held -= within[at]
-                line.append((at, held))
+            if within:
+                line.append((at, held - within))
         return line
+
+    @cached_property
+    def _heights(self) -> tuple[Numbers, Numbers, Numbers]:
+        """The moments at which the bytes held changed, these, and how many of them went at once."""
+        _, _, nbytes, _, born, freed, *_ = self._table
+        at_once, later = freed == born, (freed >= 0) & (freed != born)
+        moments = np.unique(np.concatenate([born, freed[later]]))
+        change, within = np.zeros((2, len(moments)), np.int64)
+        np.add.at(change, np.searchsorted(moments, born), nbytes)
+        np.subtract.at(change, np.searchsorted(moments, freed[later]), nbytes[later])
+        np.add.at(within, np.searchsorted(moments, born[at_once]), nbytes[at_once])
+        return moments, np.cumsum(change) - np.cumsum(within) + within, within
 
     @cached_property
     def peak(self) -> int:
         """The most bytes held at once."""
-        return max((held for _, held in self.timeline), default=0)
+        return int(self._heights[1].max(initial=0))
 
     @property
     def whole(self) -> bool:
@@ -274,44 +350,46 @@ class Memory:
     @cached_property
     def peak_at(self) -> int:
         """When that was first so; -1 when no memory was seen."""
-        peak = self.peak
-        return next((at for at, held in self.timeline if held == peak), UNKNOWN)
+        moments, held, _ = self._heights
+        return int(moments[held.argmax()]) if len(held) else UNKNOWN
 
     @property
     def peak_site(self) -> Site:
         """Line of the last block that came before the peak."""
-        at = self.peak_at
-        sites = [block.site for block in self.blocks if block.born == at]
+        sites = self._table.site[self._table.born == self.peak_at].tolist()
         return self._history.site(sites[-1] if sites else UNKNOWN)
 
     @property
     def held_end(self) -> int:
         """Bytes held when the recording ended."""
-        return sum(block.nbytes for block in self.blocks if block.freed < 0)
+        return int(self._table.nbytes[self._table.freed < 0].sum())
 
     @property
     def allocated(self) -> int:
         """Bytes of all blocks together."""
-        return sum(block.nbytes for block in self.blocks)
+        return int(self._table.nbytes.sum())
 
     # -- by line and by variable -------------------------------------------------------------
 
     @cached_property
     def lines(self) -> list[Line]:
         """What each line allocated, the largest share of the peak first."""
-        peak_at = self.peak_at
-        rows: dict[tuple[str, int], Line] = {}
-        for block in self.blocks:
-            site = self._history.site(block.site)
-            freed, size = block.freed >= 0, block.nbytes
+        table, rows = self._table, dict[tuple[str, int], Line]()
+        left, at_peak = (
+            self._bytes_by(table.site, chosen)
+            for chosen in (table.freed < 0, table.held(self.peak_at))
+        )
+        counts = np.bincount(table.site + 1).tolist()
+        for number, size in self._bytes_by(table.site).items():
+            site = self._history.site(number)
             old = rows.get((site.file, site.line)) or Line(site, 0, 0, 0, 0, 0)
             rows[site.file, site.line] = Line(
                 old.site,
                 old.allocated + size,
-                old.freed + size * freed,
-                old.held_end + size * (not freed),
-                old.held_peak + size * block.held(peak_at),
-                old.count + 1,
+                old.freed + size - left[number],
+                old.held_end + left[number],
+                old.held_peak + at_peak[number],
+                old.count + counts[number + 1],
             )
         return sorted(rows.values(), key=lambda row: (-row.held_peak, -row.allocated))
 
@@ -351,7 +429,7 @@ class Memory:
 
     def _tenants(self, block: Block, at: int) -> Iterator[Tenant]:
         trace = self._history.trace
-        for tensor in block.tensors:
+        for tensor in self.tensors_on(block):
             life, operand = trace.tensors.get(tensor), self._history.operand_of(tensor)
             if life is None or life.born > at or 0 <= life.died <= at:
                 continue
@@ -385,15 +463,22 @@ class Memory:
 
     def variable(self, block: Block) -> str:
         """Return what the program calls a block; several plain names are all told."""
-        known = (self._attached.get(TensorId(one)) for one in block.tensors)
+        known = (self._attached.get(TensorId(one)) for one in self.tensors_on(block))
         held = [fact for fact in known if fact is not None]
         if held:  # one gradient may be handed on from leaf to leaf: by the one that has a name
             return self._attachment(max(held, key=lambda fact: bool(self._names_of(fact.of))))
-        named = list(dict.fromkeys(n for t in block.tensors for n in self._history.names_of(t)))
+        named = list(
+            dict.fromkeys(n for t in self.tensors_on(block) for n in self._history.names_of(t))
+        )
         if named:
             others = [n for n in named[1:] if n.isidentifier() and self._bearers[n] == 1]
             return ", ".join([named[0], *others[:3]])
-        return self._history.name_of(block.tensors[0]) if block.tensors else ""
+        return self._history.name_of(self.tensors_on(block)[0]) if self.tensors_on(block) else ""
+
+    def tensors_on(self, block: Block) -> tuple[int, ...]:
+        """Return the tensors seen on a block, first to last."""
+        seen = (tensor for one in block.storages for tensor in self._on.get(one, ()))
+        return tuple(dict.fromkeys(seen))
 
     def _names_of(self, tensor: int) -> list[str]:
         return self._history.names_of(tensor) if tensor >= 0 else []
@@ -413,14 +498,14 @@ class Memory:
     def kind(self, block: Block, at: int) -> Kind:
         """Say what a block is at a moment, by what was seen up to the end."""
         roles = self._roles
-        for tensor in block.tensors:
+        for tensor in self.tensors_on(block):
             if tensor in roles:
                 return roles[tensor]
-        if block.tensors and not self._computed(block):
+        if self.tensors_on(block) and not self._computed(block):
             return "input"
         if self._only_graph(block, at):
             return "activation"
-        if not block.tensors:
+        if not self.tensors_on(block):
             return "input"
         return "temporary" if block.freed >= 0 else "other"
 
@@ -450,10 +535,10 @@ class Memory:
     def _only_graph(self, block: Block, at: int) -> bool:
         if block.released:
             return True
-        if not block.tensors or not self._in_graph.intersection(block.tensors):
+        if not self.tensors_on(block) or not self._in_graph.intersection(self.tensors_on(block)):
             return False
         lives = self._history.trace.tensors
-        return all(t in lives and 0 <= lives[t].died <= at for t in block.tensors)
+        return all(t in lives and 0 <= lives[t].died <= at for t in self.tensors_on(block))
 
     @cached_property
     def _in_graph(self) -> set[int]:
@@ -467,7 +552,9 @@ class Memory:
         return found
 
     def _computed(self, block: Block) -> bool:
-        position = self._history.made_at(block.tensors[0]) if block.tensors else UNKNOWN
+        position = (
+            self._history.made_at(self.tensors_on(block)[0]) if self.tensors_on(block) else UNKNOWN
+        )
         if position < 0:
             return False
         event = self._history.events[position]
@@ -517,12 +604,7 @@ class Memory:
         steps = np.array(self.steps[1:-2], dtype=np.int64)
         if len(steps) < 3:
             return False
-        lives = [
-            (fact.born, fact.freed)
-            for fact in self._history.trace.storages.values()
-            if self._counts(fact)
-        ]
-        born, freed = np.array(lives, dtype=np.int64).reshape(-1, 2).T
+        born, freed = (self._lives.column(one)[self._counted] for one in ("born", "freed"))
         left = np.searchsorted(steps, born[(freed < 0) | (freed > self.steps[-1])], side="left")
         between = left[(left > 0) & (left < len(steps))]
         return 2 * len(np.unique(between)) > len(steps) - 1
@@ -536,11 +618,18 @@ class Memory:
             yield held
 
     def _by_line(self, at: int) -> Counter[int]:
-        found: Counter[int] = Counter()
-        for block in self.blocks:
-            if block.held(at):
-                found[block.site] += block.nbytes
-        return found
+        return self._bytes_by(self._table.site, self._table.held(at))
+
+    def _bytes_by(self, numbers: Numbers, chosen: Numbers | None = None) -> Counter[int]:
+        """Return the bytes of some blocks by a number of theirs, in the order of the blocks."""
+        nbytes = self._table.nbytes
+        if chosen is not None:
+            numbers, nbytes = numbers[chosen], nbytes[chosen]
+        each, first, of = np.unique(numbers, return_index=True, return_inverse=True)
+        total = np.zeros(len(each), np.int64)
+        np.add.at(total, of, nbytes)
+        order = np.argsort(first)
+        return Counter(dict(zip(each[order].tolist(), total[order].tolist(), strict=True)))
 
     # -- what was not seen -------------------------------------------------------------------
 

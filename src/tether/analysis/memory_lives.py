@@ -165,7 +165,7 @@ class _MemoryFacts:
         # Memories that some other call was heard to return.
         self._made = np.unique(history.memories[rows[~read]]).astype(np.int32)
         adding = self._events.called(lambda name: operation(name).accumulates)
-        adding &= self._events.column("flags") & NONE == 0  # gradients that went were not written
+        adding &= ~self._events.flagged(NONE)  # gradients that went were not written
         self.accumulating: list[int] = np.flatnonzero(adding).tolist()
 
     def not_made(self, memories: set[int]) -> set[int]:
@@ -192,10 +192,10 @@ class _MemoryFacts:
             if span.event != UNKNOWN and span.kind in ("step", "backward")
         }
 
-    def _written(self, table: Numbers) -> Numbers:
+    def _written(self, tensors: Numbers, versions: Numbers) -> Numbers:
         """Return the tensors that were seen with several versions."""
-        order = stable_order(table[:, 1])
-        tensors, versions = table[order, 1], table[order, 3]
+        order = stable_order(tensors)
+        tensors, versions = tensors[order], versions[order]
         found: Numbers = tensors[1:][
             (tensors[1:] == tensors[:-1]) & (versions[1:] != versions[:-1])
         ]
@@ -205,11 +205,11 @@ class _MemoryFacts:
     def moved(self) -> Numbers:
         """The memories whose version had moved from one event to another, and these events."""
         events, rows = self._events.touched("reads", "results")
-        table = self._events.operands.table
-        several = np.flatnonzero(np.isin(table[:, 1], self._written(table))[rows])
+        tensor, version = (self._events.operands.column(one) for one in ("tensor", "version"))
+        several = np.flatnonzero(np.isin(tensor, self._written(tensor, version))[rows])
         events, rows = events[several], rows[several]
-        order = stable_order(table[rows, 1])
-        tensors, versions = table[rows[order], 1], table[rows[order], 3]
+        order = stable_order(tensor[rows])
+        tensors, versions = tensor[rows[order]], version[rows[order]]
         again = np.flatnonzero((tensors[1:] == tensors[:-1]) & (versions[:-1] > UNKNOWN))
         again = again[versions[again + 1] > versions[again]]
         again = again[np.argsort(order[again + 1])]

@@ -55,7 +55,7 @@ def _written(history: History, parameters: Iterable[int]) -> Iterator[tuple[int,
     seen = [one for one in map(history.operand_of, parameters) if one is not None]
     places = {(one.storage, one.offset, one.shape): one for one in seen}
     events, operands = history.events.touched("writes")
-    storages = history.events.operands.table[operands, 2]
+    storages = history.events.operands.column("storage")[operands]
     sites, looked = history.events.column("site"), Counter[tuple[int, int]]()
     for place in np.flatnonzero(np.isin(storages, [one.storage for one in seen])).tolist():
         at = int(events[place])

@@ -74,8 +74,8 @@ class Numbered:
         self._rows = np.unique(rows)
         self._lies, self._looks = (array("q", one.tobytes()) for one in _looks(history, self._rows))
         self._storages, self._versions = (
-            array("q", self._events.operands.table[self._rows, n].astype(np.int64).tobytes())
-            for n in (2, 3)
+            array("q", self._events.operands.column(one)[self._rows].astype(np.int64).tobytes())
+            for one in ("storage", "version")
         )
         for one in self._calls(calls, np.searchsorted(self._rows, rows).astype(np.int32)):
             self._look(one)
@@ -175,10 +175,11 @@ class Numbered:
         count, column = len(events), events.column
         every = np.bincount(fresh_at, minlength=count) == column("results")
         asks = every & (column("results") > 0) & (column("reads") > 0) & (column("writes") == 0)
-        asks &= (column("flags") & RAISED == 0) & (column("detail") == 0)
+        asks &= ~self._events.flagged(RAISED) & (column("detail") == 0)
         asks &= column("span") == UNKNOWN
-        at, rows = events.touched("reads", "results")
-        asks[at[events.operands.table[rows, 3] < 0]] = False
+        unknown = events.operands.column("version") < 0
+        for at, rows in (events.touched("reads"), events.touched("results")):
+            asks[at[unknown[rows]]] = False
         asks &= events.called(_is_certain)
         chosen = np.flatnonzero(asks)
         reads = column("reads")[chosen]
@@ -204,9 +205,10 @@ def _looks(history: History, rows: Numbers) -> tuple[Numbers, Numbers]:
     The first is the same for one offset, shape, strides, type and whether it requires grad; the
     second has the device in the place of the offset.
     """
-    table = history.events.operands.table[rows]
-    device = devices_of(history, table[:, 2])
-    parts = [table[:, 4], table[:, 5], table[:, 6], table[:, 7] >> 1]
+    column = history.events.operands.column
+    device = devices_of(history, column("storage")[rows])
+    parts = [column(one)[rows] for one in ("offset", "shape", "strides")]
+    parts.append(column("kind")[rows] >> 1)
     own = _one_number(parts)
     return own, _one_number([*parts[1:], device])
 

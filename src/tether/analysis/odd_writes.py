@@ -58,7 +58,7 @@ class OddWrites:
         self._history = history
         self._found = history.get(Sharing)
         wrote, rows = history.events.touched("writes")
-        self._writes = Log(history.events.operands.table[rows, 1], wrote)
+        self._writes = Log(history.events.operands.column("tensor")[rows], wrote)
         self._assigned: dict[int, dict[int, int]] = defaultdict(dict)
         self._apart: dict[tuple[str, int, int], list[OddWrite]] = defaultdict(list)
         self._reached: Counter[tuple[str, int, int]] = Counter()  # writes through a view, by line
@@ -75,7 +75,7 @@ class OddWrites:
         """Whether each call writes and is no step, sets a gradient, or reads one tensor twice."""
         events = self._history.events
         at, rows = events.touched("reads")
-        tensors = events.operands.table[rows, 1]
+        tensors = events.operands.column("tensor")[rows]
         order = np.lexsort((tensors, at))
         again = (np.diff(tensors[order]) == 0) & (np.diff(at[order]) == 0)
         found: Numbers = (events.column("writes") > 0) & ~events.called("step".__eq__)

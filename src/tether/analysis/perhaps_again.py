@@ -63,11 +63,12 @@ class _Operands:
         self._find_makers()
 
     def _find_makers(self) -> None:
-        table, count = self._events.operands.table, len(self._calls)
+        column, count = self._events.operands.column, len(self._calls)
+        storages = column("storage")
         made_by, made = self.made(slice(0, count))
-        order = stable_order(table[made, 2])
+        order = stable_order(storages[made])
         made_by, made = made_by[order], made[order]
-        keys = table[made, 2].astype(np.int64)
+        keys = storages[made].astype(np.int64)
         keys *= count
         keys += made_by
         self.maker = np.full(int(self.first[-1]), UNKNOWN, np.int32)
@@ -75,11 +76,11 @@ class _Operands:
         for some in self.parts():
             of, rows = self.given(some)
             # The last before the call that made something on the operand's storage.
-            at = np.searchsorted(keys, table[rows, 2].astype(np.int64) * count + of) - 1
+            at = np.searchsorted(keys, storages[rows].astype(np.int64) * count + of) - 1
             last = np.maximum(at, 0)
             there = at >= 0
-            for column in (2, 3):  # on that storage, in the version that it had
-                there &= table[made[last], column] == table[rows, column]
+            for name in ("storage", "version"):
+                there &= column(name)[made[last]] == column(name)[rows]
             here = slice(self.first[some.start], self.first[some.stop])
             self.maker[here] = np.where(there, made_by[last], UNKNOWN)
             self.result[here] = order[last] - self.first_made[made_by[last]]
@@ -132,11 +133,14 @@ def _sums(history: History, calls: Numbers, given: _Operands) -> Numbers:
 
 def _kinds(history: History, calls: Numbers, given: _Operands, some: slice) -> Numbers:
     """Return for some calls a number of their lines, modes and threads, and of how results lie."""
-    column, table = history.events.column, history.events.operands.table
+    column, own = history.events.column, history.events.operands.column
     _, made = given.made(some)
-    laid = joined(*(table[made, n] for n in (5, 6)), table[made, 7] >> 1, _devices(history, made))
+    laid = [own("shape")[made], own("strides")[made], own("kind")[made] >> 1]
+    laid_out = joined(*laid, _devices(history, made))
     first, counts = given.first_made[some] - given.first_made[some.start], given.results[some]
-    looks = np.add.reduceat(joined(laid, np.arange(len(made)) - np.repeat(first, counts)), first)
+    looks = np.add.reduceat(
+        joined(laid_out, np.arange(len(made)) - np.repeat(first, counts)), first
+    )
     at = calls[some]
     return joined(history.lines[at], column("grad_mode")[at], column("thread")[at], looks)
 
@@ -145,7 +149,7 @@ def _summed(
     history: History, found: Numbers, kind: Numbers, given: _Operands, some: slice
 ) -> Numbers:
     """Return for some calls a number of their kinds and of what `found` has of their operands."""
-    table, (_, rows) = history.events.operands.table, given.given(some)
+    column, (_, rows) = history.events.operands.column, given.given(some)
     lying, first = _lying(history, rows), given.first[some] - given.first[some.start]
     here = slice(given.first[some.start], given.first[some.stop])
     maker = given.maker[here]
@@ -153,7 +157,7 @@ def _summed(
         np.where(
             maker >= 0,
             joined(found[maker], given.result[here], lying),
-            joined(table[rows, 2], table[rows, 3], lying),
+            joined(column("storage")[rows], column("version")[rows], lying),
         ),
         np.arange(len(rows)) - np.repeat(first, given.reads[some]),
     )
@@ -162,13 +166,14 @@ def _summed(
 
 def _lying(history: History, rows: Numbers) -> Numbers:
     """Return for each operand a number of its offset, layout and type, and whether it is graded."""
-    table = history.events.operands.table
-    return joined(*(table[rows, n] for n in (4, 5, 6)), table[rows, 7] >> 1)
+    column = history.events.operands.column
+    parts = [column(one)[rows] for one in ("offset", "shape", "strides")]
+    return joined(*parts, column("kind")[rows] >> 1)
 
 
 def _devices(history: History, rows: Numbers) -> Numbers:
     """Return the numbers of the devices that operands lie on."""
-    return devices_of(history, history.events.operands.table[rows, 2])
+    return devices_of(history, history.events.operands.column("storage")[rows])
 
 
 def devices_of(history: History, storages: Numbers) -> Numbers:

@@ -16,7 +16,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.log import Stretches, among, by_events, of_events
+from tether.analysis.log import DistinctPairs, Stretches, among, by_events, of_events
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
@@ -75,12 +75,16 @@ class Links:
         has_one = tensor in self
         return self[tensor] if has_one else None
 
-    def items(self) -> Iterator[tuple[int, Link]]:
-        """Yield the tensors that have a link, with it, in the order of the calls."""
-        return ((tensor, self[tensor]) for tensor in self._order.tolist())
+    def by_source(self) -> DistinctPairs:
+        """Return for each tensor those that were made from it."""
+        tensors = self._order
+        return DistinctPairs(len(tensors), [(np.asarray(self._source)[tensors + 1], tensors)])
 
     def by(self, calls: Numbers) -> Iterator[tuple[int, Link]]:
-        """Yield those of `items` that one of some calls made; `calls` says so of every event."""
+        """Yield the tensors that some calls linked, with their links, in the order of the calls.
+
+        `calls` says of every event whether it is one of them.
+        """
         tensors = self._order
         made = calls[np.asarray(self._at)[tensors + 1]]
         return ((tensor, self[tensor]) for tensor in tensors[made].tolist())
@@ -97,7 +101,7 @@ class Touched(Sequence[Touch]):
 
     def tensors(self) -> list[int]:
         """Return the tensors by which it was done, each once."""
-        found: list[int] = np.unique(self._operands.table[self.rows, 1]).tolist()
+        found: list[int] = np.unique(self._operands.column("tensor")[self.rows]).tolist()
         return found
 
     @overload
@@ -159,7 +163,7 @@ class Sharing:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self.links = Links(int(history.events.operands.table[:, 1].max(initial=0)))
+        self.links = Links(int(history.events.operands.column("tensor").max(initial=0)))
         self.writes = Touches(history, *_writes(history))
         handed = history.events.called("apply".__eq__)
         at, read, made = _on_one_memory(history, handed)
@@ -232,15 +236,12 @@ class Sharing:
             one = waiting.pop()
             if one not in found:
                 found.add(one)
-                waiting += self._made_from.get(one, ())
+                waiting += self._made_from.on(one)
         return found
 
     @cached_property
-    def _made_from(self) -> dict[int, list[int]]:
-        made: dict[int, list[int]] = defaultdict(list)
-        for tensor, link in self.links.items():
-            made[link.source].append(tensor)
-        return made
+    def _made_from(self) -> DistinctPairs:
+        return self.links.by_source()
 
     def chain(self, tensor: int) -> list[Link]:
         """Return the links from a tensor to the owner of its memory."""
@@ -282,15 +283,16 @@ def _of_these(
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Return what `_on_one_memory` does of the operands of some events."""
     (read_at, read), (made_at, made) = reads, results
-    table, memories = history.events.operands.table, history.memories
+    column, memories = history.events.operands.column, history.memories
     read_keys, made_keys = of_events(read_at, memories[read], made_at, memories[made])
     order = np.argsort(read_keys, kind="stable")
     first, last = (np.searchsorted(read_keys[order], made_keys, side) for side in ("left", "right"))
-    counts = np.where(table[made, 2] != UNKNOWN, last - first, 0)
+    counts = np.where(column("storage")[made] != UNKNOWN, last - first, 0)
     ends = np.cumsum(counts)
     nth = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-    given = table[read[order[np.repeat(first, counts) + nth]], 1]
-    return np.repeat(made_at, counts), given, np.repeat(table[made, 1], counts)
+    tensors = column("tensor")
+    given = tensors[read[order[np.repeat(first, counts) + nth]]]
+    return np.repeat(made_at, counts), given, np.repeat(tensors[made], counts)
 
 
 def _writes(history: History) -> tuple[Numbers, Numbers]:
@@ -311,7 +313,7 @@ def _is_target(history: History) -> Numbers:
     at, rows = events.touched("writes")
     in_place = events.called(lambda name: name.endswith("_") and not name.startswith("_foreach"))
     asks = in_place & (events.column("reads") > 0)
-    tensors = events.operands.table[:, 1]
+    tensors = events.operands.column("tensor")
     first = np.full(len(events), UNKNOWN, np.int64)
     first[asks] = tensors[events.rows[events.starts[:-1][asks]]]
     same = tensors[rows] == first[at]
@@ -325,7 +327,7 @@ def _perhaps_onto_themselves(history: History) -> list[int]:
     events = history.events
     copies = events.called({"copy_", "__setitem__"}.__contains__) & (events.column("writes") > 0)
     at = np.flatnonzero(copies & (events.column("reads") == 2))
-    storages = events.operands.table[:, 2]
+    storages = events.operands.column("storage")
     target, source = (storages[events.rows[events.starts[at] + n]] for n in (0, 1))
     found: list[int] = at[(target == source) & (target != UNKNOWN)].tolist()
     return found
@@ -365,7 +367,7 @@ def _matters(history: History) -> Numbers:
     shows = (events.column("results") > 0) & (events.column("writes") == 0)
     shows[made_at[~history.on_given]] = False
     looks = events.called(lambda name: operation(name).carries or name in ("save", "__repr__"))
-    fills = (events.column("flags") & OUT > 0) | events.called("Parameter".__eq__)
+    fills = events.flagged(OUT) | events.called("Parameter".__eq__)
     found: Numbers = looks & ((~fills & ~shows) | _overwrites(history))
     return found
 
@@ -380,7 +382,7 @@ def _overwrites(history: History) -> Numbers:
 def _overwritten(history: History) -> Numbers:
     """Return for each operand that calls read whether the call wrote over it, unread."""
     events, overwrites = history.events, _overwrites(history)
-    tensors = events.operands.table[:, 1]
+    tensors = events.operands.column("tensor")
     at, rows = events.touched("reads")
     wrote_at, wrote = events.touched("writes")
     chosen = overwrites[wrote_at] & _is_target(history)

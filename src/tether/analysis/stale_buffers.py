@@ -138,8 +138,7 @@ def _written(history: History, tensors: list[int]) -> Iterator[tuple[int, int]]:
     known = set(tensors)
     memories = {memory: one for one in tensors for memory in _memory(history, one)}
     at_of, rows = history.events.touched("writes")
-    table = history.events.operands.table[rows]
-    on = history.flow.memories(table[:, 2])
+    on = history.memories[rows]
     wanted = np.isin(on, list(memories))
     for at, memory in zip(at_of[wanted].tolist(), on[wanted].tolist(), strict=True):
         yield at, memories[memory]

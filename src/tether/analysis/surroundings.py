@@ -220,7 +220,7 @@ class WaysThere:
         """Return the calls of a line that met one of some tensors."""
         events = self._history.events
         at, rows = events.touched()
-        met = np.isin(events.operands.table[:, 1], list(tensors))[rows]
+        met = np.isin(events.operands.column("tensor"), list(tensors))[rows]
         found: list[int] = np.unique(at[met & (events.column("site")[at] == number)]).tolist()
         return found
 

@@ -110,9 +110,10 @@ class _Adding:
         events, tuples = history.events, history.events.names.tuples
         kinds = [n for n, one in enumerate(history.trace.kinds) if _needs_nothing(one)]
         large = [number for number, shape in tuples.items() if len(shape) > 1]
-        at, rows = events.touched("reads", "results")
+        is_large = np.isin(events.operands.column("shape"), large)
         numbers = np.ones(len(events), bool)
-        numbers[at[np.isin(events.operands.table[:, 5], large)[rows]]] = False
+        for at, rows in (events.touched("reads"), events.touched("results")):
+            numbers[at[is_large[rows]]] = False
         self.calls = (numbers & np.isin(events.column("kind"), kinds)).tobytes()
 
 

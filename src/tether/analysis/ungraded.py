@@ -125,7 +125,7 @@ def representative(history: History) -> list[int]:
     kinds: dict[tuple[int, frozenset[int]], list[int]] = defaultdict(list)
     for position in history.backwards:
         if not history.events[position].raised:
-            after = frozenset(steppers.get(position, ()))
+            after = steppers.get(position, frozenset())
             kinds[history.events[position].site, after].append(position)
     chosen: list[int] = []
     for positions in list(kinds.values())[:12]:
@@ -141,7 +141,8 @@ class PassesOfSteps:
 
     def __init__(self, history: History) -> None:
         self.lines: dict[int, set[int]] = defaultdict(set)  # optimizer -> lines of the passes
-        self.steppers: dict[int, set[int]] = defaultdict(set)  # pass -> optimizers
+        self.steppers: dict[int, frozenset[int]] = {}  # pass -> optimizers
+        same: dict[frozenset[int], frozenset[int]] = {}  # few differ, of however many passes
         made = {n: history.position(one.at) for n, one in enumerate(history.trace.optimizers)}
         for fact in history.steps:
             if history.trace.optimizers[fact.optimizer].site == fact.site:
@@ -150,7 +151,8 @@ class PassesOfSteps:
             backward = latest(history.backwards, at)
             if backward >= made.get(fact.optimizer, 0):
                 self.lines[fact.optimizer].add(history.events[backward].site)
-                self.steppers[backward].add(fact.optimizer)
+                steppers = self.steppers.get(backward, frozenset()) | {fact.optimizer}
+                self.steppers[backward] = same.setdefault(steppers, steppers)
             made[fact.optimizer] = at
 
 

@@ -153,7 +153,7 @@ def _read(history: History) -> Numbers:
     at_of, operands = history.events.touched("reads")
     aside = [at for at, event in history.events.where("grad.__set__".__eq__) if event.none]
     operands = operands[~np.isin(at_of, aside)]
-    tensors = history.events.operands.table[:, 1]
+    tensors = history.events.operands.column("tensor")
     found = np.zeros(int(tensors.max(initial=0)) + 2, bool)
     found[tensors[operands] + 1] = True
     return found
@@ -218,7 +218,7 @@ class GivenInVain(NamedTuple):
 def given_in_vain(history: History) -> Iterator[GivenInVain]:
     """Yield the lines."""
     at_of, operands = history.events.touched("reads")
-    tensors = history.events.operands.table[:, 1]
+    tensors = history.events.operands.column("tensor")
     last = np.full(int(tensors.max(initial=0)) + 2, UNKNOWN, np.int32)
     last[tensors[operands] + 1] = at_of  # in order: the last one counts
     lines: dict[SiteId, list[GivenInVain | None]] = defaultdict(list)

@@ -137,7 +137,7 @@ class Autosave:
             small[name] = {key: rows for key, rows in small[name].items() if rows is not None}
         return frames.frame(small, blocks)
 
-    def _blocks(self) -> dict[str, Numbers]:
+    def _blocks(self) -> dict[str, list[Numbers]]:
         log, who, sent = self._tape.log, self._tape.who, self._sent
         heads, rows = log.columns(sent.get("events", 0), sent.get("rows", 0))
         sent["events"] = sent.get("events", 0) + len(heads)
@@ -145,7 +145,7 @@ class Autosave:
         size = len(who.rows)
         operands = who.operand_table(sent.get("operands", 0))
         sent["operands"] = size
-        blocks = {"events": heads, "rows": rows[:, None], "operands": operands}
+        blocks = {"events": [*heads.T], "rows": [rows], "operands": [*operands.T]}
         for name, table, width, dead in (
             ("tensors", who.tensor_table, len(TENSOR), who.dead_tensors),
             ("storages", who.storage_table, len(STORAGE), who.dead_storages),
@@ -155,7 +155,7 @@ class Autosave:
             sent[f"dead {name}"] = ended
             latest = int(found[:, 0].max()) if len(found) else 0
             sent[name] = max(sent.get(name, 0), latest - _SLACK)
-            blocks[name] = found
+            blocks[name] = [*found.T]
         return blocks
 
     def _new(self, name: str, facts: list[object]) -> list[list[Any]] | None:

@@ -60,7 +60,7 @@ _READS = HEAD.index("reads")
 
 
 def _column(
-    operands: Operands, rows: Numbers, firsts: Numbers, counts: Numbers, field: int
+    operands: Operands, rows: Numbers, firsts: Numbers, counts: Numbers, field: str
 ) -> tuple[Numbers, Numbers]:
     """Return for some operands of each event which event it is, and a field of the operand.
 
@@ -69,7 +69,7 @@ def _column(
     events = np.repeat(np.arange(len(counts)), counts)
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     at = operands.positions(rows[np.repeat(firsts, counts) + within])
-    return events, operands.table[at, field]
+    return events, operands.column(field)[at]
 
 
 class Recorder:
@@ -143,11 +143,12 @@ class Recorder:
         counts = heads[:, _READS:]
         ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))
         who = self.tape.who
-        operands = Operands(who.operand_table(), Names())
-        made, tensors = _column(operands, rows, ends - counts[:, 1:].sum(axis=1), counts[:, 1], 1)
+        operands = Operands(who.operand_table().T, Names())
+        firsts = ends - counts[:, 1:].sum(axis=1)
+        made, tensors = _column(operands, rows, firsts, counts[:, 1], "tensor")
         alive = np.isin(tensors, np.fromiter(who.living(), np.int64))
         _, first = np.unique(tensors[alive], return_index=True)
-        wrote, storages = _column(operands, rows, ends - counts[:, 2], counts[:, 2], 2)
+        wrote, storages = _column(operands, rows, ends - counts[:, 2], counts[:, 2], "storage")
         there = np.isin(storages, np.fromiter(who.living_storages(), np.int64))
         # The last of each is the first from behind.
         _, last = np.unique(storages[there][::-1], return_index=True)
@@ -273,8 +274,8 @@ class Recorder:
             who.texts(),
             {number: value for value, number in who.tuples.items()},
         )
-        operands = Operands(who.operand_table(), names)
-        trace.events = Events(heads, operands.positions(rows), operands, names)
+        operands = Operands(who.operand_table().T, names)
+        trace.events = Events(heads.T, operands.positions(rows), operands, names)
         trace.tensors = TensorLives(who.tensor_table(), names)
         trace.storages = StorageLives(who.storage_table(), names)
         return trace

@@ -12,7 +12,7 @@ import numpy as np
 from tether.facts import GRAD_ON, Event, Operand, Site, Trace
 from tether.operations.table import operation
 from tether.regions import element_size
-from tether.store.columns import columns_of
+from tether.store.columns import Events, Numbers, columns_of
 
 Memory = Literal["owns", "shares", "varies"]
 Gradient = Literal["keeps", "cuts"]
@@ -58,14 +58,12 @@ def copies(
     """
     sums: dict[_Key, _Sum] = {}
     events = columns_of(trace.events)
-    seen, rows = events.touched("reads", "results")
-    storages, first = np.unique(events.operands.table[rows, 2], return_index=True)
-    since = dict(zip(storages.tolist(), seen[first].tolist(), strict=True))
+    since = _first_seen(events)
     compiled = {number for number, one in enumerate(trace.spans) if one.kind == "compiled"}
     for at, event in events.where(lambda name: operation(name).converts):
         if event.site >= 0 and event.span not in compiled:  # a backend may make it or not
             before = (*event.reads, *event.results)
-            known = {int(one.storage) for one in before if since[one.storage] < at}
+            known = {int(one.storage) for one in before if since[one.storage + 1] < at}
             memory = _memory(event, known)
             library = event.inner not in (-1, event.site)
             key = _Key(event.site, event.operation, _gradient(event), library)
@@ -88,6 +86,17 @@ def copies(
     ]
     made.sort(key=lambda row: (row.site.file, row.site.line, row.site.column, row.library))
     return made
+
+
+def _first_seen(events: Events) -> Numbers:
+    """Return for each storage, from -1 on, the first call that was given it or returned it."""
+    storages = events.operands.column("storage")
+    found = np.full(int(storages.max(initial=0)) + 2, len(events), np.int32)
+    for at, rows in (events.touched("reads"), events.touched("results")):
+        first = np.full_like(found, len(events))
+        first[storages[rows[::-1]] + 1] = at[::-1]
+        np.minimum(found, first, out=found)
+    return found
 
 
 def _need(

@@ -38,10 +38,11 @@ OPERAND = ("row", "tensor", "storage", "version", "offset", "shape", "strides", 
 """The numbers of an operand: its row, its fields, and ``kind``: the number of its dtype times 4,
 plus 2 if it requires grad, plus 1 if it is a leaf."""
 
+_COUNTED = ("tensor", "storage", "version")  # what is computed with: of 32 bits at least
+
 TENSOR = ("serial", "kind", "born", "died")
 STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
-_AT = {name: number for number, name in enumerate(HEAD)}
 _USUAL = 1 << 17  # objects of each kind that are all kept once made: laws look at them in turn
 _KEPT = 1 << 13  # of more, so many
 _BLOCK = 1 << 12  # events that are made at once
@@ -93,11 +94,19 @@ def stretches(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
 
 def narrow(table: Numbers) -> Numbers:
     """Return numbers in 32 bits, where all of them fit: nearly always."""
-    if table.dtype.itemsize == 4 or not len(table):
-        return table
     least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-    fits = least <= int(table.min()) and int(table.max()) <= most
-    return table.astype(np.int32) if fits else table
+    fits = least <= int(table.min(initial=0)) and int(table.max(initial=0)) <= most
+    return table.astype(np.int32, copy=False) if fits else table
+
+
+def narrowest(column: Numbers) -> Numbers:
+    """Return numbers in the fewest bits in which the sum or difference of any two of them fits."""
+    least, most = int(column.min(initial=0)), int(column.max(initial=0))
+    for kind in (np.int8, np.int16):
+        bounds = np.iinfo(kind)
+        if bounds.min // 2 <= least and most <= bounds.max // 2:
+            return column.astype(kind, copy=False)
+    return narrow(column)
 
 
 def kept_of(count: int) -> int:
@@ -105,20 +114,58 @@ def kept_of(count: int) -> int:
     return count if count <= _USUAL else _KEPT
 
 
-class Operands:
-    """Every distinct operand of a recording, by its row."""
+def view_of(column: Numbers) -> Sequence[int]:
+    """Return a column to take single numbers from, which an array is slow at."""
+    view: Any = memoryview(column)  # type: ignore[arg-type]
+    found: Sequence[int] = view
+    return found
 
-    def __init__(self, table: Numbers, names: Names) -> None:
-        self.table = in_order(narrow(table))
+
+class Columns:
+    """A table by its columns, each as narrow as can be: most of them fit into a byte or two."""
+
+    def __init__(self, names: Sequence[str], columns: Iterable[Numbers]) -> None:
+        self.by_name = {
+            name: (narrow if name in _COUNTED else narrowest)(np.ascontiguousarray(column))
+            for name, column in zip(names, columns, strict=True)
+        }
+        self.views = [view_of(one) for one in self.by_name.values()]
+        self.count = len(self.views[0])
+
+    def of(self, positions: Numbers) -> Iterator[tuple[int, ...]]:
+        """Yield the lines at some positions."""
+        return zip(*(one[positions].tolist() for one in self.by_name.values()), strict=True)
+
+
+class Operands:
+    """Every distinct operand of a recording, in the order of its row."""
+
+    def __init__(self, columns: Iterable[Numbers], names: Names) -> None:
+        rows, *others = columns
+        if np.any(rows[:-1] > rows[1:]):
+            order = np.argsort(rows, kind="stable")
+            rows, *others = (one[order] for one in (rows, *others))
+        self.columns = Columns(OPERAND[1:], others)
+        # Mostly numbered without a gap: the row is the position.
+        self._rows = None if np.array_equal(rows, np.arange(len(rows))) else np.array(rows)
         self._names = names
         self._made: dict[int, Operand] = {}
-        self._most = kept_of(len(table))
+        self._most = kept_of(len(self))
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    def column(self, name: str) -> Numbers:
+        """Return one number of every operand, by its name in `OPERAND`."""
+        return self.columns.by_name[name]
 
     def positions(self, rows: Numbers) -> Numbers:
-        """Return where in `table` the operands of these rows are; raises `KeyError` for others."""
-        known = np.ascontiguousarray(self.table[:, 0])
-        if len(rows) and not len(known):
-            raise KeyError("a row that is not there")
+        """Return where the operands of these rows are; raises `KeyError` for others."""
+        known = self._rows
+        if not len(rows) or known is None:
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
+                raise KeyError("a row that is not there")
+            return rows.astype(np.int32, copy=False)
         found = np.empty(len(rows), np.int32)
         for begin in range(0, len(rows), _AT_ONCE):
             some = rows[begin : begin + _AT_ONCE]
@@ -133,17 +180,19 @@ class Operands:
         if made is None:
             if len(self._made) > self._most:
                 self._made.clear()
-            made = self._made[position] = self._operand(self.table[position].tolist())
+            made = self._made[position] = self._operand(
+                [column[position] for column in self.columns.views]
+            )
         return made
 
     def many(self, positions: Numbers) -> list[Operand]:
         """Return the operands at some positions, one object for each that is there repeatedly."""
         once, which = np.unique(positions, return_inverse=True)
-        made = [self._operand(row) for row in self.table[once].tolist()]
+        made = [*map(self._operand, self.columns.of(once))]
         return [made[number] for number in which.tolist()]
 
-    def _operand(self, row: list[int]) -> Operand:
-        _, tensor, storage, version, offset, shape, strides, kind = row
+    def _operand(self, row: Iterable[int]) -> Operand:
+        tensor, storage, version, offset, shape, strides, kind = row
         names = self._names
         made: Any = Operand
         operand: Operand = made(
@@ -154,32 +203,42 @@ class Operands:
 
 
 class Events(Sequence[Event]):
-    """The events of a recording: `heads` has a line for each, `rows` their operands in turn.
+    """The events of a recording: `heads` has the numbers of each, `rows` their operands in turn.
 
-    `rows` are positions in ``operands.table``; those of event ``i`` begin at ``starts[i]``.
+    `rows` are positions in `operands`; those of event ``i`` begin at ``starts[i]``.
     """
 
-    def __init__(self, heads: Numbers, rows: Numbers, operands: Operands, names: Names) -> None:
-        self.heads = heads
+    def __init__(
+        self, heads: Iterable[Numbers], rows: Numbers, operands: Operands, names: Names
+    ) -> None:
+        self.heads = Columns(HEAD, heads)
         self.rows = rows
         self.operands = operands
         self.names = names
-        counts = heads[:, _AT["reads"] :]
-        few = int(counts.sum(dtype=np.int64)) <= np.iinfo(np.int32).max
-        self.starts = np.zeros(len(heads) + 1, np.int32 if few else np.int64)
-        np.cumsum(counts.sum(axis=1, dtype=self.starts.dtype), out=self.starts[1:])
+        counts = [self.column(place) for place in PLACES]
+        few = sum(int(one.sum(dtype=np.int64)) for one in counts) <= np.iinfo(np.int32).max
+        self.starts = np.zeros(len(self) + 1, np.int32 if few else np.int64)
+        for one in counts:
+            np.add(self.starts[1:], one, out=self.starts[1:])
+        np.cumsum(self.starts, out=self.starts)
+        self._starts = view_of(self.starts)
         self._made: dict[int, Event] = {}
-        self._most = kept_of(len(heads))
+        self._most = kept_of(len(self))
         self._touched: dict[tuple[Place, ...], tuple[Numbers, Numbers]] = {}
 
     def column(self, name: str) -> Numbers:
-        """Return one number of every event, by its name in `HEAD`."""
-        found: Numbers = self.heads[:, _AT[name]]
+        """Return one number of every event, by its name in `HEAD`, as narrow as it is kept."""
+        return self.heads.by_name[name]
+
+    def flagged(self, flags: int) -> Numbers:
+        """Return for each event whether it has one of some flags."""
+        wide = self.column("flags").astype(np.int32)  # those that no event has may not fit
+        found: Numbers = wide & flags > 0
         return found
 
     def operation(self, position: int) -> str:
         """Return the operation of the event at a position, of which nothing else is made."""
-        return self.names.strings[int(self.heads[position, 0])]
+        return self.names.strings[int(self.column("operation")[position])]
 
     def where(self, wanted: Callable[[str], object]) -> Iterator[tuple[int, Event]]:
         """Yield the events whose operation is wanted, by its name, with their positions."""
@@ -225,23 +284,25 @@ class Events(Sequence[Event]):
 
     def _touching(self, places: tuple[Place, ...]) -> tuple[Numbers, Numbers]:
         wanted = [not places or one in places for one in PLACES]
-        chosen = [_AT[one] for one, is_wanted in zip(PLACES, wanted, strict=True) if is_wanted]
-        each = self.heads[:, chosen].sum(axis=1, dtype=np.int32)
+        each = np.zeros(len(self), np.int32)
+        for place in places or PLACES:
+            each += self.column(place)
         events = np.repeat(np.arange(len(self), dtype=np.int32), each)
         if all(wanted):
             return events, self.rows
         rows, end = np.empty(len(events), self.rows.dtype), 0
         for begin in range(0, len(self), _AT_ONCE):
-            counts = self.heads[begin : begin + _AT_ONCE, _AT["reads"] :]
+            some = slice(begin, begin + _AT_ONCE)
+            counts = np.stack([self.column(one)[some] for one in PLACES], axis=1)
             here = np.repeat(np.tile(wanted, len(counts)), counts.ravel())
             first, last = self.starts[begin], self.starts[begin + len(counts)]
-            some = self.rows[first:last][here]
-            rows[end : end + len(some)] = some
-            end += len(some)
+            found = self.rows[first:last][here]
+            rows[end : end + len(found)] = found
+            end += len(found)
         return events, rows
 
     def __len__(self) -> int:
-        return len(self.heads)
+        return self.heads.count
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -256,20 +317,20 @@ class Events(Sequence[Event]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         if index < 0:
-            index += len(self.heads)
-        if not 0 <= index < len(self.heads):
+            index += self.heads.count
+        if not 0 <= index < self.heads.count:
             raise IndexError("there is no such event")
-        first, last = self.starts[index : index + 2].tolist()
-        operands = [self.operands[row] for row in self.rows[first:last].tolist()]
-        made = self._event(self.heads[index].tolist(), operands)
+        rows = self.rows[self._starts[index] : self._starts[index + 1]]
+        operands = [self.operands[row] for row in rows.tolist()]
+        made = self._event([column[index] for column in self.heads.views], operands)
         if len(self._made) > self._most:
             self._made.clear()
         self._made[index] = made
         return made
 
     def __iter__(self) -> Iterator[Event]:
-        for begin in range(0, len(self.heads), _BLOCK):
-            end = min(begin + _BLOCK, len(self.heads))
+        for begin in range(0, len(self), _BLOCK):
+            end = min(begin + _BLOCK, len(self))
             yield from self._many(np.arange(begin, end))
 
     def _many(self, positions: Numbers) -> list[Event]:
@@ -279,13 +340,13 @@ class Events(Sequence[Event]):
         rows = np.repeat(last - ends, last - first) + np.arange(ends[-1] if len(ends) else 0)
         operands, end, made = self.operands.many(self.rows[rows]), 0, []
         for position, head, until in zip(
-            positions.tolist(), self.heads[positions].tolist(), ends.tolist(), strict=True
+            positions.tolist(), self.heads.of(positions), ends.tolist(), strict=True
         ):
             made.append(self._made.get(position) or self._event(head, operands[end:until]))
             end = until
         return made
 
-    def _event(self, head: list[int], operands: list[Operand]) -> Event:
+    def _event(self, head: Iterable[int], operands: list[Operand]) -> Event:
         operation, site, mode, span, inner, thread, flags, losses, detail, *rest = head
         kind, nodes, a, b, _ = rest
         strings = self.names.strings
@@ -505,5 +566,5 @@ def columns_of(events: Sequence[Event]) -> Events:
         return events
     numbering = Numbering()
     heads, rows = numbering.events(events)
-    operands = Operands(numbering.operands(), names := numbering.names())
-    return Events(heads, rows, operands, names)
+    operands = Operands(numbering.operands().T, names := numbering.names())
+    return Events(heads.T, rows, operands, names)

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tether.facts import Trace
 from tether.store import frames
 from tether.store.columns import (
@@ -91,15 +93,16 @@ def _frames(trace: Trace) -> Iterator[bytes]:
         **names,
     }
     yield frames.frame(small, {}, _LEVEL)
-    most = max(map(len, blocks.values()))
+    most = max(len(columns[0]) for columns in blocks.values())
     for begin in range(0, most, _AT_ONCE):
-        some = {name: block[begin : begin + _AT_ONCE] for name, block in blocks.items()}
+        here = slice(begin, begin + _AT_ONCE)
+        some = {name: [one[here] for one in columns] for name, columns in blocks.items()}
         yield frames.frame({}, some, _LEVEL)
     yield frames.frame({"trace": {"outcome": trace.outcome}}, {})
 
 
-def _numbers(trace: Trace) -> tuple[Mapping[str, Numbers], dict[str, Any]]:
-    """Return the large tables as blocks, and what their numbers stand for."""
+def _numbers(trace: Trace) -> tuple[Mapping[str, list[Numbers]], dict[str, Any]]:
+    """Return the columns of the large tables, and what their numbers stand for."""
     events, tensors, storages = trace.events, trace.tensors, trace.storages
     if (
         isinstance(events, Events)
@@ -107,17 +110,22 @@ def _numbers(trace: Trace) -> tuple[Mapping[str, Numbers], dict[str, Any]]:
         and isinstance(storages, StorageLives)
         and events.names is tensors.names is storages.names
     ):
-        rows = events.operands.table[:, 0][events.rows]
-        found = {"events": events.heads, "rows": rows[:, None],
-                 "operands": events.operands.table, "tensors": tensors.table,
-                 "storages": storages.table}  # fmt: skip
+        heads, operands = events.heads.by_name, events.operands.columns.by_name
+        rows = np.arange(len(events.operands), dtype=np.int32)
+        found = {
+            "events": [*heads.values()], "rows": [events.rows],
+            "operands": [rows, *operands.values()],
+            "tensors": [*tensors.table.T], "storages": [*storages.table.T],
+        }  # fmt: skip
         names = events.names
     else:  # made by hand
         numbering = Numbering()
-        heads, plain = numbering.events(events)
-        found = {"events": heads, "rows": plain[:, None], "operands": numbering.operands(),
-                 "tensors": numbering.tensors(tensors),
-                 "storages": numbering.storages(storages)}  # fmt: skip
+        table, plain = numbering.events(events)
+        found = {
+            "events": [*table.T], "rows": [plain], "operands": [*numbering.operands().T],
+            "tensors": [*numbering.tensors(tensors).T],
+            "storages": [*numbering.storages(storages).T],
+        }  # fmt: skip
         names = numbering.names()
     return found, {
         "strings": frames.pairs(names.strings),

@@ -16,7 +16,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -26,6 +26,7 @@ from tether.facts import Gap, Trace
 from tether.store.columns import (
     HEAD,
     OPERAND,
+    PLACES,
     STORAGE,
     TENSOR,
     Events,
@@ -35,8 +36,7 @@ from tether.store.columns import (
     StorageLives,
     TensorLives,
     in_order,
-    narrow,
-    numbers,
+    narrowest,
 )
 from tether.store.fields import check
 from tether.store.layout import (
@@ -98,26 +98,27 @@ def header(trace: Trace) -> dict[str, Any]:
     }
 
 
-def frame(small: Mapping[str, Any], blocks: Mapping[str, Numbers], level: int = 1) -> bytes:
-    """Return one batch as bytes: the small tables, and the blocks that are not empty."""
+def frame(
+    small: Mapping[str, Any], blocks: Mapping[str, Sequence[Numbers]], level: int = 1
+) -> bytes:
+    """Return one batch as bytes: the small tables, and the blocks (columns) that are not empty."""
     packer = zlib.compressobj(level)
-    present = {name: block for name, block in blocks.items() if len(block)}
-    lines = {name: len(block) for name, block in present.items()}
+    present = {name: columns for name, columns in blocks.items() if len(columns[0])}
+    lines = {name: len(columns[0]) for name, columns in present.items()}
     text = _ENCODE({**small, "lines": lines}).encode("utf-8", "surrogatepass")
     parts = [packer.compress(text + b"\n")]
-    for name, block in present.items():
-        parts += _packed(block, name, packer)
+    for name, columns in present.items():
+        parts += _packed(columns, name, packer)
     payload = b"".join([*parts, packer.flush()])
     return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def _packed(block: Numbers, name: str, packer: Any) -> Iterator[bytes]:
+def _packed(columns: Sequence[Numbers], name: str, packer: Any) -> Iterator[bytes]:
     """Pack a block column by column, each number as the difference to the one above it."""
-    width, kind = BLOCKS[name]
-    columns = np.asarray(block, kind).reshape(-1, width).T
+    _, kind = BLOCKS[name]
     with np.errstate(over="ignore"):
         for column in columns:
-            yield packer.compress(np.diff(column, prepend=column.dtype.type(0)).tobytes())
+            yield packer.compress(np.diff(column.astype(kind), prepend=kind.type(0)).tobytes())
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -242,7 +243,9 @@ class _Reader:
         self._layouts: dict[str, Layout] = {}
         self._names = Names()
         self._dictionaries: list[Any] = []
-        self._blocks: dict[str, list[Numbers]] = {name: [] for name in BLOCKS}
+        self._blocks = {
+            name: [_Column() for _ in range(width)] for name, (width, _) in BLOCKS.items()
+        }
         self.bytes = 0
 
     def add(self, unpacker: _Unpacker) -> None:
@@ -252,7 +255,10 @@ class _Reader:
         if lines.keys() - BLOCKS.keys():
             raise newer(self._path, "it has numbers that this one does not know")
         for name, count in lines.items():
-            self._blocks[name].append(_block(unpacker, name, integer(count)))
+            for column, some in zip(
+                self._blocks[name], _columns(unpacker, name, integer(count)), strict=True
+            ):
+                column.add(some)
         unpacker.end()
         self.bytes += unpacker.bytes
         if "fields" in small:
@@ -310,48 +316,65 @@ class _Reader:
         if not self._layouts:
             raise Damage("it ends before anything was written to it")
         trace, names = self._trace, self._names
-        blocks = {name: self._all(name) for name in BLOCKS}
+        blocks = {name: [one.whole() for one in block] for name, block in self._blocks.items()}
+        self._blocks.clear()
         _check_names(blocks, names)
-        operands = Operands(blocks["operands"], names)
+        operands = Operands(blocks.pop("operands"), names)
         try:
-            rows = operands.positions(blocks["rows"][:, 0])
+            rows = operands.positions(*blocks["rows"])
         except KeyError:
             raise Damage("an event names an operand that is not there") from None
-        trace.events = Events(blocks["events"], rows, operands, names)
-        if trace.events.starts[-1] != len(rows) or (blocks["events"][:, -3:] < 0).any():
+        trace.events = events = Events(blocks.pop("events"), rows, operands, names)
+        cut = any((events.column(place) < 0).any() for place in PLACES)
+        if events.starts[-1] != len(rows) or cut:
             raise Damage("an event is cut off")
-        trace.tensors = TensorLives(_last(blocks["tensors"]), names)
-        trace.storages = StorageLives(_last(blocks["storages"]), names)
+        trace.tensors = TensorLives(_last(_table(blocks["tensors"])), names)
+        trace.storages = StorageLives(_last(_table(blocks["storages"])), names)
         if trace.outcome == "unfinished" and Gap("killed") not in trace.gaps:
             trace.gaps.insert(0, Gap("killed"))
         check(trace)
         return trace
 
-    def _all(self, name: str) -> Numbers:
-        """Return a block whole; its pieces are let go."""
-        width, kind = BLOCKS[name]
-        pieces = self._blocks.pop(name)[::-1] or [numbers([], width, kind)]
-        if len(pieces) == 1:
-            return pieces[0]
-        whole = np.empty((sum(map(len, pieces)), width), np.result_type(*pieces))
-        begin = 0
-        while pieces:  # each is let go as it is copied: of the whole no two are held at once
-            piece = pieces.pop()
-            whole[begin : begin + len(piece)] = piece
-            begin += len(piece)
-        return whole
+
+class _Column:
+    """A column that grows where it is: pieces beside it would take its memory once more."""
+
+    def __init__(self) -> None:
+        self._numbers: Numbers = np.empty(0, np.int8)
+        self._count = 0
+
+    def add(self, some: Numbers) -> None:
+        """Append numbers, in as many bits as they or those before need."""
+        begin, self._count = self._count, self._count + len(some)
+        kind = np.promote_types(self._numbers.dtype, some.dtype)
+        self._numbers = self._numbers.astype(kind, copy=False)
+        if self._count > len(self._numbers):
+            self._numbers.resize(self._count + (self._count >> 3), refcheck=False)
+        self._numbers[begin : self._count] = some
+
+    def whole(self) -> Numbers:
+        """Return all of it."""
+        self._numbers.resize(self._count, refcheck=False)
+        return self._numbers
 
 
-def _block(unpacker: _Unpacker, name: str, count: int) -> Numbers:
+def _columns(unpacker: _Unpacker, name: str, count: int) -> Iterator[Numbers]:
+    """Yield the columns of so many lines of a block, in few bits."""
     width, kind = BLOCKS[name]
     if not 0 <= count <= _MAX_FRAME:
         raise Damage(f"its {name} have the wrong length")
-    made = np.empty((count, width), kind)
     with np.errstate(over="ignore"):
-        for place in range(width):
-            column = np.frombuffer(unpacker.take(count * kind.itemsize), kind)
-            np.cumsum(column, dtype=kind, out=made[:, place])
-    return narrow(made)
+        for _ in range(width):
+            steps = np.frombuffer(unpacker.take(count * kind.itemsize), kind)
+            yield narrowest(np.cumsum(steps, dtype=kind))
+
+
+def _table(columns: list[Numbers]) -> Numbers:
+    """Return columns as a table; each is let go as it is copied."""
+    table = np.empty((len(columns[0]), len(columns)), np.result_type(np.int32, *columns))
+    for place in range(len(columns)):
+        table[:, place] = columns.pop(0)
+    return table
 
 
 def _last(table: Numbers) -> Numbers:
@@ -362,14 +385,14 @@ def _last(table: Numbers) -> Numbers:
     return ordered if last.all() else ordered[last]
 
 
-def _check_names(blocks: Mapping[str, Numbers], names: Names) -> None:
+def _check_names(blocks: Mapping[str, list[Numbers]], names: Names) -> None:
     """Make sure that every number that stands for something does."""
     events, operands = blocks["events"], blocks["operands"]
-    strings = [events[:, HEAD.index(name)] for name in ("operation", "detail")]
-    words = [operands[:, 7] >> 2, blocks["tensors"][:, 1], blocks["storages"][:, 2]]
+    strings = [events[HEAD.index(name)] for name in ("operation", "detail")]
+    words = [operands[7] >> 2, blocks["tensors"][1], blocks["storages"][2]]
     for columns, known in (
         (strings, names.strings),
-        ([operands[:, 5], operands[:, 6]], names.tuples),
+        (operands[5:7], names.tuples),
         (words, names.words),
     ):
         for column in columns:

@@ -21,7 +21,7 @@ from tether.facts import (
     ThreadId,
     Trace,
 )
-from tether.store.columns import HEAD, Events, Names, Numbers, Operands, columns_of
+from tether.store.columns import Events, Names, Numbers, Operands, columns_of
 from tether.store.fields import Change, check, moved, numbers_in
 from tether.store.layout import TABLES
 
@@ -108,8 +108,8 @@ def _lives(
 def _largest(trace: Trace, events: Events) -> dict[Any, int]:
     """Return the largest number of each kind of serial that a trace speaks of."""
     found: dict[Any, list[Any]] = {
-        TensorId: [events.operands.table[:, 1], list(trace.tensors)],
-        StorageId: [events.operands.table[:, 2], list(trace.storages)],
+        TensorId: [events.operands.column("tensor"), list(trace.tensors)],
+        StorageId: [events.operands.column("storage"), list(trace.storages)],
         MemoryId: [[one.memory for one in trace.storages.values()]],
         ThreadId: [events.column("thread")],
     }
@@ -133,14 +133,14 @@ class _Joined:
         self._strings = {"": 0}
         self._words: dict[str, int] = {}
         self._tuples: dict[tuple[int, ...], int] = {}
-        self._heads: list[Numbers] = []
+        self._heads: list[list[Numbers]] = []
         self._rows: list[Numbers] = []
-        self._tables: list[Numbers] = []
+        self._tables: list[list[Numbers]] = []
         self._operands = 0
 
     def add(self, events: Events, changes: Mapping[Any, Change]) -> None:
         """Append the events of one recording, its numbers changed."""
-        heads = events.heads.copy()
+        heads = dict(events.heads.by_name)
         strings = _renumbered(events.names.strings, self._strings)
         for name, change in (
             ("operation", strings.__getitem__),
@@ -150,22 +150,23 @@ class _Joined:
             ("span", changes[SpanId]),
             ("thread", changes[ThreadId]),
         ):
-            column = heads[:, HEAD.index(name)]
-            column[:] = _mapped(column, change)
-        table = events.operands.table.astype(np.int64)
+            heads[name] = _mapped(heads[name], change)
+        operands = dict(events.operands.columns.by_name)
         words = _renumbered(events.names.words, self._words)
         tuples = _renumbered(events.names.tuples, self._tuples)
-        table[:, 0] = np.arange(len(table)) + self._operands
-        table[:, 1] = _mapped(table[:, 1], changes[TensorId])
-        table[:, 2] = _mapped(table[:, 2], changes[StorageId])
-        for place in (5, 6):
-            table[:, place] = _mapped(table[:, place], tuples.__getitem__)
-        table[:, 7] = _mapped(table[:, 7] >> 2, words.__getitem__) << 2 | table[:, 7] & 3
-        self._heads.append(heads)
+        for name, change in (
+            ("tensor", changes[TensorId]),
+            ("storage", changes[StorageId]),
+            ("shape", tuples.__getitem__),
+            ("strides", tuples.__getitem__),
+            ("kind", lambda kind: words[kind >> 2] << 2 | kind & 3),
+        ):
+            operands[name] = _mapped(operands[name], change)
+        self._heads.append(list(heads.values()))
         self._rows.append(events.rows + self._operands)
-        self._tables.append(table)
-        self._operands += len(table)
-        self.count += len(heads)
+        self._tables.append(list(operands.values()))
+        self._operands += len(events.operands)
+        self.count += len(events)
 
     def whole(self) -> Events:
         """Return all of them."""
@@ -175,14 +176,19 @@ class _Joined:
         names.tuples = {number: value for value, number in self._tuples.items()}
         if not self._heads:
             return columns_of([])
-        operands = Operands(np.concatenate(self._tables), names)
-        return Events(np.concatenate(self._heads), np.concatenate(self._rows), operands, names)
+        operands = Operands([np.arange(self._operands), *_below(self._tables)], names)
+        return Events(_below(self._heads), np.concatenate(self._rows), operands, names)
+
+
+def _below(tables: list[list[Numbers]]) -> list[Numbers]:
+    """Return the columns of several tables, one table below the other."""
+    return [np.concatenate(columns) for columns in zip(*tables, strict=True)]
 
 
 def _mapped(numbers: Numbers, change: Change) -> Numbers:
     """Return numbers with each changed; every distinct one is asked for once."""
     known, back = np.unique(numbers, return_inverse=True)
-    return np.array([change(number) for number in known.tolist()], numbers.dtype)[back]
+    return np.array([change(number) for number in known.tolist()], np.int64)[back]
 
 
 def _renumbered(names: Mapping[int, Any], known: dict[Any, int]) -> dict[int, int]:

@@ -81,7 +81,7 @@ def _steps(history: History) -> Log:
     steps[[at for at in known if at >= 0]] = True
     at, rows = history.events.touched("writes")
     chosen = (steps & history.events.called("step".__eq__))[at]
-    return Log(history.events.operands.table[rows[chosen], 1], at[chosen])
+    return Log(history.events.operands.column("tensor")[rows[chosen]], at[chosen])
 
 
 def _begun(history: History) -> dict[int, int]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tether.analysis.degrading import attempt
+from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.libraries import Libraries
 from tether.analysis.speaking import Speaker
@@ -32,7 +33,12 @@ def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
     told: dict[str, set[int]] = {}
     findings: list[Finding] = []
     nothing: list[Finding] = []
-    for verdict in in_turn(known):
+    turns = in_turn(known)
+    costs = next((one for one in turns if one.damage == "cost"), None)
+    for verdict in turns:
+        if verdict is costs:  # of gradients these ask little, and of memory much
+            history.flow.let_go()
+            history.get(Graph).let_go()
         judge = partial(_of_verdict, history, verdict, told)
         some = attempt(history.trace, f"the verdict {verdict.slug}", judge, nothing)
         found = [_of_library(history, verdict, one) for one in some]

@@ -50,7 +50,7 @@ def check(history: History) -> Iterator[Claim]:
     pending: dict[int, int] = {}  # memory of the host -> position of the copy
     told: set[tuple[int, int]] = set()
     memory = history.flow.memory
-    if not (history.events.column("flags") & NON_BLOCKING).any():
+    if not history.events.flagged(NON_BLOCKING).any():
         return
     for at, event in enumerate(history.events):
         if _waits(history, event):

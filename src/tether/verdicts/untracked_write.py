@@ -159,13 +159,14 @@ def _perhaps_uncounted(history: History, at: Numbers, rows: Numbers) -> Numbers:
     They moved no version of the first argument, or went through a tensor with its own counter.
     """
     events = history.events
-    table, reads = events.operands.table, events.column("reads")[at] > 0
-    first = events.rows[np.where(reads, events.starts[at], 0)]
-    kept = reads & (table[rows, 1] == table[first, 1]) & (table[rows, 3] == table[first, 3])
+    tensor, version = (events.operands.column(one) for one in ("tensor", "version"))
+    kept = events.column("reads")[at] > 0
+    first = events.rows[np.where(kept, events.starts[at], 0)]
+    kept &= (tensor[rows] == tensor[first]) & (version[rows] == version[first])
     kept &= events.called(lambda name: operation(name).writes == "values")[at]
-    tensors = np.unique(table[rows, 1])
+    tensors = np.unique(tensor[rows])
     own = [one for one in tensors.tolist() if _own_counter(history, one) != UNKNOWN]
-    found: Numbers = kept | np.isin(table[rows, 1], own)
+    found: Numbers = kept | np.isin(tensor[rows], own)
     return found
 
 

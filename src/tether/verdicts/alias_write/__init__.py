@@ -501,7 +501,7 @@ def _overlapped(history: History, found: Sharing) -> Iterator[_Overlapped]:
 
 def _perhaps_overlapped(history: History, found: Sharing, rows: Numbers) -> Numbers:
     """Return which writes may be to a tensor, or a view of one, that showed an element twice."""
-    tensors = history.events.operands.table[rows, 1]
+    tensors = history.events.operands.column("tensor")[rows]
     shown = _tensors_overlapping(history)
     some = [
         one
@@ -514,12 +514,12 @@ def _perhaps_overlapped(history: History, found: Sharing, rows: Numbers) -> Numb
 def _tensors_overlapping(history: History) -> set[int]:
     """Return the tensors of which several places were one element of memory at some time."""
     operands = history.events.operands
-    shapes, strides = operands.table[:, 5], operands.table[:, 6]
+    shapes, strides = operands.column("shape"), operands.column("strides")
     forms = shapes.astype(np.int64) * (int(strides.max(initial=0)) + 1) + strides
     _, first = np.unique(forms, return_index=True)
     overlap = [row for row in first.tolist() if overlaps_itself(operands[row])]
     shown = np.isin(forms, forms[overlap]) if overlap else np.zeros(len(forms), bool)
-    return set(np.unique(operands.table[shown, 1]).tolist())
+    return set(np.unique(operands.column("tensor")[shown]).tolist())
 
 
 def _sharing_elements(

@@ -393,7 +393,7 @@ def _on_one_memory(history: History) -> Numbers:
     at, rows = history.events.touched("writes")
     steps = history.events.called("step".__eq__)[at]
     at, memories = at[steps], history.memories[rows[steps]]
-    tensors = history.events.operands.table[rows[steps], 1]
+    tensors = history.events.operands.column("tensor")[rows[steps]]
     order = np.lexsort((tensors, memories, at))
     at, memories, tensors = at[order], memories[order], tensors[order]
     same = (at[1:] == at[:-1]) & (memories[1:] == memories[:-1]) & (tensors[1:] != tensors[:-1])

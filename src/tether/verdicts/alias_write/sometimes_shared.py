@@ -55,7 +55,7 @@ def sometimes_shared(history: History) -> Iterator[Claim]:
 def _runs(history: History) -> dict[tuple[SiteId, int], _Runs]:
     """Return the runs of each line of the program's that takes something of a tensor."""
     found: dict[tuple[SiteId, int], _Runs] = defaultdict(lambda: _Runs([], []))
-    events, tensors = history.events, history.events.operands.table[:, 1]
+    events, tensors = history.events, history.events.operands.column("tensor")
     at, read, made = _takes(history)
     shared = history.memories[made] == history.memories[read]
     sites = events.column("site")[at]
@@ -80,12 +80,12 @@ def _takes(history: History) -> tuple[Numbers, Numbers, Numbers]:
     """
     events = history.events
     column = events.column
-    takes = (column("inner") == column("site")) & (column("flags") & RAISED == 0)
+    takes = (column("inner") == column("site")) & ~events.flagged(RAISED)
     takes &= (column("reads") > 0) & (column("results") == 1) & (column("writes") == 0)
     at = np.flatnonzero(takes & events.called(_may_view))
     first = events.starts[at]
     read, made = events.rows[first], events.rows[first + column("reads")[at]]
-    tensors = events.operands.table[:, 1]
+    tensors = events.operands.column("tensor")
     new = tensors[made] != tensors[read]
     return at[new], read[new], made[new]
 

@@ -79,8 +79,8 @@ def _joins_of_one(history: History) -> Numbers:
     counts = events.column("reads")[calls]
     of, places = stretches(events.starts[calls], counts)
     same = np.ones(len(calls), bool)
-    for column in (2, 4, 5, 6):  # the storage and what is shown of it
-        numbers = events.operands.table[events.rows[places], column]
+    for column in ("storage", "offset", "shape", "strides"):  # the memory and what is shown of it
+        numbers = events.operands.column(column)[events.rows[places]]
         first = numbers[np.cumsum(counts) - counts]
         same[of[numbers != first[of]]] = False
     found: Numbers = calls[same]
@@ -169,9 +169,9 @@ def _last_of_many(history: History) -> Iterator[Claim]:
 
 def _are_written_over(history: History) -> bool:
     """Whether a line wrote a memory twice with other values that left nothing of the old ones."""
-    events, storages = history.events, history.events.operands.table[:, 2]
+    events, storages = history.events, history.events.operands.column("storage")
     fills = events.called(lambda name: operation(name).overwrites)
-    fills |= events.column("flags") & OUT > 0
+    fills |= events.flagged(OUT)
     (at, rows), (read_at, read) = events.touched("writes"), events.touched("reads")
     at, rows = at[fills[at]], rows[fills[at]]
     written, given = of_events(at, storages[rows], read_at, storages[read])
@@ -291,7 +291,7 @@ def _joins_again(history: History) -> Numbers:
     counts = events.column("reads")[calls]
     of, places = stretches(events.starts[calls], counts)
     first = np.cumsum(counts) - counts
-    tensors = events.operands.table[events.rows[places], 1]
+    tensors = events.operands.column("tensor")[events.rows[places]]
     sums = np.add.reduceat(joined(tensors, places - places[first][of]), first)
     found: Numbers = calls[twice(sums)]
     return found

@@ -688,7 +688,7 @@ def _stored(history: History) -> dict[int, list[int]]:
     cleared: dict[int, int] = {}  # tensor -> the last time that its gradient was let go
     clears = ("zero_grad", "grad.__set__")
     passes = history.events.called("backward".__eq__)
-    if not (passes & (history.events.column("flags") & CREATE_GRAPH > 0)).any():
+    if not (passes & history.events.flagged(CREATE_GRAPH)).any():
         return {}
     for at, event in history.events.where(lambda name: name == "backward" or name in clears):
         if event.operation == "backward" and event.create_graph:

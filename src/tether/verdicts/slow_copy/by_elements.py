@@ -84,7 +84,7 @@ def _library_joins(lines: Lines) -> Collection[list[int]]:
     column = lines.events.column
     joins = lines.events.called(lambda name: bool(operation(name).joins))
     joins &= (column("inner") != UNKNOWN) & (column("inner") != column("site"))
-    at = np.flatnonzero(joins & (column("flags") & RAISED == 0))
+    at = np.flatnonzero(joins & ~lines.events.flagged(RAISED))
     columns = (one.tolist() for one in (column("site")[at], column("inner")[at], at))
     for site, inner, position in zip(*columns, strict=True):
         found[site, inner].append(position)
@@ -98,7 +98,7 @@ def _given(lines: Lines, places: Sequence[int]) -> Numbers:
 
 
 def _tensors(lines: Lines, rows: Numbers) -> Numbers:
-    found: Numbers = lines.events.operands.table[rows, 1]
+    found: Numbers = lines.events.operands.column("tensor")[rows]
     return found
 
 
@@ -208,7 +208,8 @@ def _kept_apart(lines: Lines, places: Sequence[int]) -> Slow | None:
         return None
     once = np.unique(rows)  # a tensor has several, where it was seen by more than one view
     operands = lines.events.operands
-    row, kept = operands[int(rows[0])], np.unique(operands.table[once][:, [1, 3]], axis=0)
+    versions = [operands.column(one)[once] for one in ("tensor", "version")]
+    row, kept = operands[int(rows[0])], np.unique(np.stack(versions), axis=1).T
     if len(rows) < AGAIN * len(kept) or row.requires_grad or nbytes(row) > SMALL:
         return None
     joins = [lines.events[at] for at in places]

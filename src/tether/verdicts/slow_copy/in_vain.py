@@ -305,7 +305,7 @@ def _with_one_user(lines: Lines, places: Sequence[int]) -> Numbers:
     at, column = np.array(places), events.column
     at = at[(column("results")[at] == 1) & (column("reads")[at] > 0) & (column("writes")[at] == 0)]
     made = events.rows[events.starts[at] + column("reads")[at]]
-    count, then = history.users(events.operands.table[made, 1], at)
+    count, then = history.users(events.operands.column("tensor")[made], at)
     at, made, then = at[count == 1], made[count == 1], then[count == 1]
     one = (column("results")[then] == 1) & (column("writes")[then] == 0)
     at, made, then = at[one], made[one], then[one]

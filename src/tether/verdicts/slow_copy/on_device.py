@@ -91,7 +91,7 @@ class Lines:
             for at, event in self.events.at(self.history.first_of_lines)
             if event.site >= 0 and self.own(event)
         }
-        chosen = np.isin(lines, list(keys)) & (self.events.column("flags") & RAISED == 0)
+        chosen = np.isin(lines, list(keys)) & ~self.events.flagged(RAISED)
         chosen &= ~np.isin(self.events.column("span"), compiled)  # a backend may copy or not
         positions = np.flatnonzero(chosen)
         # One key for several numbers: a line that a library's line makes the call for.
@@ -113,10 +113,11 @@ class Lines:
     @cached_property
     def single(self) -> bytes:
         """For each event whether all that it was given, and gave, are single elements."""
-        at, rows = self.events.touched("reads", "results")
-        more = at[self.history.elements(rows) != 1]
-        found: bytes = (np.bincount(more, minlength=len(self.events)) == 0).tobytes()
-        return found
+        events, found = self.events, np.ones(len(self.events), bool)
+        more = self.history.elements(np.arange(len(events.operands))) != 1
+        for at, rows in (events.touched("reads"), events.touched("results")):
+            found[at[more[rows]]] = False
+        return found.tobytes()
 
     @cached_property
     def clones(self) -> bytes:
@@ -132,7 +133,7 @@ class Lines:
         picks &= self.events.column("reads") > 0
         found = np.full(len(self.events), UNKNOWN, np.int32)
         first = self.events.rows[self.events.starts[:-1][picks]]
-        found[picks] = self.events.operands.table[first, 1]
+        found[picks] = self.events.operands.column("tensor")[first]
         return array("i", found.tobytes())
 
     @cached_property
