@@ -57,7 +57,8 @@ def lost_passes(history: History) -> Iterator[LostPasses]:
     found = history.get(_Passes)
     for tensors, steps, groups in found.by_step():
         lost = [found.cleared(tensors[0], some) for some in groups]
-        if len(lost) >= LEAST_STEPS and all(lost):
+        used = all(found.is_the_last(tensors[0], some[-1]) for some in groups)
+        if len(lost) >= LEAST_STEPS and all(lost) and used:
             first = lost[0][0]
             step = steps[bisect_right(steps, first[1])]
             count = sum(map(len, lost))
@@ -228,6 +229,7 @@ class _Passes:
         self._history = history
         self._steps = sorted(history.position(one.at) for one in history.steps)
         self._ends = history.get(GradientEnds)
+        self._lines: dict[int, set[SiteId]] = {}
 
     def alike(self) -> Iterator[list[int]]:
         """Yield the tensors that the same optimizers hold and the same calls clear."""
@@ -293,10 +295,26 @@ class _Passes:
             return [], UNKNOWN, list(passes)
         return lost, clear, [at for at in passes if at > clear]
 
+    def is_the_last(self, tensor: int, at: int) -> bool:
+        """Whether no line with passes that reach a tensor has one between a pass and its step."""
+        history, step = self._history, following(self._history.steps_of(tensor), at)
+        between = history.backwards[bisect_right(history.backwards, at) :]
+        sites = {history.events[one].site for one in between if one < step}
+        return sites.isdisjoint(self._reaching(tensor) - {history.events[at].site})
+
+    def _reaching(self, tensor: int) -> set[SiteId]:
+        """Return the lines of which a pass is known to have given a tensor a gradient."""
+        if tensor not in self._lines:
+            graph, events = self._history.get(Graph), self._history.events
+            self._lines[tensor] = {
+                events[at].site for at in self._history.backwards
+                if tensor in (graph.leaves(at) or ())
+            }  # fmt: skip
+        return self._lines[tensor]
+
     def have_as_many(self, tensor: int, groups: Sequence[Sequence[int]]) -> bool:
         """Whether each step has the same number of passes, and uses the last of them."""
-        ends = self._history.get(GradientEnds)
-        uses = all(ends.after(tensor, passes[-1]).uses for passes in groups)
+        uses = all(self._ends.after(tensor, passes[-1]).uses for passes in groups)
         return uses and len({len(passes) for passes in groups}) == 1
 
     def cleared(self, tensor: int, passes: Sequence[int]) -> list[tuple[int, int]]:

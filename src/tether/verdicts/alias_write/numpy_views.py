@@ -8,17 +8,20 @@ that it was put into) and ran, by the calls recorded, after the write.
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from tether.analysis.dataflow import values_read
 from tether.analysis.history import History
 from tether.analysis.shared_memory import Sharing, unheard
-from tether.facts import UNKNOWN, Operand, Site, Unseen
+from tether.facts import UNKNOWN, Event, Operand, Site, Unseen
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap
+from tether.source.handing import returns
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.syntax import Source, site_of_node, source_of
 from tether.verdicts.alias_write.follower import array_beside, compared, set_beside
@@ -57,8 +60,8 @@ def written_by_arrays(history: History, told: set[int]) -> Iterator[Claim]:
 def _changes(history: History) -> Iterator[Change]:
     filled: set[int] = set()
     for fact, export in _written(history):
-        read = _first_read(history, fact)
         operand = _handed_out(history, export)
+        read = _first_read(history, fact, operand)
         if fact.storage not in filled and _held_nothing(history, Export(export, operand, read)):
             filled.add(fact.storage)
             continue  # memory that held nothing yet is given its values
@@ -127,25 +130,53 @@ def _that_lasts(history: History, tensor: int, changed: int) -> int:
 
 
 def _is_meant(history: History, one: Change) -> bool:
-    """Whether a copy of what there was is read beside a tensor, which is to show what there is."""
+    """Whether a tensor is to show what there is: a copy of what there was is read beside it.
+
+    Or the function that took the array gives the tensor back that it took it of, and who reads it
+    is another.
+    """
     memory = history.trace.storages[one.storage].memory
     return (
-        set_beside(history, one.tensor, one.export, one.changed, one.read)
+        _is_given_back(history, one)
+        or set_beside(history, one.tensor, one.export, one.changed, one.read)
         or array_beside(history, memory, one.changed, one.read)
         or compared(history, one.tensor, one.export, one.changed)
     )
 
 
-def _first_read(history: History, fact: Unseen) -> int:
-    """Return the first call that read a storage after it was found changed, or -1.
+def _is_given_back(history: History, one: Change) -> bool:
+    export, read = (history.site_of(history.events[at]) for at in (one.export, one.read))
+    if export.function == read.function:
+        return False
+    source = source_of(export.file, history.trace.sources.get(export.file, ""))
+    node = source.node_at(export)
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return isinstance(node, ast.Name) and returns(source, export, node.id)
 
-    It may have been found before a backward pass, which is asked of all at once.
+
+def _first_read(history: History, fact: Unseen, shown: Operand) -> int:
+    """Return the first call that read elements of an array after they were found changed, or -1.
+
+    It may have been found before a backward pass, which is asked of all at once. A call that gives
+    a view has read nothing, and one of other elements of the memory not these.
     """
     since = history.position(fact.before)
     for at in history.on_memory(history.flow.memory_of(fact.storage)):
-        if at >= since and any(one.storage == fact.storage for one in history.events[at].reads):
+        read = _read_of(history.events[at], fact.storage) if at >= since else ()
+        if any(may_overlap(one, shown) for one in read):
             return at
     return UNKNOWN
+
+
+def _read_of(event: Event, storage: int) -> list[Operand]:
+    """Return the tensors on a memory whose values a call reads, and does not only put some into."""
+    if event.results and all(one.storage == storage for one in event.results):
+        return []
+    row = operation(event.operation)
+    into = {one.tensor for one in event.writes} if row.places else set[int]()
+    read = (event.reads[place] for place in values_read(event))
+    return [one for one in read if one.storage == storage and one.tensor not in into]
 
 
 def _array_wrote(history: History, members: list[Change]) -> Claim:
