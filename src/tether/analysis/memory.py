@@ -169,7 +169,7 @@ class _Table(NamedTuple):
         return found
 
 
-_NEVER = np.iinfo(np.int64).max
+_NEVER = np.int64(np.iinfo(np.int64).max)  # of its own width beside a narrow column
 
 
 def _over(join: np.ufunc, of: Numbers, values: Numbers) -> Numbers:
