@@ -451,7 +451,7 @@ def build(n, act=nn.PReLU()):
     net = nn.Sequential(nn.Linear(n, 4), act, nn.Sequential(act, nn.Linear(4, 1)))
     net.act = act
     return net
-net = Net(3); other = build(3); copied = copy.deepcopy(net); wrapped = nn.DataParallel(net)
+net = Net(3); other = build(3); copied = copy.deepcopy(net); wrapped = nn.DataParallel(net, device_ids=[])
 opt = torch.optim.SGD([*net.parameters(), *other.parameters(), *copied.parameters()], lr=.1)
 for _ in range(6):
     x = torch.rand(4, 3)
