@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tether.analysis.copy_needs import FLOOR, Key, left_out_with, needs
+from tether.analysis.copy_needs import Key, left_out_with, needs
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding
@@ -100,7 +100,6 @@ def _proven(finding: Finding, seconds: float, noise: int) -> Finding:
     return replace(
         finding,
         proven=True,
-        severity="warning" if (finding.bytes or 0) >= FLOOR else "note",
         fix=replace(finding.fix, safe=True) if finding.fix is not None else None,
         evidence=(*finding.evidence, Evidence("proof", finding.site, text)),
     )
