@@ -170,6 +170,13 @@ def run(program, session):
         "data",
     )
 )
+@example(  # parts of one memory, of which one is in the graph
+    program_of(
+        ["v0 = x.detach()", "v1 = torch.cat([x[:1], v0[1:]])"],
+        "v1",
+        "w",
+    )
+)
 def test_a_needless_copy_can_go(program):
     note(program)
     try:

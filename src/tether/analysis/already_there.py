@@ -92,7 +92,32 @@ class AlreadyThere:
             yield from self._converted(position, event, result)
         elif (row.joins or row.repeats) and all(self._alike(one, result) for one in event.reads):
             for source, copy in shown_by(event):
-                yield Copied(position, source, copy, position, part=copy is not result)
+                part = copy is not result
+                if part or not result.requires_grad or self._of_one_tensor(event.reads):
+                    yield Copied(position, source, copy, position, part=part)
+
+    def _of_one_tensor(self, parts: Sequence[Operand]) -> bool:
+        """Whether the graph leads from all of some parts to one tensor that they are views of.
+
+        The gradient of one view would go to where it comes from with all of its elements: not so
+        where a part is of a tensor that is detached, or a leaf of its own, on the same memory.
+        """
+        first, *others = (self._viewed(one.tensor) for one in parts)
+        return any(all(one in some for some in others) for one in first)
+
+    def _viewed(self, tensor: int) -> list[int]:
+        """Return a tensor and what it is a view of within the graph, one after the other."""
+        found = [tensor]
+        for one in found:
+            at = self._history.made_at(one)
+            event = self._history.events[at] if at >= 0 else None
+            made = [] if event is None else [made for made in event.results if made.tensor == one]
+            if event is None or not made or not made[0].requires_grad or not event.reads:
+                break
+            base = event.reads[0]
+            if base.storage == made[0].storage and base.tensor not in found:
+                found.append(base.tensor)
+        return found
 
     def _alike(self, source: Operand, copy: Operand) -> bool:
         """Whether two operands lie in different memory of one device, and count alike."""
