@@ -18,6 +18,7 @@ import numpy as np
 from tether.analysis.gives_back import computes, leads_back
 from tether.analysis.history import History
 from tether.analysis.layouts import remapped, same_strides
+from tether.analysis.shared_memory import Sharing
 from tether.facts import OUT, RAISED, Event, Operand, Same, Taken
 from tether.operations.table import operation
 from tether.regions import element_size
@@ -108,15 +109,11 @@ class AlreadyThere:
     def _viewed(self, tensor: int) -> list[int]:
         """Return a tensor and what it is a view of within the graph, one after the other."""
         found = [tensor]
-        for one in found:
-            at = self._history.made_at(one)
-            event = self._history.events[at] if at >= 0 else None
-            made = [] if event is None else [made for made in event.results if made.tensor == one]
-            if event is None or not made or not made[0].requires_grad or not event.reads:
+        for at, source in self._history.get(Sharing).chain(tensor):
+            made = self._history.events[at].results
+            if not any(one.tensor == found[-1] and one.requires_grad for one in made):
                 break
-            base = event.reads[0]
-            if base.storage == made[0].storage and base.tensor not in found:
-                found.append(base.tensor)
+            found.append(source)
         return found
 
     def _alike(self, source: Operand, copy: Operand) -> bool:

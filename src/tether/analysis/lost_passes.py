@@ -18,6 +18,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -57,8 +58,9 @@ def lost_passes(history: History) -> Iterator[LostPasses]:
     found = history.get(_Passes)
     for tensors, steps, groups in found.by_step():
         lost = [found.cleared(tensors[0], some) for some in groups]
-        used = all(found.is_the_last(tensors[0], some[-1]) for some in groups)
-        if len(lost) >= LEAST_STEPS and all(lost) and used:
+        if len(lost) < LEAST_STEPS or not all(lost):
+            continue
+        if all(found.is_the_last(tensors[0], some[-1]) for some in groups):
             first = lost[0][0]
             step = steps[bisect_right(steps, first[1])]
             count = sum(map(len, lost))
@@ -229,7 +231,6 @@ class _Passes:
         self._history = history
         self._steps = sorted(history.position(one.at) for one in history.steps)
         self._ends = history.get(GradientEnds)
-        self._lines: dict[int, set[SiteId]] = {}
 
     def alike(self) -> Iterator[list[int]]:
         """Yield the tensors that the same optimizers hold and the same calls clear."""
@@ -297,20 +298,19 @@ class _Passes:
 
     def is_the_last(self, tensor: int, at: int) -> bool:
         """Whether no line with passes that reach a tensor has one between a pass and its step."""
-        history, step = self._history, following(self._history.steps_of(tensor), at)
-        between = history.backwards[bisect_right(history.backwards, at) :]
-        sites = {history.events[one].site for one in between if one < step}
-        return sites.isdisjoint(self._reaching(tensor) - {history.events[at].site})
+        events, passes = self._history.events, self._history.backwards
+        step = following(self._history.steps_of(tensor), at)
+        between = passes[bisect_right(passes, at) : bisect_left(passes, step)]
+        others = {events[one].site for one in between} - {events[at].site}
+        return not any(tensor in self._reached[site] for site in others)
 
-    def _reaching(self, tensor: int) -> set[SiteId]:
-        """Return the lines of which a pass is known to have given a tensor a gradient."""
-        if tensor not in self._lines:
-            graph, events = self._history.get(Graph), self._history.events
-            self._lines[tensor] = {
-                events[at].site for at in self._history.backwards
-                if tensor in (graph.leaves(at) or ())
-            }  # fmt: skip
-        return self._lines[tensor]
+    @cached_property
+    def _reached(self) -> dict[SiteId, set[int]]:
+        """By line, the tensors that one of its passes is known to have given a gradient."""
+        graph, found = self._history.get(Graph), defaultdict[SiteId, set[int]](set)
+        for at in self._history.backwards:
+            found[self._history.events[at].site] |= graph.leaves(at) or frozenset()
+        return found
 
     def have_as_many(self, tensor: int, groups: Sequence[Sequence[int]]) -> bool:
         """Whether each step has the same number of passes, and uses the last of them."""

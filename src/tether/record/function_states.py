@@ -13,7 +13,16 @@ from typing import Any
 
 import torch
 
-from tether.facts import EventId, FunctionPass, FunctionState, Moment, SiteId, StorageId, TensorId
+from tether.facts import (
+    UNKNOWN,
+    EventId,
+    FunctionPass,
+    FunctionState,
+    Moment,
+    SiteId,
+    StorageId,
+    TensorId,
+)
 from tether.record.contents import span_of
 from tether.record.tape import Tape
 
@@ -103,7 +112,7 @@ class FunctionPasses:
         place, now, who = self._defined(function), Moment(self._tape.now()), self._tape.who
         tensors = _tensors(given)
         spans: _Spans = [span_of(one) for one in tensors]
-        if place is None or not tensors or None in spans:
+        if place == UNKNOWN or not tensors or None in spans:
             return None
         before = [who.snapshot(one)[:2] for one in tensors]
         varied = any(one is not None and one[0] != one[1] for one in spans)
@@ -124,13 +133,10 @@ class FunctionPasses:
 
         return ended
 
-    def _defined(self, function: Any) -> SiteId | None:
+    def _defined(self, function: Any) -> SiteId:
         """Return where a Function's backward is defined, if it is the user's."""
         code = getattr(inspect.unwrap(function.backward), "__code__", None)
-        known = None if code is None else self._tape.places.of_code(code)
-        if known is None or not known.user:
-            return None
-        return SiteId(self._tape.places.add(known, 0).number)
+        return SiteId(self._tape.places.add_beginning(code))
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:

@@ -32,6 +32,7 @@ MOST_FRAMES = 64
 """Functions between a write and the hook in which it was made."""
 
 _ENGINE = getattr(getattr(torch.autograd.graph, "_engine_run_backward", None), "__code__", None)
+_ANY = TensorId(UNKNOWN), StorageId(UNKNOWN)  # of a fact, until it is known which was written
 
 
 class _Running(NamedTuple):
@@ -97,8 +98,8 @@ class GivenGradients:
     def begins(self, node: Any, given: Sequence[Any], thread: int) -> Callable[[], None] | None:
         """Look at what a Function's backward is given; return what is to be called after it."""
         running, function = self._running(), node._forward_cls
-        place = self._defined(_code_of(function.backward))
-        if running is None or place is None or self.on_nodes:
+        place = SiteId(self._tape.places.add_beginning(_code_of(function.backward)))
+        if running is None or place == UNKNOWN or self.on_nodes:
             return None
         number = node._sequence_nr()
         hooked = number in self._hooked
@@ -107,12 +108,10 @@ class GivenGradients:
         now = Moment(self._tape.now())
 
         def ended() -> None:
-            for one in before:
-                if fingerprint(one.tensor) != one.sum:
-                    self.facts.append(GivenWritten(
-                        now, Moment(self._tape.now()), place, function.__name__,
-                        TensorId(one.number), StorageId(one.storage), ThreadId(thread), number,
-                    ))  # fmt: skip
+            until, name = Moment(self._tape.now()), function.__name__
+            self._changed(
+                before, GivenWritten(now, until, place, name, *_ANY, ThreadId(thread), number)
+            )
 
         return ended if before else None
 
@@ -151,8 +150,8 @@ class GivenGradients:
         """
         running = self._running()
         code = None if running is None else self._hook_given(tensor, frame)
-        place = None if code is None else self._defined(code)
-        if running is None or code is None or place is None:
+        place = SiteId(self._tape.places.add_beginning(code))
+        if running is None or code is None or place == UNKNOWN:
             return None
         root = any(tensor is one for one in running.roots)
         if root and not self._counts.is_fresh(running.holders):
@@ -162,12 +161,10 @@ class GivenGradients:
         before = list(self._seen([tensor])) if self._looks(code) else []
 
         def wrote(event: int, thread: int) -> None:
-            for one in before:
-                if fingerprint(one.tensor) != one.sum:
-                    self.facts.append(GivenWritten(
-                        Moment(event), Moment(event + 1), place, code.co_qualname,
-                        TensorId(one.number), StorageId(one.storage), ThreadId(thread), UNKNOWN,
-                    ))  # fmt: skip
+            at, until, name = Moment(event), Moment(event + 1), code.co_qualname
+            self._changed(
+                before, GivenWritten(at, until, place, name, *_ANY, ThreadId(thread), UNKNOWN)
+            )
 
         return wrote if before else None
 
@@ -187,12 +184,13 @@ class GivenGradients:
             frame = above
         return None
 
-    def _defined(self, code: types.CodeType | None) -> SiteId | None:
-        """Return where a function is defined, if it is the user's."""
-        known = None if code is None else self._tape.places.of_code(code)
-        if known is None or not known.user:
-            return None
-        return SiteId(self._tape.places.add(known, 0).number)
+    def _changed(self, before: Sequence[_AsGiven], fact: GivenWritten) -> None:
+        """Keep a fact of each gradient that has other elements than it had before."""
+        self.facts += [
+            fact._replace(tensor=TensorId(one.number), storage=StorageId(one.storage))
+            for one in before
+            if fingerprint(one.tensor) != one.sum
+        ]
 
 
 def _code_of(function: Any) -> types.CodeType | None:

@@ -22,7 +22,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tether.facts import Site
+from tether.facts import UNKNOWN, Site
 
 _getline = linecache.getline  # as it is now: the program may replace it
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -209,6 +209,11 @@ class Places:
             place = Place(len(self._all) - 1, code, 0)
             known.places[-1] = place
         return place.number
+
+    def add_beginning(self, code: types.CodeType | None) -> int:
+        """Learn where a function of the user's begins; `UNKNOWN` for any other."""
+        known = None if code is None else self.of_code(code)
+        return self.add(known, 0).number if known is not None and known.user else UNKNOWN
 
     def add_site(self, site: Site) -> int:
         """Learn a place that is known by its line, and of no code object that is at hand."""

@@ -31,6 +31,17 @@ def returns(source: Source, site: Site, name: str) -> bool:
     return False
 
 
+def gives_back(source: Source, site: Site) -> bool:
+    """Whether the function around a site returns the variable that an expression begins with.
+
+    ``rows`` of ``rows[..., :2].numpy()``, which is at the site.
+    """
+    node = source.node_at(site)
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return isinstance(node, ast.Name) and returns(source, site, node.id)
+
+
 def given_back(
     sources: Mapping[str, Source], site: Site, attributes: Collection[str]
 ) -> Iterator[Site]:

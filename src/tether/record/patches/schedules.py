@@ -148,10 +148,7 @@ class Schedules:
         if not isinstance(optimizer, Optimizer):
             return
         factor = next(iter(getattr(scheduler, "lr_lambdas", ())), None)
-        code = getattr(factor, "__code__", None)
-        places = self._tape.places
-        known = None if code is None else places.of_code(code)
-        at = places.add(known, 0).number if known is not None and known.user else UNKNOWN
+        at = self._tape.places.add_beginning(getattr(factor, "__code__", None))
         self._resumptions.made(scheduler, site)
         after = self._left[optimizer] = rates_of(optimizer)
         self.set_by(type(scheduler).__name__, optimizer, site, at, before, after)

@@ -8,7 +8,6 @@ that it was put into) and ran, by the calls recorded, after the write.
 
 from __future__ import annotations
 
-import ast
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ from tether.facts import UNKNOWN, Event, Operand, Site, Unseen
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap
-from tether.source.handing import returns
+from tether.source.handing import gives_back
 from tether.source.keeping import Kept, follows, keeping, loads
 from tether.source.syntax import Source, site_of_node, source_of
 from tether.verdicts.alias_write.follower import array_beside, compared, set_beside
@@ -145,14 +144,11 @@ def _is_meant(history: History, one: Change) -> bool:
 
 
 def _is_given_back(history: History, one: Change) -> bool:
+    """Whether the function that took an array returns its tensor, and another one reads that."""
     export, read = (history.site_of(history.events[at]) for at in (one.export, one.read))
     if export.function == read.function:
         return False
-    source = source_of(export.file, history.trace.sources.get(export.file, ""))
-    node = source.node_at(export)
-    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return isinstance(node, ast.Name) and returns(source, export, node.id)
+    return gives_back(source_of(export.file, history.trace.sources.get(export.file, "")), export)
 
 
 def _first_read(history: History, fact: Unseen, shown: Operand) -> int:
