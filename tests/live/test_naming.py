@@ -161,3 +161,31 @@ def test_a_recording_in_a_variable_is_not_gone_through():
     session.recorder.left_behind = weight
     naming.search([("session", session), ("weight", weight)])
     assert set(naming.facts) == {(serial, "weight")}
+
+
+def test_what_a_users_hook_keeps_has_a_name_and_what_a_librarys_hook_keeps_has_none(tmp_path):
+    recording = record_program(
+        """
+        import queue, torch
+        class Keeper:
+            def __init__(self):
+                self.seen = torch.zeros(2)
+            def note(self, module, inputs, output):
+                self.seen += output.detach().sum(0)
+        model = torch.nn.Linear(2, 2)
+        def hooked():
+            own = queue.LifoQueue()  # an object of a library
+            own.scale = torch.ones(2)
+            own.scale.mul_(2)
+            keeper = Keeper()
+            model.register_forward_hook(keeper.note)
+            model.finished = own.task_done  # a library's own method
+        hooked()
+        for _ in range(4):
+            model(torch.ones(1, 2))
+        """,
+        tmp_path,
+    )
+    names = {one.name for one in recording.trace.names}
+    assert any(name.endswith("__self__.seen") for name in names)
+    assert not any(name.endswith("__self__.scale") for name in names)

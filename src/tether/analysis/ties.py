@@ -100,6 +100,8 @@ class Ties:
     def _between_tensors(self) -> Iterator[tuple[object, ActedTie]]:
         history, events = self._history, self._history.events
         for act in history.get(Acts).all:
+            if self._is_inside(act):
+                continue
             since = _sites(history, act.since)
             write, read = events[act.write], events[act.read] if act.read >= 0 else None
             array = act.place.array != UNKNOWN or act.through == UNKNOWN
@@ -126,6 +128,20 @@ class Ties:
                     self._score(act),
                 ),
             )
+
+    def _is_inside(self, act: Act) -> bool:
+        """Whether a library alone has a tensor: it shares, writes and reads, or an optimizer steps.
+
+        What is seen of it then, as under `fully_shard`, are the insides of that library.
+        """
+        if act.place.array != UNKNOWN or act.through == UNKNOWN or not act.since:
+            return False
+        events = self._history.events
+        calls = [*act.since, *(one for one in (act.read,) if one >= 0)]
+        if events[act.write].operation != "step":
+            calls.append(act.write)
+        by_library = all(events[at].inner not in (events[at].site, UNKNOWN) for at in calls)
+        return by_library and not self._history.names_of(act.place.tensor)
 
     def _score(self, act: Act) -> int:
         history, events = self._history, self._history.events

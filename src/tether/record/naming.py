@@ -360,6 +360,29 @@ def _of_generator(path: str, value: Any) -> _Parts:
         yield f"{path}.{WAITING}.{name}", part
 
 
+def _of_function(path: str, value: types.FunctionType) -> _Parts:
+    users = is_user_file(value.__code__.co_filename)
+    for name, part in cells_of(value):
+        if users or not _is_of_a_library(part):
+            yield f"{path}.__closure__.{name}", part
+
+
+def _of_method(path: str, value: types.MethodType) -> _Parts:
+    if not _is_of_a_library(value.__self__):
+        yield f"{path}.__self__", value.__self__
+    yield path, value.__func__
+
+
+def _is_of_a_library(value: Any) -> bool:
+    """Whether a thing is an object of a library's class, and neither a module nor a tensor.
+
+    What a library's function holds in one, as the hooks that it hangs on a module, is its own.
+    """
+    kind = type(value)
+    open_to_all = (torch.nn.Module, torch.Tensor, *_CONTAINERS, *_KEEPERS)
+    return not issubclass(kind, open_to_all) and not is_user_class(kind)
+
+
 def _of_class(path: str, value: type) -> _Parts:
     for name, part in list(vars(value).items()) if is_user_class(value) else ():
         if not name.startswith("__"):
@@ -377,12 +400,10 @@ def _of_exception(path: str, value: BaseException) -> _Parts:
 
 
 _HELD: tuple[tuple[Any, Callable[[str, Any], _Parts]], ...] = (
-    (types.FunctionType, lambda path, value: (
-        (f"{path}.__closure__.{name}", part) for name, part in cells_of(value))),
+    (types.FunctionType, _of_function),
     (_CACHE, lambda path, value: (
         (f"{path}.{CACHE}[{number}]", part) for number, part in enumerate(cached_by(value)))),
-    (types.MethodType, lambda path, value: iter(
-        ((f"{path}.__self__", value.__self__), (path, value.__func__)))),
+    (types.MethodType, _of_method),
     (functools.partial, lambda path, value: iter(
         ((f"{path}.args", value.args), (f"{path}.keywords", value.keywords)))),
     (GENERATORS, _of_generator),
