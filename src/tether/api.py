@@ -74,7 +74,7 @@ class record(Recording):  # noqa: N801 -- used as `with tether.record() as recor
         """Stop recording. Tensors are named by `variables`; `error` is what ended the block."""
         self._session.mute()
         self._session.recorder.naming.search(of_the_user(variables))
-        trace = self._session.stop()
+        trace = self._session.stop(error=error)
         if error is not None:
             ended_with(trace, self._session.recorder.tape, error)
             strip(error)

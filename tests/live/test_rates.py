@@ -193,6 +193,64 @@ for _ in range(40):
 }
 
 RIGHT = {
+    "one of an optimizer that shows the groups of the one inside": """\
+class Wrapped(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def param_groups(self):
+        return self.inner.param_groups
+
+    @property
+    def state(self):
+        return self.inner.state
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad(set_to_none)
+
+
+opt = Wrapped(Adam(net.parameters(), lr=0.01))
+schedule = lr_scheduler.LambdaLR(opt, lambda epoch: 1 / (1 + epoch))
+for _ in range(8):
+    train(opt)
+    schedule.step()
+""",
+    "one of an optimizer that looks around and lets another step": """\
+class Around(torch.optim.Optimizer):
+    def __init__(self, parameters, kind, **settings):
+        super().__init__(parameters, settings)
+        self.base = kind(self.param_groups, **settings)
+        self.param_groups = self.base.param_groups
+
+    @torch.no_grad()
+    def away(self):
+        for p in (p for group in self.param_groups for p in group["params"]):
+            self.state[p]["before"] = p.clone()
+            p.add_(p.grad, alpha=0.05)
+        self.zero_grad()
+
+    @torch.no_grad()
+    def back(self):
+        for p in (p for group in self.param_groups for p in group["params"]):
+            p.copy_(self.state[p]["before"])
+        self.base.step()
+        self.zero_grad()
+
+
+opt = Around(net.parameters(), SGD, lr=0.1)
+schedule = lr_scheduler.CosineAnnealingLR(opt, 8)
+for _ in range(8):
+    x = torch.rand(8, 3)
+    net(x).pow(2).mean().backward()
+    opt.away()
+    net(x).pow(2).mean().backward()
+    opt.back()
+    schedule.step()
+""",
     "rates of three groups that each step computes from the first ones": """\
 layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), net])
 opt = Adam(

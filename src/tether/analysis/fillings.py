@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -17,7 +17,7 @@ from tether.analysis.surroundings import Surroundings
 from tether.facts import Site
 from tether.source.handing import handings
 from tether.source.loops import comprehension_at, taken_by_loop
-from tether.source.names import root_of, steps_in
+from tether.source.names import container_of, root_of, steps_in
 from tether.source.syntax import Source, called, site_of_node, source_of
 
 _METHODS = ("append", "appendleft", "extend", "insert", "add", "setdefault", "update")
@@ -49,6 +49,20 @@ def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | Non
         return None
     line = found[0]
     return site_of_node(line.file, line.node, line.source.lines)
+
+
+def set_at(history: History, name: str, tensor: int) -> Site | None:
+    """Return the one line that sets the attribute of a name, or fills the container there.
+
+    None if several may, or if a variable holds the tensor by itself.
+    """
+    steps = steps_in(name)
+    attribute = _last(name)
+    if len(steps) > 1 and any(one == f".{attribute}" for one in steps[1:]):
+        found = fitting(history, name, history.get(_Lines).setting(attribute), {tensor})
+        if len(found) == 1:
+            return site_of_node(found[0].file, found[0].node, found[0].source.lines)
+    return growth_of(history, container_of(name), [tensor]) if name.endswith("]") else None
 
 
 def comprehended(history: History, tensors: Iterable[int]) -> Site | None:
@@ -184,16 +198,21 @@ class _Lines:
         self._bases: dict[str, set[str]] = defaultdict(set)
         self.classes: set[str] = set()  # that the program's text makes
         self._lines: dict[str, list[Filling]] = defaultdict(list)
+        self._setting: dict[str, list[Filling]] = defaultdict(list)
         for file, text in sorted(history.trace.sources.items()):
             source = source_of(file, text)
             for node in source.nodes:
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
                     self._bases[node.name] |= {called(one) for one in node.bases}
-            if source.tree is not None:
-                for line in _lines_in(source, file, source.tree, "", (0, 0)):
-                    self._lines[_called(line.into)].append(line)
-                    self.all.append(line)
+            if source.tree is None:
+                continue
+            whole = source.tree, "", (0, 0)
+            for line in _lines_in(source, file, whole, _put):
+                self._lines[_called(line.into)].append(line)
+                self.all.append(line)
+            for line in _lines_in(source, file, whole, _set):
+                self._setting[called(line.into)].append(line)
         self.at = {self._site(one, _filler(one.node)): one for one in self.all}
         self._made: dict[tuple[str, int, int, int, int], set[int]] = defaultdict(set)
         for event in history.events:
@@ -203,6 +222,10 @@ class _Lines:
     def into(self, name: str) -> list[Filling]:
         """Return the lines that put something into what has this last name."""
         return self._lines.get(name, [])
+
+    def setting(self, attribute: str) -> list[Filling]:
+        """Return the statements that set an attribute of this name."""
+        return self._setting.get(attribute, [])
 
     def made_by(self, line: Filling) -> tuple[set[int], bool]:
         """Return the tensors that the calls on a line made, and whether those are all it takes.
@@ -258,22 +281,41 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
+_Put = tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, ...]]
+"""A node that puts something somewhere, where to, and what."""
+
+
 def _lines_in(
-    source: Source, file: str, node: ast.AST, owner: str, scope: tuple[int, int]
+    source: Source,
+    file: str,
+    inside: tuple[ast.AST, str, tuple[int, int]],
+    put_by: Callable[[ast.AST], _Put | None],
 ) -> Iterator[Filling]:
-    """Yield the lines inside a node that put something somewhere."""
+    """Yield the lines inside a node, of a class and a function, that put something somewhere."""
+    node, owner, scope = inside
     if isinstance(node, ast.ClassDef):
         owner = node.name
     elif isinstance(node, _FUNCTIONS):
         scope = node.lineno, node.end_lineno or node.lineno
-    put = _put(node)
+    put = put_by(node)
     if put is not None:
         yield Filling(source, file, *put, owner, scope)
     for child in ast.iter_child_nodes(node):
-        yield from _lines_in(source, file, child, owner, scope)
+        yield from _lines_in(source, file, (child, owner, scope), put_by)
 
 
-def _put(node: ast.AST) -> tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, ...]] | None:
+def _set(node: ast.AST) -> _Put | None:
+    """Return a node that sets an attribute, which, and to what."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else (target,):
+                if isinstance(one, ast.Attribute):
+                    return node, one, (node.value,)
+    return None
+
+
+def _put(node: ast.AST) -> _Put | None:
     """Return a node that puts something somewhere, where to, and what."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in _METHODS:

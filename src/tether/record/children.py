@@ -211,9 +211,9 @@ class _ChildRun:
 
     def _save(self) -> None:
         session, before = self._session, self._path
-        trace = session.stop(vars(sys.modules.get("__main__", os)))
-        trace.program, trace.folder = list(sys.argv), self._folder
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        trace = session.stop(vars(sys.modules.get("__main__", os)), error)
+        trace.program, trace.folder = list(sys.argv), self._folder
         if error is not None:
             ended_with(trace, session.recorder.tape, error)
         heard(trace, self._children, session.recorder.tape.started)

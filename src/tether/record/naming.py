@@ -318,6 +318,15 @@ def variables_of_frames(
     return of_the_user(found)
 
 
+def variables_of_error(error: BaseException | None) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of the user's functions that an error left, the outermost first."""
+    trace = None if error is None else BaseException.__dict__["__traceback__"].__get__(error)
+    while trace is not None:
+        if is_user_file(trace.tb_frame.f_code.co_filename):
+            yield from locals_of(trace.tb_frame)
+        trace = trace.tb_next
+
+
 def locals_of(frame: types.FrameType) -> list[tuple[str, Any]]:
     """Return the variables of a frame."""
     variables = frame.f_locals
@@ -391,12 +400,8 @@ def _of_class(path: str, value: type) -> _Parts:
 
 def _of_exception(path: str, value: BaseException) -> _Parts:
     yield from ((f"{path}.{name}", part) for name, part in attributes_of(value))
-    trace = BaseException.__dict__["__traceback__"].__get__(value)
-    while trace is not None:
-        if is_user_file(trace.tb_frame.f_code.co_filename):
-            for name, part in locals_of(trace.tb_frame):
-                yield f"{path}.__traceback__.{name}", part
-        trace = trace.tb_next
+    for name, part in variables_of_error(value):
+        yield f"{path}.__traceback__.{name}", part
 
 
 _HELD: tuple[tuple[Any, Callable[[str, Any], _Parts]], ...] = (

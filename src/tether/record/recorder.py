@@ -33,7 +33,7 @@ from tether.record.listener import Functions
 from tether.record.made_once import MadeOnceLog
 from tether.record.mapped_files import MappedFiles
 from tether.record.movement import AlikeLog, DriftLog, MovementLog
-from tether.record.naming import Naming
+from tether.record.naming import Naming, variables_of_error
 from tether.record.other_processes import SharingLog
 from tether.record.padding import PaddingLog
 from tether.record.read_back import ReadBackLog
@@ -164,11 +164,13 @@ class Recorder:
 
     # -- what is looked at as a recording ends ---------------------------------------------------
 
-    def ends(self, variables: Iterable[tuple[str, Any]]) -> None:
+    def ends(
+        self, variables: Iterable[tuple[str, Any]], error: BaseException | None = None
+    ) -> None:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
         variables = list(variables)
-        self.naming.search(variables)
+        self.naming.search([*variables, *variables_of_error(error)])
         self.kept_again.look(variables)
         kept = roots_of_the_nameless(self.tape, self.naming, self.rings)
         if kept:

@@ -154,7 +154,7 @@ class _Run:
             return self._reported(exit_code, error)
 
     def _reported(self, exit_code: int, error: BaseException | None) -> int:
-        trace = self.session.stop(self.main.__dict__)
+        trace = self.session.stop(self.main.__dict__, error)
         trace.program = self.program.command
         trace.folder = self.folder
         if self.session.children is not None:

@@ -100,3 +100,17 @@ class SavedStates:
 def held_by(optimizer: Optimizer) -> list[torch.Tensor]:
     """Return the parameters of an optimizer, group by group."""
     return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def wrapped_by(optimizer: Optimizer) -> Optimizer:
+    """Return the optimizer whose parameter groups one shows as its own; itself, if it wraps none.
+
+    Accelerate's optimizer, SAM and Lookahead have the groups of another one, and let it step.
+    """
+    groups, found = optimizer.param_groups, [optimizer]
+    for outer in found:
+        for inner in vars(outer).values():
+            if isinstance(inner, Optimizer) and inner not in found:
+                shown = inner.param_groups
+                found += [inner] if groups and shown and groups[0] is shown[0] else []
+    return found[-1]

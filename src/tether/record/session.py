@@ -155,18 +155,21 @@ class Session:
             del tape.gaps[key]
         tape.gap("sampled", f"{self._heard:,} of {self._done:,}")
 
-    def stop(self, namespace: dict[str, Any] | None = None) -> Trace:
+    def stop(
+        self, namespace: dict[str, Any] | None = None, error: BaseException | None = None
+    ) -> Trace:
         """Stop hearing, put everything back, and return the facts.
 
-        `namespace` holds the variables from which tensors are named, the program's globals.
+        `namespace` holds the variables from which tensors are named, the program's globals;
+        `error` is what ended the program, and holds those of the functions that it left.
         """
         recorder = self.recorder
         self.mute()
         try:
             with torch._C.DisableTorchFunction():  # a user's subclass must not hear us look
-                recorder.ends(variables_of(namespace or {}))
-        except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
-            recorder.tape.failed("naming what is left at the end", error)
+                recorder.ends(variables_of(namespace or {}), error)
+        except Exception as failure:  # noqa: BLE001 -- the program's objects may do anything
+            recorder.tape.failed("naming what is left at the end", failure)
         trace = recorder.trace()
         recorder.tape.arrays.end()
         recorder.tape.places.release()

@@ -34,7 +34,7 @@ from tether.record.open_steps import leave_stale_steps, stepping
 from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.patches.schedules import Schedules, SharedRates, rate_of, rates_of
 from tether.record.recorder import Recorder
-from tether.record.saved_states import held_by
+from tether.record.saved_states import held_by, wrapped_by
 from tether.record.sites import here, user_frames
 from tether.record.tape import NOWHERE, Tape
 
@@ -56,7 +56,7 @@ class Optimizers:
         self._tape = recorder.tape
         self._handles: list[Any] = []  # of the hooks around steps
         self._schedules = Schedules(replacements, recorder.resumptions)
-        recorder.resumptions.numbered = lambda one, site: self._know(one, site).fact
+        recorder.resumptions.numbered = lambda one, site: self._know(wrapped_by(one), site).fact
         self.on_step: Callable[[Optimizer], None] = lambda _: (
             None
         )  # after each step, recorded or not

@@ -58,11 +58,9 @@ def check(history: History) -> Iterator[Claim]:
 def _refused(story: Story) -> Claim:
     """Say why PyTorch refused a call."""
     fact, event = story.fact, story.event
-    entry = entry_of(fact.message)
     steps = story.told()
-    fitting = [one for one in story.operands if entry is None or entry.which(story.history, one)]
     twice = story.second
-    chosen = twice.parted[0].value if twice else next(iter(fitting or story.operands), None)
+    chosen = twice.parted[0].value if twice else next(iter(story.spoken_of or story.operands), None)
     call = say("the call") if event is None else say("{call}", call=CallOf(story.at))
     why, repair = _explained(story, chosen)
     return Claim(

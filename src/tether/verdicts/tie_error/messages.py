@@ -26,6 +26,7 @@ class Entry(NamedTuple):
     why: str
     repair: str
     which: Which = lambda *_: True
+    all_told: bool = False  # where the other operands were made is told as well
 
 
 def _graphed(_: History, one: Operand) -> bool:
@@ -108,8 +109,8 @@ TABLE = (
     ),
     Entry(
         r"[Ii]nference tensor|inference mode|InferenceMode",
-        "{subject} was made in inference mode, and autograd cannot use it outside.",
-        "Make {subject} under torch.no_grad() instead of inference_mode(), or use"
+        "{subject} is an inference tensor, and autograd cannot use one outside of inference mode.",
+        "Compute its values under torch.no_grad() instead of inference_mode(), or use"
         " `{subject!s}.clone()` outside.",
         _inference,
     ),
@@ -205,6 +206,7 @@ TABLE = (
         "{subject} and the other operands are on different devices or of different types.",
         "Move or convert it once, where it is made: `{subject!s} = {subject!s}.to('{there}')`.",
         _on_the_cpu,
+        all_told=True,
     ),
     Entry(
         r"Expected to have finished reduction in the prior iteration",

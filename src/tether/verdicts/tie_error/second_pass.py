@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tether.analysis.fillings import set_at
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.surroundings import WaysThere
@@ -90,6 +91,7 @@ def told_twice(history: History, found: SecondPass) -> Iterator[Step]:
     for one in found.parted[:3]:
         x = Tensor(one.value.tensor)
         steps += _led(history, found, one.made, ("made", say("{x} is made here", x=x)))
+        steps += [(one.made, step) for step in kept_from(history, one.value.tensor)]
         if one.before >= 0:
             said = say("{x} goes into the first loss here", x=x)
             steps += _led(history, found, one.before, ("used", said))
@@ -99,6 +101,15 @@ def told_twice(history: History, found: SecondPass) -> Iterator[Step]:
     freed = say("this pass frees what the graph had saved")
     steps.append((found.earlier, Step("loss", history.events[found.earlier].site, freed)))
     yield from (step for _, step in sorted(steps, key=lambda one: one[0]))
+
+
+def kept_from(history: History, tensor: int) -> Iterator[Step]:
+    """Yield the line from which an attribute or a container keeps a tensor."""
+    for name in history.names_of(tensor):
+        kept = set_at(history, name, tensor)
+        if kept is not None:
+            yield Step("kept", kept, say("{x} is kept from this line on", x=Tensor(tensor)))
+            return
 
 
 def _led(

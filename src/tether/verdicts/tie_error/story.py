@@ -11,13 +11,15 @@ from tether.analysis.gradient_paths import follow
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
+from tether.analysis.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
 from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
-from tether.verdicts.tie_error.second_pass import SecondPass, second_pass, told_twice
+from tether.verdicts.tie_error.messages import entry_of
+from tether.verdicts.tie_error.second_pass import SecondPass, kept_from, second_pass, told_twice
 
 MOST = 4
 """Operands whose making is told: further ones rarely differ."""
@@ -108,12 +110,26 @@ class Story:
     def _made(self, tensor: int) -> int:
         return self.history.made_at(tensor)
 
+    @cached_property
+    def spoken_of(self) -> tuple[Operand, ...]:
+        """The operands that PyTorch's message speaks of, where it is known."""
+        entry = entry_of(self.fact.message)
+        return tuple(
+            one for one in self.operands if entry is None or entry.which(self.history, one)
+        )
+
+    @property
+    def concerned(self) -> tuple[Operand, ...]:
+        """The operands whose making is told: others are beside the point."""
+        entry = entry_of(self.fact.message)
+        return self.operands if entry is None or entry.all_told else self.spoken_of or self.operands
+
     # -- what led to it --------------------------------------------------------------------------
 
     def told(self) -> tuple[Step, ...]:
         """Return the steps that led to the error, in the program's order, and the error."""
         self.steps += told_twice(self.history, self.second) if self.second else ()
-        for operand in () if self.steps else self.operands[:MOST]:
+        for operand in () if self.steps else self.concerned[:MOST]:
             self._making(operand)
         if not self.operands:
             self._assignments()
@@ -143,9 +159,34 @@ class Story:
         for later in self.history.on_storage(operand):
             if at < later < self.until and self._returned(later, operand):
                 self._add("made", later, say("{x} is returned by {f}", x=name, f=CallOf(later)))
+        if self._is_from_elsewhere(at):
+            self.steps += kept_from(self.history, operand.tensor)
         if event.grad_mode != GRAD_ON and not operand.requires_grad:
-            switch = self.history.switch_in_force(at)
-            self._add("mode", switch, say("gradients are off from this line on"))
+            self._mode(at)
+        elif operand.version == UNKNOWN:
+            self._inference(operand)
+
+    def _inference(self, operand: Operand) -> None:
+        """Tell where the memory was made that a view of it shows outside of inference mode."""
+        chain = self.history.get(Sharing).chain(operand.tensor)
+        at = self._made(chain[-1].source) if chain else UNKNOWN
+        if at >= 0 and self.history.events[at].grad_mode == GRAD_INFERENCE:
+            said = say("{x} is made here, in inference mode", x=Tensor(chain[-1].source))
+            self._add("made", at, said)
+            self._mode(at)
+
+    def _mode(self, at: int) -> None:
+        """Tell which line had turned gradients off at a call."""
+        text = "gradients are off from this line on"
+        if self.history.events[at].grad_mode == GRAD_INFERENCE:
+            text = "inference mode is on from this line on"
+        self._add("mode", self.history.switch_in_force(at), say(text))
+
+    def _is_from_elsewhere(self, at: int) -> bool:
+        """Whether another function than that of the error made a call."""
+        made, failed = (self.history.site(one) for one in (self.history.events[at].site,
+                                                           self.fact.site))  # fmt: skip
+        return (made.file, made.function) != (failed.file, failed.function)
 
     def _device(self, operand: Operand | None) -> str:
         fact = self.history.trace.storages.get(operand.storage) if operand is not None else None
@@ -196,7 +237,7 @@ class Story:
         """Tell the last writes to the memory of the operands and of what lies in their graphs."""
         written: list[int] = []
         behind = self._behind() if self._is_backward() else frozenset()
-        for operand in self._concerned():
+        for operand in self._involved():
             since = self._made(operand.tensor)
             written += [
                 at
@@ -224,7 +265,7 @@ class Story:
     def _reads(self, at: int, operand: Operand) -> bool:
         return any(one.storage == operand.storage for one in self.history.events[at].reads)
 
-    def _concerned(self) -> Iterator[Operand]:
+    def _involved(self) -> Iterator[Operand]:
         yield from self.operands
         if self._is_backward():
             for at in self._behind():
@@ -263,8 +304,7 @@ class Story:
                 said = say("{x} itself requires no grad from here on", x=Tensor(taken.tensor))
             self._add("cut", at, said)
             if event.grad_mode != GRAD_ON:
-                switch = self.history.switch_in_force(at)
-                self._add("mode", switch, say("gradients are off from this line on"))
+                self._mode(at)
             if event.operation == "grad.__get__":
                 before = [one for one in self.history.backwards if one < at]
                 if before:
