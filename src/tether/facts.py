@@ -423,6 +423,20 @@ class Hooked(NamedTuple):
     own: bool = False  # a variable around a hook of this line holds the tensor that it is on
 
 
+class BackwardHooked(NamedTuple):
+    """A hook that is told of a module's gradients, for which PyTorch made views.
+
+    The module's inputs or outputs went through a Function, which returned them as views. Noted of
+    the last such calls when an error speaks of the Function.
+    """
+
+    event: EventId  # the call of the Function
+    registered: SiteId  # the line that registered the hook
+    on: str  # class of the module
+    module: str = ""  # what the program calls it; "": it was found under no name
+    every: bool = False  # the hook is one for all modules
+
+
 class OptimizerFact(NamedTuple):
     """An optimizer and the tensors it was given."""
 
@@ -1037,6 +1051,9 @@ class Inherited(NamedTuple):
 
     storage: StorageId
     changed: bool  # it wrote it, sent it, or gave it to what may write it unheard
+    graded: bool = False  # it computed, with gradients on, with a tensor there that requires grad
+    site: SiteId = SiteId(UNKNOWN)  # the user's line in that process that did so first, if one did
+    tensor: TensorId = TensorId(UNKNOWN)  # the tensor there; UNKNOWN: one that it had made itself
 
 
 SharedBy = Literal["sent", "received", "mapped"]
@@ -1060,6 +1077,8 @@ class Raised(NamedTuple):
     site: SiteId
     fatal: bool  # it ended the program
     event: EventId = EventId(UNKNOWN)  # the call that it passed through
+    elsewhere: str = ""  # what it had said in the other process that raised it; "": this one did
+    lines: tuple[SiteId, ...] = ()  # the user's lines that it had passed there, the outermost first
 
 
 class Attached(NamedTuple):
@@ -1178,6 +1197,7 @@ class Trace:
     suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     hooks: list[Hooked] = field(default_factory=list)
+    backward_hooks: list[BackwardHooked] = field(default_factory=list)
     optimizers: list[OptimizerFact] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tether.facts import UNKNOWN, Raised, Site, SiteId, Trace
+from tether.record.elsewhere import elsewhere
 from tether.record.sites import CodePlaces, is_worn, site_at, without_our_frames
-from tether.record.tape import Tape, text_of
+from tether.record.tape import Tape, cut, text_of
 
 
 class Terminated(BaseException):
@@ -18,12 +19,49 @@ def ended_with(trace: Trace, tape: Tape, error: BaseException) -> None:
     """
     interrupted = isinstance(error, (KeyboardInterrupt, Terminated))
     trace.outcome = "interrupted" if interrupted else "raised"
-    if trace.raised and tape.is_last_error(error):
-        trace.raised[-1] = trace.raised[-1]._replace(fatal=True)
+    site = _site_of(trace, error)
+    noted = _noted(trace, tape, error)
+    if noted != UNKNOWN:
+        one = trace.raised[noted]
+        known = _is_users(trace, one.site)
+        trace.raised[noted] = one._replace(fatal=True, site=one.site if known else site)
         return
     kind = "SIGTERM" if isinstance(error, Terminated) else type(error).__name__
-    site = _site_of(trace, error)
-    trace.raised.append(Raised(trace.ended, kind, text_of(error), site, fatal=True))
+    said, lines = elsewhere(error, text_of(error))
+    known_lines = tuple(_number_of(trace, one) for one in lines)
+    trace.raised.append(
+        Raised(trace.ended, kind, text_of(error), site, True, elsewhere=said, lines=known_lines)
+    )
+
+
+def _noted(trace: Trace, tape: Tape, error: BaseException) -> int:
+    """Return which of the errors that were noted this one is.
+
+    It may have come from a thread of a library's that met several of one kind.
+    """
+    if trace.raised and tape.is_last_error(error):
+        return len(trace.raised) - 1
+    said = type(error).__name__, cut(text_of(error))
+    same = (
+        number
+        for number, one in enumerate(trace.raised)
+        if (one.type, one.message) == said and not _is_users(trace, one.site)
+    )
+    return next(same, UNKNOWN)
+
+
+def _is_users(trace: Trace, site: int) -> bool:
+    return site != UNKNOWN and trace.sites[site].user
+
+
+def _number_of(trace: Trace, line: Site) -> SiteId:
+    """Return the number of a site at a line; a new one if no call was recorded there."""
+    rows = ((number, site.row) for number, site in enumerate(trace.sites))
+    known = next((number for number, row in rows if row == line.row), UNKNOWN)
+    if known == UNKNOWN:
+        trace.sites.append(line)
+        known = len(trace.sites) - 1
+    return SiteId(known)
 
 
 def strip(error: BaseException | None) -> None:

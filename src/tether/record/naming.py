@@ -102,6 +102,9 @@ class Naming:
         self._count: dict[int, int] = {}
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._next_module = itertools.count().__next__
+        self.paths: dict[
+            int, str
+        ] = {}  # by number: the modules that are asked for, and their names
         self._asked = 0
         self._next = 1
         self._budget = Budget(0.01, allowed=0.3)
@@ -195,6 +198,7 @@ class Naming:
             owner = kind.__name__
         if module:
             number = self.number(value)
+            self._reached(number, path)
             self._flagged(value, number)
             if kind not in self._classes:
                 self._note_class(kind)
@@ -225,6 +229,11 @@ class Naming:
         number = self._next_module()
         self._modules[id(module)] = weakref.ref(module), number
         return number
+
+    def _reached(self, number: int, path: str) -> None:
+        """Take note of a name of a module that is asked for."""
+        if number in self.paths:
+            self.paths[number] = min(path, self.paths[number] or path, key=_from_outside)
 
     def _flagged(self, module: torch.nn.Module, number: int) -> None:
         """Take note of what is to freeze a module or a parameter, or to let it train, in vain.
@@ -258,6 +267,11 @@ class Naming:
             TensorId(ref.serial), place.path, Moment(self._tape.now()), place.owner, place.users,
             module, place.listed, holder,
         )  # fmt: skip
+
+
+def _from_outside(path: str) -> tuple[bool, bool]:
+    """Order the names of a module: from outside before `self`, through others before by itself."""
+    return path.startswith("self."), "." not in path
 
 
 def _own_backward(kind: type) -> types.CodeType | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import mmap
+import sys
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,11 +19,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import Fork, Inherited, Moment, Shared, SharedBy, StorageId
+from tether.facts import (
+    UNKNOWN,
+    Fork,
+    Inherited,
+    Moment,
+    Shared,
+    SharedBy,
+    Site,
+    SiteId,
+    StorageId,
+    TensorId,
+)
 from tether.operations.table import operation
 from tether.record.functions import Function
 from tether.record.identity import Identities, version_of
 from tether.record.patches.replacing import Original, Replacements
+from tether.record.sites import is_ours, is_user_file
 from tether.record.tape import Tape
 
 __tracebackhide__ = True
@@ -29,7 +43,12 @@ __tracebackhide__ = True
 PLACES = 1 << 20
 """Bytes of the page for each kind of mark; storages with higher numbers share them."""
 
-_USED, _CHANGED, _UNHEARD, _REWRITES = 0, PLACES, 2 * PLACES, 2 * PLACES + 1
+_USED, _CHANGED, _GRADED = 0, PLACES, 2 * PLACES
+_UNHEARD, _REWRITES, _LINES = 3 * PLACES, 3 * PLACES + 1, 3 * PLACES + 2
+
+_SLOTS, _SLOT, _PARTS = 64, 1024, 5
+"""Uses that forked processes write down, the bytes that each may have, and the lines of its text:
+storage, tensor, and file, line and function of the user's."""
 
 
 class SharingLog:
@@ -104,7 +123,8 @@ class SharingLog:
     def forks(self) -> None:
         """Note that a process is about to be forked off."""
         if self._page is None:
-            self._page = mmap.mmap(-1, _REWRITES + 1)  # shared with those forked from now on
+            # Shared with those forked from now on.
+            self._page = mmap.mmap(-1, _LINES + _SLOTS * _SLOT)
         self._tape.who.bury()
         self._forks.append(self._tape.now())
 
@@ -127,9 +147,24 @@ class SharingLog:
 
     def inherited_facts(self) -> list[Inherited]:
         """Return the storages that a forked process used, which it had from here."""
-        return [Inherited(StorageId(serial), bool(changed)) for serial, changed in self._marked()]
+        return [
+            Inherited(StorageId(serial), changed, graded, *(self._use(serial) if graded else ()))
+            for serial, changed, graded in self._marked()
+        ]
 
-    def _marked(self) -> Iterator[tuple[int, int]]:
+    def _use(self, serial: int) -> tuple[SiteId, TensorId]:
+        """Return the line and the tensor that a forked process wrote down for a storage."""
+        first = _LINES + serial % _SLOTS * _SLOT
+        text = self._page[first : first + _SLOT].rstrip(b"\0") if self._page else b""
+        parts = text.decode("utf-8", "replace").split("\n")
+        if len(parts) != _PARTS or parts[0] != str(serial):
+            return SiteId(UNKNOWN), TensorId(UNKNOWN)
+        _, tensor, file, line, name = parts
+        site = Site(file, int(line), function=name) if line.isdecimal() else None
+        place = UNKNOWN if site is None else self._tape.places.add_site(site)
+        return SiteId(place), TensorId(int(tensor) if tensor.isdecimal() else UNKNOWN)
+
+    def _marked(self) -> Iterator[tuple[int, bool, bool]]:
         page = self._page
         if page is None:
             return
@@ -137,7 +172,7 @@ class SharingLog:
         numbers = self._tape.who.storage_table()[:, 0]
         for place in used:
             for serial in range(place, int(numbers.max(initial=-1)) + 1, PLACES):
-                yield serial, page[_CHANGED + place]
+                yield serial, bool(page[_CHANGED + place]), bool(page[_GRADED + place])
 
     def shared_facts(self) -> list[Shared]:
         """Return the storages that other processes may show."""
@@ -151,8 +186,14 @@ class ChildEar:
         self, page: mmap.mmap, who: Identities, tensors_in: Callable[..., list[Any]]
     ) -> None:
         self._page, self._tensors_in = page, tensors_in
+        self._find = who.find
         self._given = who.storages  # by id; a storage made later with that id is another
         self._sent: dict[int, Any] = {}
+        # Frames that were forked as well. Ours are about to end, and their ids will be others'.
+        self._below = {
+            id(frame) for frame in _frames(sys._getframe(1)) if not is_ours(frame.f_code)
+        }
+        self._lines: set[int] = set()  # storages for which a line was looked for
 
     def call(
         self,
@@ -169,9 +210,12 @@ class ChildEar:
             met = self._look(args, kwargs)
         except Exception:  # noqa: BLE001 -- a tensor that refuses to be asked
             self._page[_UNHEARD] = 1
+        result = None
         try:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            return result
         finally:
+            self._computed(met, result)
             for number, (tensor, storage, version) in enumerate(met):
                 keeps = _keeps(what.name) or (what.writes and not number)
                 if keeps or version < 0 or version_of(tensor) != version:
@@ -196,6 +240,45 @@ class ChildEar:
             if tensor.requires_grad and torch.is_grad_enabled():
                 self._page[_UNHEARD] = 1  # what a backward pass adds to is not heard
 
+    def _computed(self, met: list[tuple[Any, Any, int]], result: Any) -> None:
+        """Mark what a call with a graph, or one that failed, was given that requires grad."""
+        if not met or not torch.is_grad_enabled():
+            return
+        try:
+            with torch._C.DisableTorchFunctionSubclass():
+                given = [(one, storage) for one, storage, _ in met if one.requires_grad]
+                made = self._tensors_in(result) if given else []
+                if result is None or any(one.requires_grad for one in made):
+                    for tensor, storage in given:
+                        self._graded(tensor, self._serial(storage))
+        except Exception:  # noqa: BLE001 -- a tensor that refuses to be asked
+            self._page[_UNHEARD] = 1
+
+    def _graded(self, tensor: torch.Tensor, serial: int) -> None:
+        """Mark a storage that went into a graph, the first time."""
+        if serial >= 0 and serial not in self._lines:
+            self._lines.add(serial)
+            self._page[_GRADED + serial % PLACES] = 1
+            self._write_down(serial, tensor)
+
+    def _write_down(self, serial: int, tensor: torch.Tensor) -> None:
+        """Write down which tensor on a storage is used, and by which line of the user's."""
+        known, first = self._find(tensor), _LINES + serial % _SLOTS * _SLOT
+        text = f"{serial}\n{known.serial if known is not None else UNKNOWN}\n{self._line()}"
+        told = text.encode("utf-8", "replace")
+        if len(told) <= _SLOT and not self._page[first]:
+            self._page[first : first + len(told)] = told
+
+    def _line(self) -> str:
+        """Return file, line and function of the user's that runs in this process's own part."""
+        for frame in _frames(sys._getframe(1)):
+            code = frame.f_code
+            if id(frame) in self._below:
+                break
+            if is_user_file(code.co_filename) and not is_ours(code):
+                return f"{code.co_filename}\n{frame.f_lineno}\n{code.co_qualname}"
+        return "\n\n"
+
     def _serial(self, storage: torch.UntypedStorage) -> int:
         ref = self._given.get(id(storage))
         return ref.serial if ref is not None and ref() is storage else -1
@@ -217,6 +300,12 @@ class ChildEar:
     def _gone(self, key: int, known: Any) -> None:
         if self._sent.get(key) is known:
             del self._sent[key]
+
+
+def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from tether.record.array_calls import ArrayCallLog
 from tether.record.array_copies import ArrayCopyLog
 from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
+from tether.record.backward_hooks import BackwardHookLog
 from tether.record.cached_keys import kept_by_caches
 from tether.record.collisions import CollisionLog
 from tether.record.function_states import FunctionPasses, FunctionStates
@@ -119,6 +120,7 @@ class Recorder:
         self.naming = Naming(self.tape, self.arrays.small, made_once)
         self.reassigned = ReassignedLog(self.tape, self.naming)
         self.hooks = HookLog(self.tape, self.given)
+        self.backward_hooks = BackwardHookLog(self.tape, self.naming)
         self.memory = GradientMemory(self.tape, self.gradients) if memory else None
         self.autosave: Autosave | None = None
         self.arrays.on_many = lambda: self.naming.search_now(sys._getframe(1))
@@ -206,6 +208,7 @@ class Recorder:
             "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),
+            "backward_hooks": list(self.backward_hooks.facts()),
             "optimizers": list(tape.optimizers),
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),

@@ -40,6 +40,7 @@ from tether.facts import (
     Unmatched,
 )
 from tether.record.array_lives import ArrayLives
+from tether.record.elsewhere import elsewhere
 from tether.record.events import EventLog
 from tether.record.identity import Identities
 from tether.record.identity import Snapshot as Snapshot  # noqa: PLC0414 -- what events are made of
@@ -76,6 +77,11 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
+def cut(text: str) -> str:
+    """Return as much of what an error says as is kept."""
+    return text[:_MOST_TEXT]
+
+
 class Tape:
     """The facts of one recording; `limit` keeps the last so many events."""
 
@@ -108,6 +114,7 @@ class Tape:
         self.last_rates: dict[tuple[int, int], float] = {}  # by optimizer and group
         self.exports: dict[int, int] = {}  # storage serial -> event that exported its memory
         self.on_beat: Callable[[], None] = lambda: None  # saves what is new, if it is time
+        self.on_error: Callable[[str], None] = lambda _: None  # told what a new one says
         self.last_error: tuple[int, type, str] | None = None  # noted last, while it travels up
 
     def now(self) -> int:
@@ -178,12 +185,18 @@ class Tape:
         self.last_error = (id(error), type(error), text)
         if len(self.raised) < _MOST_ERRORS:
             name = type(error).__name__
+            said, lines = elsewhere(error, text)
             self.raised.append(
                 Raised(
-                    Moment(self.now()), name, text[:_MOST_TEXT], SiteId(site), fatal=False,
-                    event=EventId(event),
+                    Moment(self.now()), name, cut(text), SiteId(site), fatal=False,
+                    event=EventId(event), elsewhere=cut(said),
+                    lines=tuple(SiteId(self.places.add_site(one)) for one in lines),
                 )
             )  # fmt: skip
+            try:
+                self.on_error(text)
+            except Exception as failure:  # noqa: BLE001
+                self.failed("an error", failure)
 
     def is_last_error(self, error: BaseException) -> bool:
         """Whether this exception is the one that was noted last."""

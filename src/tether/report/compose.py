@@ -173,8 +173,10 @@ def summary(about: Findings) -> list[Block]:
         lines = [one.site for one in grown.lines[:3]]
         blocks.append(_growth(f"{grown}, most of it at ", lines, about.trace.folder))
     for one in fatal[-1:]:
-        text = " ".join(one.message.split())
-        blocks.append(Paragraph((Phrase("raised  ", "bad"), Phrase(f"{one.type}: {text[:400]}"))))
+        where = " in another process" if one.elsewhere else ""
+        text = " ".join((one.elsewhere or one.message).split())
+        said = Phrase(f"{one.type}{where}: {text[:400]}")
+        blocks.append(Paragraph((Phrase("raised  ", "bad"), said)))
     return blocks
 
 

@@ -17,6 +17,7 @@ from tether.facts import (
     Followed,
     ThreadId,
 )
+from tether.record.backward_hooks import FUNCTION
 from tether.record.following import Trail, can_follow
 from tether.record.gradients import NOBODY
 from tether.record.graph import count_nodes
@@ -269,6 +270,8 @@ def _apply(replacements: Replacements, recorder: Recorder, original: Any) -> Any
             )  # fmt: skip
             tape.close_span(span, index)
             recorder.function_states.called(cls, index)
+            if cls is FUNCTION:
+                recorder.backward_hooks.applied(index, here(2))
         return value
 
     functools.update_wrapper(apply, getattr(original, "__func__", original))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from tether.record.hooks import HookLog
 from tether.record.patches.replacing import Original, Replacements
+from tether.record.recorder import Recorder
 from tether.record.sites import here, is_ours
 
 _REGISTERING = frozenset(
@@ -19,9 +19,9 @@ _REGISTERING = frozenset(
 _ON_NODE = getattr(getattr(torch.autograd.Function, "_register_hook", None), "__code__", None)
 
 
-def install(replacements: Replacements, log: HookLog) -> None:
+def install(replacements: Replacements, recorder: Recorder) -> None:
     """Put the replacement in place."""
-    tape = replacements.tape
+    tape, log = replacements.tape, recorder.hooks
 
     def make(original: Original) -> Original:
         @functools.wraps(original)
@@ -31,7 +31,10 @@ def install(replacements: Replacements, log: HookLog) -> None:
             try:
                 if frame is not None and frame.f_code is _ON_NODE:
                     log.given.on_nodes |= _is_of_others(frame.f_back)
-                elif tape.active and frame is not None and _asked_for(frame):
+                    return
+                if tape.active and frame is not None:
+                    recorder.backward_hooks.registered(frame, table, handle.id)
+                if tape.active and frame is not None and _asked_for(frame):
                     owner = frame.f_locals.get(frame.f_code.co_varnames[0])
                     with torch._C.DisableTorchFunction():
                         log.registered(tape.places.user_place(frame)[0], owner, table, handle.id)

@@ -8,17 +8,21 @@ import inspect
 import multiprocessing.connection
 import multiprocessing.process
 import multiprocessing.queues
+import multiprocessing.reduction
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.utils.data
 
-from tether.facts import LOADER, GapCode
+from tether.facts import LOADER, RAISED, UNKNOWN, GapCode
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
+from tether.record.recorder import Recorder
 from tether.record.sites import here
 
 if TYPE_CHECKING:
@@ -33,12 +37,15 @@ _worker_loop = getattr(
 _PYTHONS = ("python", "torchrun", "accelerate", "deepspeed")
 
 
-def install(replacements: Replacements, children: Children | None) -> None:
+def install(replacements: Replacements, recorder: Recorder, children: Children | None) -> None:
     """Put the replacements in place. Forks are noted by `Session`."""
     popen = functools.partial(_popen, replacements, children)
     replacements.replace(subprocess.Popen, "__init__", popen)
     process = multiprocessing.process.BaseProcess
     replacements.replace(process, "start", functools.partial(_start, replacements, children))
+    replacements.reversible(functools.partial(_reducers, replacements, recorder))
+    reraise = functools.partial(_reraise, replacements, recorder)
+    replacements.replace(torch._utils.ExceptionWrapper, "reraise", reraise)
     sent = replacements.telling(_sent)
     replacements.replace(multiprocessing.queues.Queue, "put", sent)
     replacements.replace(multiprocessing.connection.Connection, "send", sent)
@@ -49,6 +56,60 @@ def _sent(listener: Listener, place: tuple[int, int], args: tuple[Any, ...], *_:
     tensors = listener.tensors_in(*args[1:2])
     if tensors:
         listener.note("Queue.put", place, tensors)
+
+
+def _reducers(replacements: Replacements, recorder: Recorder) -> Callable[[], None]:
+    """Hear of tensors that cannot be packed for another process; return what takes it back."""
+    table = multiprocessing.reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    mine = {
+        kind: _reduced(replacements, recorder, original)
+        for kind, original in table.items()
+        if isinstance(kind, type) and issubclass(kind, torch.Tensor)
+    }
+    before = {kind: table[kind] for kind in mine}
+    table.update(mine)
+
+    def undo() -> None:
+        table.update({kind: one for kind, one in before.items() if table.get(kind) is mine[kind]})
+
+    return undo
+
+
+def _reduced(replacements: Replacements, recorder: Recorder, original: Original) -> Original:
+    @functools.wraps(original)
+    def reduce(tensor: torch.Tensor) -> Any:
+        try:
+            return original(tensor)
+        except Exception as error:
+            listener = replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    place = replacements.tape.places.user_place(here(2))
+                    event = listener.note("Queue.put", place, [tensor], flags=RAISED)
+                    recorder.naming.search_now(here(2))
+                    replacements.tape.error(error, place[0], event)
+            raise
+
+    return reduce
+
+
+def _reraise(replacements: Replacements, recorder: Recorder, original: Original) -> Original:
+    """Note an error of a data loader's worker as the line that waits for the worker gets it."""
+
+    @functools.wraps(original)
+    def reraise(wrapper: Any) -> None:
+        try:
+            original(wrapper)
+        except Exception as error:
+            listener = replacements.listener()
+            if listener is not None:
+                with muted(listener):
+                    place = replacements.tape.places.user_place(here(2))
+                    recorder.naming.search_now(here(2))
+                    replacements.tape.error(error, place[0], UNKNOWN)
+            raise
+
+    return reraise
 
 
 def _popen(replacements: Replacements, children: Children | None, original: Original) -> Original:

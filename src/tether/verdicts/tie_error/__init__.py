@@ -9,10 +9,13 @@ from tether.analysis.history import History, shortened
 from tether.analysis.overwritten import blamed
 from tether.facts import Operand, Raised
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Tensor, say
+from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.tie_error.elsewhere import at_home, claim_of_another
 from tether.verdicts.tie_error.messages import entry_of, of_ties
 from tether.verdicts.tie_error.second_pass import repair_twice, why_twice
 from tether.verdicts.tie_error.story import Story
+from tether.verdicts.tie_error.views import why_view
 
 PAGE = """
 # tie-error
@@ -21,11 +24,17 @@ PAGE = """
 PyTorch refused a call because of how tensors are tied: to a graph, to memory, to a device. The
 finding names the tensor and gives the call that works.
 
+Of an error that a data loader's worker or another process had raised it says which tensor with a
+graph was taken along, where that was computed, and the lines in the other process. Of a view that
+may not be written in place it names what made the view such a one: the line that registered a
+backward hook on a module, the call of a custom Function, the `no_grad` block, or the `split`.
+
 ## Why it matters
 PyTorch's messages say the rule and neither the tensor's name nor which of several ways out fits.
 
 ## Known problems
-An error that the program catches and expects is explained as well.
+An error that the program catches and expects is explained as well. What a process that was
+spawned, and not forked, had computed with is not known.
 
 ## Example
 ```python
@@ -45,9 +54,13 @@ Which way out is meant cannot be known: never applied by itself.
 
 def check(history: History) -> Iterator[Claim]:
     """Explain each error about ties, once per line and message."""
-    for fact in history.trace.raised:
+    for noted in history.trace.raised:
+        fact = at_home(history, noted)
         if blamed(history, fact) is not None:
             continue  # saved-overwritten tells it
+        if fact.elsewhere:
+            yield from claim_of_another(history, fact)
+            continue
         story = Story(history, fact)
         if story.missing is not None:
             yield _no_gradient(story, story.missing)
@@ -61,7 +74,8 @@ def _refused(story: Story) -> Claim:
     steps = story.told()
     twice = story.second
     chosen = twice.parted[0].value if twice else next(iter(story.spoken_of or story.operands), None)
-    call = say("the call") if event is None else say("{call}", call=CallOf(story.at))
+    unheard = event is None or operation(event.operation).leaves == "process"
+    call = say("the call") if unheard else say("{call}", call=CallOf(story.at))
     why, repair = _explained(story, chosen)
     return Claim(
         tensors=() if chosen is None else (chosen.tensor,),
@@ -83,6 +97,9 @@ def _explained(story: Story, chosen: Operand | None) -> tuple[Sentence, Repair |
         return why_twice(story.history, twice), repair_twice(story.history, twice)
     if story.taken_off is not None:
         return _taken_off(story, *story.taken_off)
+    view = why_view(story.history, story.fact, chosen)
+    if view is not None:
+        return view
     if entry is None:
         return say('PyTorch says "{text}".', text=_first_sentence(story.fact)), None
     return say(entry.why), Repair(say(entry.repair, there=story.elsewhere(chosen)))

@@ -41,6 +41,10 @@ def _computed(_: History, one: Operand) -> bool:
     return one.requires_grad and not one.leaf
 
 
+GRAPHED = (_graphed, _leaf, _computed)
+"""Of messages about a tensor that requires grad: which one it is."""
+
+
 def _graphless(_: History, one: Operand) -> bool:
     return not one.requires_grad
 
@@ -119,6 +123,12 @@ TABLE = (
         "{subject} was computed, and copy.deepcopy copies no graph.",
         "`{subject!s}.detach().clone()` copies its values, tether.copy(...) the object that holds"
         " it.",
+        _computed,
+    ),
+    Entry(
+        r"Cowardly refusing to serialize non-leaf tensor",
+        "{subject} was computed and requires grad, and no graph goes to another process.",
+        "Send `{subject!s}.detach()`, or compute {subject} under torch.no_grad().",
         _computed,
     ),
     Entry(

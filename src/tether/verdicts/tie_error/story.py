@@ -20,6 +20,7 @@ from tether.source.reading import assigned
 from tether.source.syntax import Source
 from tether.verdicts.tie_error.messages import entry_of
 from tether.verdicts.tie_error.second_pass import SecondPass, kept_from, second_pass, told_twice
+from tether.verdicts.tie_error.views import made_in_no_grad, told_of_hooks
 
 MOST = 4
 """Operands whose making is told: further ones rarely differ."""
@@ -38,14 +39,16 @@ _DEVICES = re.compile(r"device|Input type", re.I)
 class Story:
     """One error: the call that raised, its operands, and what led to it."""
 
-    def __init__(self, history: History, fact: Raised) -> None:
+    def __init__(
+        self, history: History, fact: Raised, operands: tuple[Operand, ...] | None = None
+    ) -> None:
         self.history = history
         self.fact = fact
         self.at = _position(history, fact)
         self.event: Event | None = history.events[self.at] if self.at >= 0 else None
         self.until = self.at if self.at >= 0 else history.position(fact.at)
         self.missing = self._missing()
-        self.operands = self._operands()
+        self.operands = self._operands() if operands is None else operands
         self.steps: list[Step] = []
 
     def _missing(self) -> Operand | None:
@@ -131,7 +134,8 @@ class Story:
         self.steps += told_twice(self.history, self.second) if self.second else ()
         for operand in () if self.steps else self.concerned[:MOST]:
             self._making(operand)
-        if not self.operands:
+            self.steps += told_of_hooks(self.history, self.fact, operand)
+        if not self.operands and not self.fact.elsewhere:
             self._assignments()
         message = self.fact.message
         if _WRITTEN.search(message):
@@ -161,7 +165,8 @@ class Story:
                 self._add("made", later, say("{x} is returned by {f}", x=name, f=CallOf(later)))
         if self._is_from_elsewhere(at):
             self.steps += kept_from(self.history, operand.tensor)
-        if event.grad_mode != GRAD_ON and not operand.requires_grad:
+        off = not operand.requires_grad or made_in_no_grad(self.fact)
+        if event.grad_mode != GRAD_ON and off:
             self._mode(at)
         elif operand.version == UNKNOWN:
             self._inference(operand)
