@@ -172,7 +172,9 @@ class Recorder:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
         variables = list(variables)
-        self.naming.search([*variables, *variables_of_error(error)])
+        known = {(name, id(value)) for name, value in variables}
+        left = [one for one in variables_of_error(error) if (one[0], id(one[1])) not in known]
+        self.naming.search([*variables, *left])
         self.kept_again.look(variables)
         kept = roots_of_the_nameless(self.tape, self.naming, self.rings)
         if kept:
