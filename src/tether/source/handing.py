@@ -102,6 +102,24 @@ def reads_beside(source: Source, site: Site, call: Site, name: str) -> bool:
     )
 
 
+def used_below(source: Source, site: Site, name: str) -> bool:
+    """Whether a function uses a variable's value below a line, before it sets the variable anew.
+
+    As it is: what an attribute or a method of it gives may be its shape.
+    """
+    below = (
+        node
+        for node in _within(source, site)
+        if isinstance(node, ast.Name) and node.id == name and node.lineno > site.end_line
+    )
+    for node in sorted(below, key=lambda one: (one.lineno, one.col_offset)):
+        if not isinstance(node.ctx, ast.Load):
+            return False
+        if not isinstance(source.parent(node), ast.Attribute):
+            return True
+    return False
+
+
 def made_as(source: Source, call: Site, kind: str) -> Site | None:
     """Return the first call of a class in the assignment of what a line calls: ``self.branch``."""
     node = source.node_at(call)

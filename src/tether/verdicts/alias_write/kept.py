@@ -28,6 +28,7 @@ from tether.verdicts.alias_write.named_twice import named_twice
 from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
 from tether.verdicts.alias_write.records_that_follow import records_that_follow
+from tether.verdicts.alias_write.second_names import second_names
 from tether.verdicts.alias_write.sometimes_shared import sometimes_shared
 from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
@@ -46,6 +47,7 @@ SILENT = {
     "a body that two heads train, or that no step moves": "neither was to stand still",
     "a parameter that a helper clips, without a result that is used": "it was called for that",
     "a default that names what was made elsewhere": "who names it knows that it is shared",
+    "two names of one tensor, of which one is used below the write": "it is a shorter word for it",
     "an array that nobody has any more": "its memory is the tensor's own",
 }
 """Good uses, and why nothing is said of them."""
@@ -72,4 +74,5 @@ def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
             if told.isdisjoint(claim.tensors):
                 spoken.update(claim.tensors)
                 yield claim
+    yield from (one for one in second_names(history) if spoken.isdisjoint(one.tensors))
     yield from records_that_follow(history, spoken)
