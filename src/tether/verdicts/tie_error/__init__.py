@@ -24,7 +24,19 @@ finding names the tensor and gives the call that works.
 ## Why it matters
 PyTorch's messages say the rule and neither the tensor's name nor which of several ways out fits.
 
+Where a block under activation checkpointing (`torch.utils.checkpoint`) runs again in the backward
+pass and goes another way than in the forward, its two runs are compared call by call. The finding
+names the line of the checkpoint, the first call that only one of the runs makes, or that is given
+or gives a tensor of another shape, type or device, and the line that changes what this hangs on: a
+cache that the block's own run fills, a flag that the program switches before the pass, `eval()`, a
+parameter that is frozen, numbers that are drawn anew. A call that leaves nothing for the gradient
+(a mask that the first run makes and keeps) is not taken for the reason. Where no call differs, the
+line of the checkpoint is named alone.
+
 ## Known problems
+Which line changes a state of a block (an attribute, a container, a global) is read off the
+program's text.
+
 An error that the program catches and expects is explained as well.
 
 ## Example
@@ -51,8 +63,13 @@ def check(history: History) -> Iterator[Claim]:
         story = Story(history, fact)
         if story.missing is not None:
             yield _no_gradient(story, story.missing)
-        elif of_ties(fact.message) if story.event else entry_of(fact.message):
+        elif story.block is not None or _speaks_of_ties(story):
             yield _refused(story)
+
+
+def _speaks_of_ties(story: Story) -> bool:
+    message = story.fact.message
+    return of_ties(message) if story.event else entry_of(message) is not None
 
 
 def _refused(story: Story) -> Claim:
@@ -63,6 +80,8 @@ def _refused(story: Story) -> Claim:
     fitting = [one for one in story.operands if entry is None or entry.which(story.history, one)]
     twice = story.second
     chosen = twice.parted[0].value if twice else next(iter(fitting or story.operands), None)
+    if story.block is not None:
+        chosen = story.block.loss
     call = say("the call") if event is None else say("{call}", call=CallOf(story.at))
     why, repair = _explained(story, chosen)
     return Claim(
@@ -81,6 +100,8 @@ def _refused(story: Story) -> Claim:
 def _explained(story: Story, chosen: Operand | None) -> tuple[Sentence, Repair | None]:
     """Say why PyTorch refused, and what to do: by what led to it, or by what the message says."""
     entry, twice = entry_of(story.fact.message), story.second
+    if story.block is not None:
+        return story.block.why(_first_sentence(story.fact)), story.block.repair()
     if twice is not None:
         return why_twice(story.history, twice), repair_twice(story.history, twice)
     if story.taken_off is not None:

@@ -17,6 +17,7 @@ from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
+from tether.verdicts.tie_error.recomputed import Recomputed, recomputed
 from tether.verdicts.tie_error.second_pass import SecondPass, second_pass, told_twice
 
 MOST = 4
@@ -112,7 +113,10 @@ class Story:
 
     def told(self) -> tuple[Step, ...]:
         """Return the steps that led to the error, in the program's order, and the error."""
-        self.steps += told_twice(self.history, self.second) if self.second else ()
+        if self.block is not None:
+            self.steps += self.block.told()
+        elif self.second is not None:
+            self.steps += told_twice(self.history, self.second)
         for operand in () if self.steps else self.operands[:MOST]:
             self._making(operand)
         if not self.operands:
@@ -229,6 +233,13 @@ class Story:
         if self._is_backward():
             for at in self._behind():
                 yield from self.history.events[at].reads
+
+    # -- blocks that run twice -------------------------------------------------------------------
+
+    @cached_property
+    def block(self) -> Recomputed | None:
+        """Return the block under activation checkpointing that ran again, and went another way."""
+        return recomputed(self.history, self.fact)
 
     # -- backward passes -------------------------------------------------------------------------
 
