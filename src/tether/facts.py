@@ -252,6 +252,30 @@ class Span(NamedTuple):
     event: EventId = EventId(UNKNOWN)  # the Event of the call itself, recorded when it ended
 
 
+RunEnd = Literal["returned", "stopped", "raised"]
+"""How a block ran to its end: ``stopped`` by PyTorch, which had recomputed all that it needed."""
+
+
+class RunAgain(NamedTuple):
+    """A block under activation checkpointing ran again in a backward pass, which failed.
+
+    The last block that ran again in that pass. What was recorded within the moments of a run, in
+    its thread, happened in it.
+    """
+
+    event: EventId  # the backward pass
+    site: SiteId  # the user's line that had the block checkpointed
+    first: Moment  # the run in the forward
+    last: Moment
+    thread: ThreadId
+    again: Moment  # the run in the pass
+    ended: Moment
+    again_in: ThreadId
+    end: RunEnd
+    reentrant: bool  # `use_reentrant`: the forward ran without gradients
+    keeps_random: bool = True  # `preserve_rng_state`: both runs draw the same numbers
+
+
 class Callers(NamedTuple):
     """From where a line of the user's was reached when it was first met."""
 
@@ -1182,6 +1206,7 @@ class Trace:
     callers: list[Callers] = field(default_factory=list)
     reached: list[WayThere] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    runs_again: list[RunAgain] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     walks: list[Walk] = field(default_factory=list)
     altered: list[Altered] = field(default_factory=list)

@@ -65,6 +65,7 @@ def example() -> Trace:
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
         names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
         reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
+        runs_again=[facts.RunAgain(8, 0, 7, 8, 0, 8, 9, 2, "stopped", True, False)],
         plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
         own_backwards=[facts.OwnBackward(8, "Reversed", 0)],
         in_rings=[facts.InRing(0)],

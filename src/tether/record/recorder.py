@@ -19,6 +19,7 @@ from tether.record.array_watch import ArrayWatch
 from tether.record.autosave import Autosave
 from tether.record.backward_hooks import BackwardHookLog
 from tether.record.cached_keys import kept_by_caches
+from tether.record.checkpoints import CheckpointLog
 from tether.record.collisions import CollisionLog
 from tether.record.function_states import FunctionPasses, FunctionStates
 from tether.record.given_gradients import GivenGradients
@@ -99,6 +100,7 @@ class Recorder:
         self.arrays = ArrayWatch(self.tape, self.same)
         self.mapped_files = MappedFiles(self.tape)
         self.others = SharingLog(self.tape)
+        self.checkpoints = CheckpointLog(self.tape)
         self.arrays.on_foreign = self.others.share
         self.gradients = GradientLog(self.tape)
         self.saved_states = SavedStates(self.tape)
@@ -197,6 +199,7 @@ class Recorder:
             ],
             "reached": list(self.ways.facts),
             "spans": list(tape.span_facts()),
+            "runs_again": list(self.checkpoints.facts),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),
             "altered": list(self.altered.facts),

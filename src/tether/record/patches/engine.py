@@ -131,6 +131,8 @@ class _Pass:
                 losses=len(self.losses), snapshots=self.reads,
             )  # fmt: skip
             recorder.tape.close_span(self.span, index)
+            if self.flags & RAISED:
+                recorder.checkpoints.failed(index, self.span)
             if written:
                 recorder.holders.reached(written, index, self.place[0])
             self._walked(index)

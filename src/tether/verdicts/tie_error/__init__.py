@@ -32,7 +32,19 @@ backward hook on a module, the call of a custom Function, the `no_grad` block, o
 ## Why it matters
 PyTorch's messages say the rule and neither the tensor's name nor which of several ways out fits.
 
+Where a block under activation checkpointing (`torch.utils.checkpoint`) runs again in the backward
+pass and goes another way than in the forward, its two runs are compared call by call. The finding
+names the line of the checkpoint, the first call that only one of the runs makes, or that is given
+or gives a tensor of another shape, type or device, and the line that changes what this hangs on: a
+cache that the block's own run fills, a flag that the program switches before the pass, `eval()`, a
+parameter that is frozen, numbers that are drawn anew. A call that leaves nothing for the gradient
+(a mask that the first run makes and keeps) is not taken for the reason. Where no call differs, the
+line of the checkpoint is named alone.
+
 ## Known problems
+Which line changes a state of a block (an attribute, a container, a global) is read off the
+program's text.
+
 An error that the program catches and expects is explained as well. What a process that was
 spawned, and not forked, had computed with is not known.
 
@@ -64,8 +76,13 @@ def check(history: History) -> Iterator[Claim]:
         story = Story(history, fact)
         if story.missing is not None:
             yield _no_gradient(story, story.missing)
-        elif of_ties(fact.message) if story.event else entry_of(fact.message):
+        elif story.block is not None or _speaks_of_ties(story):
             yield _refused(story)
+
+
+def _speaks_of_ties(story: Story) -> bool:
+    message = story.fact.message
+    return of_ties(message) if story.event else entry_of(message) is not None
 
 
 def _refused(story: Story) -> Claim:
@@ -74,6 +91,8 @@ def _refused(story: Story) -> Claim:
     steps = story.told()
     twice = story.second
     chosen = twice.parted[0].value if twice else next(iter(story.spoken_of or story.operands), None)
+    if story.block is not None:
+        chosen = story.block.loss
     unheard = event is None or operation(event.operation).leaves == "process"
     call = say("the call") if unheard else say("{call}", call=CallOf(story.at))
     why, repair = _explained(story, chosen)
@@ -93,6 +112,8 @@ def _refused(story: Story) -> Claim:
 def _explained(story: Story, chosen: Operand | None) -> tuple[Sentence, Repair | None]:
     """Say why PyTorch refused, and what to do: by what led to it, or by what the message says."""
     entry, twice = entry_of(story.fact.message), story.second
+    if story.block is not None:
+        return story.block.why(_first_sentence(story.fact)), story.block.repair()
     if twice is not None:
         return why_twice(story.history, twice), repair_twice(story.history, twice)
     if story.taken_off is not None:

@@ -19,6 +19,7 @@ from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
 from tether.verdicts.tie_error.messages import entry_of
+from tether.verdicts.tie_error.recomputed import Recomputed, recomputed
 from tether.verdicts.tie_error.second_pass import SecondPass, kept_from, second_pass, told_twice
 from tether.verdicts.tie_error.views import made_in_no_grad, told_of_hooks
 
@@ -131,7 +132,10 @@ class Story:
 
     def told(self) -> tuple[Step, ...]:
         """Return the steps that led to the error, in the program's order, and the error."""
-        self.steps += told_twice(self.history, self.second) if self.second else ()
+        if self.block is not None:
+            self.steps += self.block.told()
+        elif self.second is not None:
+            self.steps += told_twice(self.history, self.second)
         for operand in () if self.steps else self.concerned[:MOST]:
             self._making(operand)
             self.steps += told_of_hooks(self.history, self.fact, operand)
@@ -275,6 +279,13 @@ class Story:
         if self._is_backward():
             for at in self._behind():
                 yield from self.history.events[at].reads
+
+    # -- blocks that run twice -------------------------------------------------------------------
+
+    @cached_property
+    def block(self) -> Recomputed | None:
+        """Return the block under activation checkpointing that ran again, and went another way."""
+        return recomputed(self.history, self.fact)
 
     # -- backward passes -------------------------------------------------------------------------
 
