@@ -588,6 +588,14 @@ class IteratorTaken(NamedTuple):
     name: str  # "self.trainable"
 
 
+class GivenTwice(NamedTuple):
+    """An optimizer was about to be given a group with parameters that it has, or has them twice."""
+
+    at: Moment
+    site: SiteId
+    tensors: tuple[TensorId, ...]  # those parameters
+
+
 class IteratorHeld(NamedTuple):
     """A running function had a variable with an iterator, when one of its lines was first met.
 
@@ -1228,6 +1236,7 @@ class Trace:
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
     iterators_taken: list[IteratorTaken] = field(default_factory=list)
+    given_twice: list[GivenTwice] = field(default_factory=list)
     iterators_held: list[IteratorHeld] = field(default_factory=list)
     rates_put_back: list[RatePutBack] = field(default_factory=list)
     states_of_others: list[StateOfAnother] = field(default_factory=list)

@@ -96,6 +96,90 @@ PROGRAMS = {
         """,
         "",
     ),
+    "a weight that two modules share comes into two groups": (
+        """
+        import torch
+        from torch import nn
+        class Speller(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.out = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+                self.out.weight = self.table.weight  #!
+                self.mix = nn.Linear(4, 4)
+        def optimizer_of(model):
+            fast, slow = [*model.out.parameters()], [*model.table.parameters()]
+            return torch.optim.Adam([
+                {"params": slow + [*model.mix.parameters()]}, {"params": fast, "lr": 0.1},
+            ])
+        speller = Speller()
+        optimizer_of(speller)
+        """,
+        "",
+    ),
+    "values that were computed by a helper are to be trained": (
+        """
+        import torch
+        def positive(raw):
+            return torch.nn.functional.softplus(raw)
+        def start(raw):
+            scales = [positive(one) for one in raw]  #!
+            return torch.optim.SGD(scales, 0.1)
+        start([torch.zeros(2, requires_grad=True)])
+        """,
+        "scales[0]",
+    ),
+    "the weights that are asked for went into no loss": (
+        """
+        import torch
+        from torch import nn
+        net, x = nn.Linear(3, 1), torch.randn(4, 3)
+        fast = [one * 1 for one in net.parameters()]
+        def inner(weights):
+            loss = net(x).pow(2).mean()  #!
+            return torch.autograd.grad(loss, weights)
+        inner(fast)
+        """,
+        "fast[0]",
+    ),
+    "a Function whose backward gives its gradient once": (
+        """
+        import torch
+        from torch.autograd.function import once_differentiable
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x**3
+            @staticmethod
+            @once_differentiable
+            def backward(ctx, grad):
+                return 3 * ctx.saved_tensors[0] ** 2 * grad
+        class Field(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.ones(1))
+            def forward(self, x):
+                return Cube.apply(x * self.scale)  #!
+        field, x = Field(), torch.randn(5, requires_grad=True)
+        (slope,) = torch.autograd.grad(field(x).tanh().sum(), x, create_graph=True)
+        slope.pow(2).sum().backward()
+        """,
+        "",
+    ),
+    "patches that were made while gradients were off get a learned value": (
+        """
+        import torch
+        @torch.no_grad()  #!
+        def patches(rows):
+            return rows.view(4, 2)
+        fill = torch.nn.Parameter(torch.zeros(2))
+        def corrupt(shown):
+            shown[0] = fill
+            return shown
+        corrupt(patches(torch.randn(8))).sum().backward()
+        """,
+        "shown",
+    ),
 }
 
 
@@ -119,3 +203,15 @@ def test_what_the_message_does_not_speak_of_is_not_told(tmp_path):
     (found,) = [one for one in recording.findings if one.slug == "tie-error"]
     assert not [one for one in found.evidence if "probe.weight" in str(one.text)]
     assert "is an inference tensor" in str(found.message)
+
+
+def test_of_a_pass_that_failed_no_cut_is_told(tmp_path):
+    program = PROGRAMS["a Function whose backward gives its gradient once"][0]
+    assert {one.slug for one in record_program(program, tmp_path).findings} == {"tie-error"}
+
+
+def test_the_group_that_has_what_no_other_has_is_not_named(tmp_path):
+    program = PROGRAMS["a weight that two modules share comes into two groups"][0]
+    recording = record_program(program.replace("= slow + ", "= ").replace("slow + ", ""), tmp_path)
+    assert recording.error is None
+    assert recording.trace.given_twice == []

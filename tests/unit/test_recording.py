@@ -80,6 +80,7 @@ def example() -> Trace:
         schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1, (0.0, 0.5), (0.5, 0.5), 3, 0)],
         shared_rates=[facts.SharedRate(9, 0, 0, (0, 1), (0.0, 0.5))],
         iterators_taken=[facts.IteratorTaken(9, 0, "SGD", "self.trainable")],
+        given_twice=[facts.GivenTwice(9, 0, (1,))],
         iterators_held=[facts.IteratorHeld(9, 1, "params", "Module.parameters", True, 0)],
         rates_put_back=[facts.RatePutBack(9, 0, "LambdaLR", 0, 1, 0.5)],
         states_of_others=[facts.StateOfAnother(9, 0, 0, 0, 1, 1)],

@@ -219,6 +219,7 @@ class Recorder:
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
             "iterators_taken": list(tape.iterators_taken),
+            "given_twice": list(tape.given_twice),
             "iterators_held": list(self.iterators.facts),
             "rates_put_back": list(tape.rates_put_back),
             "states_of_others": list(self.saved_states.facts),

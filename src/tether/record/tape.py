@@ -24,6 +24,7 @@ from tether.facts import (
     EventId,
     Gap,
     GapCode,
+    GivenTwice,
     IteratorTaken,
     ModeSwitch,
     Moment,
@@ -108,6 +109,7 @@ class Tape:
         self.schedules: list[Schedule] = []
         self.shared_rates: list[SharedRate] = []
         self.iterators_taken: list[IteratorTaken] = []
+        self.given_twice: list[GivenTwice] = []
         self.rates_put_back: list[RatePutBack] = []
         self.mode_switches: list[ModeSwitch] = []
         self.unmatched: list[Unmatched] = []

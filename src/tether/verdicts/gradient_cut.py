@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tether.analysis.cut_words import Cut, described
 from tether.analysis.frozen import taken_off
 from tether.analysis.gradient_paths import Paths
-from tether.analysis.history import History
+from tether.analysis.history import History, losses_of
 from tether.analysis.misplaced import Misplaced
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.analysis.ungraded import Missing, in_how_many, without_backward
@@ -74,7 +74,8 @@ def check(history: History) -> Iterator[Claim]:
     for tensor in [*found.none, *found.stopped]:
         if without_backward(history, tensor):
             continue
-        story = _story(history, found.reaching(tensor), tensor)
+        reaching = [one for one in found.reaching(tensor) if _tells_of(history, one, tensor)]
+        story = _story(history, reaching, tensor)
         if story is None or (story.cut.site in remade and tensor in history.held):
             continue
         key = (history.site(story.cut.site), story.cut.operation)
@@ -82,6 +83,19 @@ def check(history: History) -> Iterator[Claim]:
         told.setdefault(key, story)
     for key, tensors in groups.items():
         yield _claim(history, tensors, told[key])
+
+
+def _tells_of(history: History, paths: Paths, tensor: int) -> bool:
+    """Whether a pass says anything of a tensor.
+
+    One that was asked for other gradients does not; one that failed does for want of a graph alone.
+    """
+    event = history.events[paths.backward]
+    losses = losses_of(event)
+    asked = {one.tensor for one in event.reads[len(losses) :]}
+    if asked:
+        return tensor in asked
+    return not event.raised or not any(one.requires_grad for one in losses)
 
 
 def _story(history: History, reaching: list[Paths], tensor: int) -> _Story | None:

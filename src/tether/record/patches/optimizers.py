@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import sys
@@ -17,6 +18,7 @@ from torch.optim import Optimizer
 from tether.facts import (
     KEEPS,
     NONE,
+    GivenTwice,
     GradientStatus,
     IteratorTaken,
     Moment,
@@ -41,6 +43,8 @@ from tether.record.tape import NOWHERE, Tape
 __tracebackhide__ = True
 
 _ITERATORS = (filter, map, zip, itertools.chain, types.GeneratorType)
+
+_MOST_TWICE = 64  # times that it is noted
 
 GREAT = 16
 """Times by which a learning rate has grown or fallen since it was noted, to be noted again."""
@@ -75,7 +79,11 @@ class Optimizers:
         replace(Optimizer, "__init__", self._init)
         self._schedules.install()
         SharedRates(self._replacements, self._numbers).install()
-        replace(Optimizer, "add_param_group", self._replacements.telling(self._extended))
+        replace(
+            Optimizer,
+            "add_param_group",
+            self._replacements.telling(self._extended, self._extending),
+        )
         for owner in (Optimizer, torch.nn.Module):
             replace(owner, "zero_grad", self._zero_grad)
         replace(Optimizer, "state_dict", self._replacements.telling(self._saved))
@@ -131,6 +139,19 @@ class Optimizers:
                     moment = Moment(self._tape.now())
                     self._tape.iterators_taken.append(IteratorTaken(moment, site, kind, called))
                     return
+
+    def _extending(self, args: tuple[Any, ...]) -> None:
+        """Note what an optimizer is given that it has by then, or twice in one group."""
+        optimizer, group = args[0], args[1] if len(args) > 1 else None
+        given = group.get("params") if isinstance(group, dict) else None
+        if isinstance(given, (list, tuple)) and len(self._tape.given_twice) < _MOST_TWICE:
+            count = collections.Counter(map(id, (*given, *held_by(optimizer))))
+            twice = {id(one): one for one in given if count[id(one)] > 1}
+            known = [self._tape.who.find(one) for one in twice.values()]
+            if twice:
+                site = SiteId(self._tape.places.user_place(here(3))[0])
+                serials = tuple(TensorId(one.serial) for one in known if one is not None)
+                self._tape.given_twice.append(GivenTwice(Moment(self._tape.now()), site, serials))
 
     def _extended(
         self, _: Listener, place: tuple[int, int], args: tuple[Any, ...], *_rest: Any

@@ -27,6 +27,7 @@ class Entry(NamedTuple):
     repair: str
     which: Which = lambda *_: True
     all_told: bool = False  # where the other operands were made is told as well
+    of_written: bool = False  # it speaks of what the call was to write
 
 
 def _graphed(_: History, one: Operand) -> bool:
@@ -140,11 +141,31 @@ TABLE = (
         _graphless,
     ),
     Entry(
+        r"differentiated Tensor at index \d+ appears to not have been used in the graph",
+        "{subject}, whose gradient was asked for, is not part of the graph of the loss.",
+        "Compute the loss from {subject} without a cut between; or pass allow_unused=True, if None"
+        " is a good answer.",
+        all_told=True,
+    ),
+    Entry(
         r"not have been used in the graph",
         "A tensor whose gradient was asked for is not part of the graph of the loss.",
         "Compute the loss from it without a cut between; or pass allow_unused=True, if None is a"
         " good answer.",
         _leaf,
+    ),
+    Entry(
+        r"marked with @once_differentiable",
+        "The pass takes the gradient of a gradient, which the backward of a custom Function on the"
+        " way does not give: it is marked with once_differentiable.",
+        "Leave once_differentiable out, and compute in that backward by calls that autograd can"
+        " follow; or take the first gradient without create_graph, if no loss is to use it.",
+    ),
+    Entry(
+        r"appear in more than one parameter group|contains duplicate|duplicate parameters",
+        "{subject} would be in the optimizer twice, and each step would move it twice.",
+        "Give it to one group only: where modules share a parameter, leave it out by identity"
+        " (`id(parameter)`).",
     ),
     Entry(
         r"grad can be implicitly created only for scalar outputs",
@@ -156,12 +177,13 @@ TABLE = (
         r" returns multiple views|its base or another view of its base has been modified",
         "{subject} is a view that autograd cannot rewrite after a write in place.",
         "Write out of place, or make {subject} a clone of what it shows.",
-        _graphed,
+        of_written=True,
     ),
     Entry(
         r"more than one element of the written-to tensor refers to a single memory location",
         "Several elements of {subject} are one place in memory.",
         "Give each its own first: `{subject!s} = {subject!s}.clone()`.",
+        of_written=True,
     ),
     Entry(
         r"some elements of the input tensor and the written-to tensor refer to a single memory",
@@ -241,7 +263,7 @@ def entry_of(message: str) -> Entry | None:
 
 
 _TIES = re.compile(
-    r"\bgrad|\bleaf\b|\bgraph\b|backward|in-?place|\bversion|\bviews?\b|storage|memory|strid"
+    r"\bgrad|differentiat|\bleaf\b|\bgraph\b|backward|in-?place|\bversion|\bviews?\b|storage|memory|strid"
     r"|contiguous|same device|expected device|device type|numpy|dlpack|[Ii]nference|autograd|detach"
     r"|deepcopy|\bsaved\b|resiz|\bconj|negative|overlap|Parameter|requires_grad",
     re.IGNORECASE,

@@ -12,12 +12,13 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.analysis.leaving import left_the_graph
 from tether.analysis.shared_memory import Sharing
-from tether.analysis.surroundings import Surroundings
+from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
 from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
+from tether.verdicts.tie_error.groups import given_twice, told_of_gathering, told_of_groups
 from tether.verdicts.tie_error.messages import entry_of
 from tether.verdicts.tie_error.recomputed import Recomputed, recomputed
 from tether.verdicts.tie_error.second_pass import SecondPass, kept_from, second_pass, told_twice
@@ -34,6 +35,8 @@ _NO_GRAPH = re.compile(
     r"does not require grad|not have been used in the graph|doesn't require grad|can't retain_grad"
     r"|None of the inputs have requires_grad|NoneType"
 )
+_INDEX = re.compile(r"differentiated Tensor at index (\d+)")
+_ONCE = re.compile(r"marked with @once_differentiable")
 _DEVICES = re.compile(r"device|Input type", re.I)
 
 
@@ -117,10 +120,24 @@ class Story:
     @cached_property
     def spoken_of(self) -> tuple[Operand, ...]:
         """The operands that PyTorch's message speaks of, where it is known."""
-        entry = entry_of(self.fact.message)
+        entry, event = entry_of(self.fact.message), self.event
+        if event is not None:
+            index = _INDEX.search(self.fact.message)
+            asked = event.reads[len(losses_of(event)) :]
+            if index is not None and int(index[1]) < len(asked):
+                return (asked[int(index[1])],)
+            if entry is not None and entry.of_written:
+                return (event.writes or event.reads)[:1]
+            if self.twice:
+                return self.twice
         return tuple(
             one for one in self.operands if entry is None or entry.which(self.history, one)
         )
+
+    @cached_property
+    def twice(self) -> tuple[Operand, ...]:
+        """The parameters that an optimizer was to be given twice."""
+        return () if self.event is None else given_twice(self.history, self.fact, self.at)
 
     @property
     def concerned(self) -> tuple[Operand, ...]:
@@ -141,15 +158,22 @@ class Story:
             self.steps += told_of_hooks(self.history, self.fact, operand)
         if not self.operands and not self.fact.elsewhere:
             self._assignments()
+        for operand in self.twice:
+            self.steps += told_of_groups(self.history, operand)
+        if self.twice:
+            self.steps += told_of_gathering(self.history, self.at)
         message = self.fact.message
+        if _ONCE.search(message):
+            self._functions()
         if _WRITTEN.search(message):
             self._writes()
         if _NO_GRAPH.search(message):
             self._cuts()
         first = message.split("\n", 1)[0]
         text = first if len(first) <= 120 else first[:119] + "…"
+        steps = {(one.role, one.site): one for one in reversed(self.steps)}  # the first of a line
         return (
-            *self.steps,
+            *reversed(steps.values()),
             Step("raised", self.fact.site, say("{text}", text=text)),
         )
 
@@ -168,12 +192,20 @@ class Story:
             if at < later < self.until and self._returned(later, operand):
                 self._add("made", later, say("{x} is returned by {f}", x=name, f=CallOf(later)))
         if self._is_from_elsewhere(at):
+            self._seen(at)
             self.steps += kept_from(self.history, operand.tensor)
         off = not operand.requires_grad or made_in_no_grad(self.fact)
         if event.grad_mode != GRAD_ON and off:
             self._mode(at)
         elif operand.version == UNKNOWN:
             self._inference(operand)
+
+    def _seen(self, at: int) -> None:
+        """Tell at which line the function that met the error, or one that called it, had a call."""
+        event = self.history.events[at]
+        line = self.history.get(WaysThere).seen_by(at, self.at) if self.at >= 0 else event.site
+        if line != event.site:
+            self.steps.append(Step("called", line, say("that is called from here")))
 
     def _inference(self, operand: Operand) -> None:
         """Tell where the memory was made that a view of it shows outside of inference mode."""
@@ -307,6 +339,14 @@ class Story:
             return graph.behind(self.at)
         made = [at for one in self.operands for at in graph.makers_of(one, self.until)]
         return frozenset(made).union(*[graph.behind(at) for at in made])
+
+    def _functions(self) -> None:
+        """Tell which calls of custom Functions the pass goes through."""
+        for at in sorted(self._behind()):
+            event = self.history.events[at]
+            if event.operation == "apply":
+                name = Segment(f"`{event.detail}`", "name")
+                self._add("used", at, say("the gradient goes through {function}", function=name))
 
     # -- what has no graph -----------------------------------------------------------------------
 
