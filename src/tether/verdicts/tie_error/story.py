@@ -341,9 +341,11 @@ class Story:
         return frozenset(made).union(*[graph.behind(at) for at in made])
 
     def _functions(self) -> None:
-        """Tell which calls of custom Functions the pass goes through."""
-        for at in sorted(self._behind()):
-            event = self.history.events[at]
+        """Tell which calls of custom Functions the pass goes through, and those before it."""
+        events, graph = self.history.events, self.history.get(Graph)
+        before = [graph.behind(at) for at in self._behind() if events[at].is_backward]
+        for at in sorted(self._behind().union(*before)):
+            event = events[at]
             if event.operation == "apply":
                 name = Segment(f"`{event.detail}`", "name")
                 self._add("used", at, say("the gradient goes through {function}", function=name))
