@@ -343,7 +343,7 @@ class Story:
     def _functions(self) -> None:
         """Tell which calls of custom Functions the pass goes through, and those before it."""
         events, graph = self.history.events, self.history.get(Graph)
-        before = [graph.behind(at) for at in self._behind() if events[at].is_backward]
+        before = [graph.behind(at) for at in self._behind()]  # what a first derivative went through
         for at in sorted(self._behind().union(*before)):
             event = events[at]
             if event.operation == "apply":
