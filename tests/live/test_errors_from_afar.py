@@ -180,6 +180,37 @@ PROGRAMS = {
         """,
         "shown",
     ),
+    "a weight that two modules share is given twice to a call of the module": (
+        """
+        import torch
+        from torch import nn
+        from torch.func import functional_call
+        class Speller(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.out = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+                self.out.weight = self.table.weight  #!
+            def forward(self, ids):
+                return self.out(self.table(ids))
+        speller = Speller()
+        moved = {name: one + torch.randn_like(one) for name, one in speller.state_dict().items()}
+        functional_call(speller, moved, (torch.arange(3),))
+        """,
+        "",
+    ),
+    "a second derivative of a call that has none": (
+        """
+        import torch
+        from torch.nn.functional import scaled_dot_product_attention
+        def slope_of(x):
+            score = scaled_dot_product_attention(x, x, x).pow(2).sum()
+            (slope,) = torch.autograd.grad(score, x, create_graph=True)  #!
+            return slope
+        x = torch.randn(1, 2, 8, 16, requires_grad=True)
+        slope_of(x).pow(2).sum().backward()
+        """,
+        "",
+    ),
 }
 
 

@@ -1,7 +1,8 @@
-"""A parameter that an optimizer was to be given twice: which one, and how it came to two places."""
+"""A parameter with two places that is refused: by an optimizer, or by a call of its module."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tether.analysis.history import History
@@ -23,6 +24,26 @@ def given_twice(history: History, fact: Raised, at: int) -> tuple[Operand, ...]:
         for tensor in one.tensors
     }
     return tuple({one.tensor: one for one in event.reads if one.tensor in twice}.values())
+
+
+_TIED = re.compile(r"multiple values for keys \[(.+?)\], which are tied")
+_KEY = re.compile(r"'([^']+)'")
+
+
+def tied_by_names(history: History, fact: Raised) -> tuple[Operand, ...]:
+    """Return the parameter that has all the names of which `functional_call` says it is tied."""
+    said = _TIED.search(fact.message)
+    keys = _KEY.findall(said[1]) if said is not None else []
+    for tensor in dict.fromkeys(one.tensor for one in history.trace.names):
+        names = history.names_of(tensor)
+        operand = history.operand_of(tensor)
+        if keys and operand and all(any(_ends(name, key) for name in names) for key in keys):
+            return (operand,)
+    return ()
+
+
+def _ends(name: str, key: str) -> bool:
+    return name == key or name.endswith(f".{key}")
 
 
 def told_of_groups(history: History, operand: Operand) -> Iterator[Step]:

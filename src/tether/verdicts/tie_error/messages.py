@@ -162,6 +162,20 @@ TABLE = (
         " follow; or take the first gradient without create_graph, if no loss is to use it.",
     ),
     Entry(
+        r"multiple values for keys .*, which are tied",
+        "{subject} is one parameter with several names, and each of them was given a tensor of its"
+        " own.",
+        "Give a tensor by one of the names: named_parameters() has each parameter once,"
+        " state_dict() has it by all its names. Or pass tie_weights=False: each place has its own.",
+    ),
+    Entry(
+        r"derivative for \S+ is not implemented|not implemented for derivatives",
+        "The pass takes the gradient of a gradient, and PyTorch has none for a call on the way.",
+        "Use another way to compute it where this second derivative is wanted (for attention"
+        " `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`); or take the first gradient without"
+        " create_graph, if no loss is to use it.",
+    ),
+    Entry(
         r"appear in more than one parameter group|contains duplicate|duplicate parameters",
         "{subject} would be in the optimizer twice, and each step would move it twice.",
         "Give it to one group only: where modules share a parameter, leave it out by identity"

@@ -18,7 +18,12 @@ from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.reading import assigned
 from tether.source.syntax import Source
-from tether.verdicts.tie_error.groups import given_twice, told_of_gathering, told_of_groups
+from tether.verdicts.tie_error.groups import (
+    given_twice,
+    tied_by_names,
+    told_of_gathering,
+    told_of_groups,
+)
 from tether.verdicts.tie_error.messages import entry_of
 from tether.verdicts.tie_error.recomputed import Recomputed, recomputed
 from tether.verdicts.tie_error.second_pass import SecondPass, kept_from, second_pass, told_twice
@@ -36,7 +41,7 @@ _NO_GRAPH = re.compile(
     r"|None of the inputs have requires_grad|NoneType"
 )
 _INDEX = re.compile(r"differentiated Tensor at index (\d+)")
-_ONCE = re.compile(r"marked with @once_differentiable")
+_SECOND = re.compile(r"marked with @once_differentiable|derivative for \S+ is not implemented")
 _DEVICES = re.compile(r"device|Input type", re.I)
 
 
@@ -83,8 +88,8 @@ class Story:
         return place.file, place.line
 
     def _operands(self) -> tuple[Operand, ...]:
-        if self.missing is not None:
-            return (self.missing,)
+        if self.missing is not None or self.twice:
+            return self.twice if self.missing is None else (self.missing,)
         if self.event is not None and self.event.reads:
             found: Sequence[Operand] = self.event.reads
         else:
@@ -136,8 +141,10 @@ class Story:
 
     @cached_property
     def twice(self) -> tuple[Operand, ...]:
-        """The parameters that an optimizer was to be given twice."""
-        return () if self.event is None else given_twice(self.history, self.fact, self.at)
+        """The parameters with two places, where the error is about those."""
+        if self.event is None:
+            return tied_by_names(self.history, self.fact)
+        return given_twice(self.history, self.fact, self.at)
 
     @property
     def concerned(self) -> tuple[Operand, ...]:
@@ -149,21 +156,9 @@ class Story:
 
     def told(self) -> tuple[Step, ...]:
         """Return the steps that led to the error, in the program's order, and the error."""
-        if self.block is not None:
-            self.steps += self.block.told()
-        elif self.second is not None:
-            self.steps += told_twice(self.history, self.second)
-        for operand in () if self.steps else self.concerned[:MOST]:
-            self._making(operand)
-            self.steps += told_of_hooks(self.history, self.fact, operand)
-        if not self.operands and not self.fact.elsewhere:
-            self._assignments()
-        for operand in self.twice:
-            self.steps += told_of_groups(self.history, operand)
-        if self.twice:
-            self.steps += told_of_gathering(self.history, self.at)
+        self._led_there()
         message = self.fact.message
-        if _ONCE.search(message):
+        if _SECOND.search(message):
             self._functions()
         if _WRITTEN.search(message):
             self._writes()
@@ -176,6 +171,22 @@ class Story:
             *reversed(steps.values()),
             Step("raised", self.fact.site, say("{text}", text=text)),
         )
+
+    def _led_there(self) -> None:
+        """Tell of the operands, or of the block or the pass that the error is about."""
+        if self.block is not None:
+            self.steps += self.block.told()
+        elif self.second is not None:
+            self.steps += told_twice(self.history, self.second)
+        for operand in () if self.steps else self.concerned[:MOST]:
+            self._making(operand)
+            self.steps += told_of_hooks(self.history, self.fact, operand)
+        if not self.operands and not self.fact.elsewhere:
+            self._assignments()
+        for operand in self.twice:
+            self.steps += told_of_groups(self.history, operand)
+        if self.twice and self.at >= 0:
+            self.steps += told_of_gathering(self.history, self.at)
 
     def _add(self, role: str, position: int, said: Sentence) -> None:
         if position >= 0:
@@ -346,7 +357,9 @@ class Story:
         before = [graph.behind(at) for at in self._behind()]  # what a first derivative went through
         for at in sorted(self._behind().union(*before)):
             event = events[at]
-            if event.operation == "apply":
+            if event.operation == "autograd.grad":
+                self._add("gradient", at, say("this pass makes the first gradient"))
+            elif event.operation == "apply":
                 name = Segment(f"`{event.detail}`", "name")
                 self._add("used", at, say("the gradient goes through {function}", function=name))
 
