@@ -43,7 +43,7 @@ _COUNTED = ("tensor", "storage", "version")  # what is computed with: of 32 bits
 TENSOR = ("serial", "kind", "born", "died")
 STORAGE = ("serial", "nbytes", "device", "born", "freed", "memory", "start")
 
-_USUAL = 1 << 17  # objects of each kind that are all kept once made: laws look at them in turn
+_USUAL = 1 << 14  # objects of each kind that are all kept once made: laws look at them in turn
 _KEPT = 1 << 13  # of more, so many
 _BLOCK = 1 << 12  # events that are made at once
 _AT_ONCE = 1 << 18  # numbers that are looked up at once
