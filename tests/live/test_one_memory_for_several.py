@@ -5,7 +5,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 
 import pytest
 
-from programs import check_program
+from programs import check_program, record_program
 
 SUMS = """\
 import copy
@@ -682,3 +682,30 @@ print(total["tied"].tolist(), total["same"].tolist())
 def test_who_asks_for_the_address_tells_places_apart(where, told, tmp_path):
     mark = "! alias-write total" if told else ""
     check_program(TOTALS.replace("WHERE", where).replace("#MARK", f"#{mark}"), tmp_path)
+
+
+LISTS = """\
+import torch
+from torch import nn
+
+net = nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+goal = [p.dataCOPY for p in net.parameters()]
+for _ in range(4):
+    x = torch.randn(6, 3)
+    wanted = x @ goal[0].t() + goal[1]
+    opt.zero_grad()
+    (net(x) - wanted - 1).pow(2).mean().backward()
+    opt.step()
+    torch._foreach_lerp_(goal, [p.data for p in net.parameters()], 0.05)
+"""
+
+
+def test_two_lists_of_one_memory_that_one_call_joins(tmp_path):
+    (found,) = record_program(LISTS.replace("COPY", ""), tmp_path).findings
+    assert (found.slug, found.severity, found.site.line) == ("alias-write", "warning", 6)
+    assert "line 13 uses both" in found.message
+
+
+def test_a_list_of_copies_that_follows_another_one(tmp_path):
+    check_program(LISTS.replace("COPY", ".clone()"), tmp_path)

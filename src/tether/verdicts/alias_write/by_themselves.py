@@ -200,18 +200,24 @@ def _beside_itself(history: History) -> Iterator[Claim]:
     joins = history.events.where(lambda name: operation(name).compares or operation(name).blends)
     told: set[int] = set()
     for at, event in joins:
-        if event.raised or len(event.reads) < 2:
-            continue
-        a, b = event.reads[:2]
-        if a.storage != b.storage or a.storage == UNKNOWN or a[3:6] != b[3:6]:
-            continue
-        pair = _two_places(history, at, event, a, b)
-        if pair is not None:
-            told.add(event.site)
-            yield _one_for_two(history, event, a, b, *pair)
+        for a, b in () if event.raised else _joined(event):
+            if a.storage != b.storage or a.storage == UNKNOWN or a[3:6] != b[3:6]:
+                continue
+            pair = _two_places(history, at, event, a, b)
+            if pair is not None:
+                told.add(event.site)
+                yield _one_for_two(history, event, a, b, *pair)
+                break
     for one in with_itself(history):
         if history.events[one.call].site not in told:
             yield _same_object(history, one)
+
+
+def _joined(event: Event) -> list[tuple[Operand, Operand]]:
+    """Return the operands that a call joins: the first two, or two by two those of two lists."""
+    lists = event.operation.startswith("_foreach_")
+    half = len(event.reads) // 2 if lists else 1
+    return list(zip(event.reads[:half], event.reads[half : 2 * half], strict=False))
 
 
 def _one_for_two(
