@@ -1,8 +1,9 @@
 """Around every test: failures inside the recorder are raised, and nothing is left installed.
 
 ``python -m pytest`` takes one in `PART` of the programs of a table, so that it is over in four
-minutes; ``--rest`` takes the others, ``--long`` all, and the laws that take minutes at their full
-length: see `lengths`. Tests that are asked for by file or by name are all run.
+minutes, and leaves out what is marked ``rest``: each of those starts several processes, or a
+browser, and takes many seconds. ``--rest`` takes the others, ``--long`` all, and the laws that take
+minutes at their full length: see `lengths`. Tests that are asked for by file or by name are all run.
 """
 
 import faulthandler
@@ -52,6 +53,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: a sample of it runs by default, all with --long")
+    config.addinivalue_line("markers", "rest: takes many seconds, and runs with --rest")
     if config.getoption("--long"):
         os.environ["TETHER_LONG"] = "1"
     config.stash[UNCAPTURED] = os.dup(2)  # nothing is captured yet
@@ -80,10 +82,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _left_out(items):
-    """Yield what is left out of the tables: all but one in `PART`, spread over each."""
+    """Yield what is marked so, and of the tables all but one in `PART`, spread over each."""
     tables = {}
     for item in items:
-        if hasattr(item, "callspec") and item.path.parent.name != "unit":  # those are quick
+        if item.get_closest_marker("rest"):
+            yield item
+        elif hasattr(item, "callspec") and item.path.parent.name != "unit":  # those are quick
             tables.setdefault((item.path, item.originalname), []).append(item)
     for cases in tables.values():
         if len(cases) >= TABLE:

@@ -135,6 +135,7 @@ def test_a_port_that_is_taken_is_one_line(folder, serve):
     assert done.stderr == f"tether: cannot serve on port {port}: Address already in use\n"
 
 
+@pytest.mark.rest
 def test_findings_appear_while_the_program_runs(folder, serve, driver):
     driver.get_log("performance")
     served = serve("-o", "kept.tether", "--", "train.py", "never", "done")
@@ -174,6 +175,7 @@ def test_findings_appear_while_the_program_runs(folder, serve, driver):
     driver.get_log("browser")  # it tells that the server is gone
 
 
+@pytest.mark.rest
 def test_ctrl_c_stops_the_program_first_and_then_the_page(folder, serve):
     served = serve("train.py", "never")
     served.until(lambda state: state["findings"] == 1)
@@ -198,6 +200,7 @@ atexit.register(wait)
 """
 
 
+@pytest.mark.rest
 def test_a_program_that_is_still_ending_has_not_ended(folder, serve):
     """Its recording is whole by then, but a Ctrl-C would still be its own."""
     (folder / "train.py").write_text(AT_EXIT + PROGRAM)

@@ -38,6 +38,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.rest
 def test_processes_that_the_program_starts(tmp_path):
     (tmp_path / "starts.py").write_text(STARTS)
     (tmp_path / "environ").write_text(repr(list(os.environ)))
@@ -55,6 +56,7 @@ def test_processes_that_the_program_starts(tmp_path):
     assert again.stdout.splitlines()[1:] == done.stderr.splitlines()[1:]
 
 
+@pytest.mark.rest
 def test_processes_are_counted_where_they_are_not_asked_for(tmp_path):
     (tmp_path / "starts.py").write_text(STARTS)
     (tmp_path / "environ").write_text(repr(list(os.environ)))
@@ -103,6 +105,7 @@ print(subprocess.run([sys.executable, "-I", "-c", "print(1)"], capture_output=Tr
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("own", [True, False])
 def test_a_child_is_as_it_would_be(tmp_path, own):
     for name, text in (("looks.py", LOOKS), ("parent.py", PARENT)):
@@ -187,6 +190,7 @@ def free_port():
         return str(some.getsockname()[1])
 
 
+@pytest.mark.rest
 def test_ranks_that_a_launcher_starts(tmp_path):
     (tmp_path / "train.py").write_text(RANKS)
     bare = run_bare(tmp_path, "train.py")
@@ -217,6 +221,7 @@ def test_ranks_that_a_launcher_starts(tmp_path):
     assert again.stdout.partition("\n")[2] == done.stderr[-len(again.stdout.partition("\n")[2]) :]
 
 
+@pytest.mark.rest
 def test_ranks_that_are_each_run_under_tether(tmp_path):
     (tmp_path / "train.py").write_text(RANKS)
     run = ("-m", "tether", "run", "-o", "run.tether")
@@ -226,6 +231,7 @@ def test_ranks_that_are_each_run_under_tether(tmp_path):
     assert "tether: train.py (rank 1 of 2)" in done.stderr
 
 
+@pytest.mark.rest
 def test_ranks_that_the_program_spawns_itself(tmp_path):
     body = RANKS[RANKS.index("torch.manual_seed") :]
     head = RANKS[: RANKS.index("dist.init")]

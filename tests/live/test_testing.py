@@ -238,6 +238,7 @@ def test_nothing_fails_where_findings_are_only_to_be_listed(pytester):
     assert "1 finding in 1 test recorded" in result.stdout.str()
 
 
+@pytest.mark.rest
 def test_workers_report_what_they_found(pytester):
     pytester.makepyfile(test_one=PLUGIN_TESTS, test_two=ASKED)
     result = runpytest(pytester, "--tether", "-n", "2", "-p", "no:cacheprovider")
