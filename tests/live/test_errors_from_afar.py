@@ -224,7 +224,8 @@ def test_the_line_that_led_to_an_error_is_shown(title, tmp_path):
     lines = recording.trace.sources[found.site.file].splitlines()
     wanted = next(number for number, line in enumerate(lines, 1) if "#!" in line)
     assert wanted in shown
-    if subject:
+    unsaid = "not have been used" in str(recording.error) and "at index" not in str(recording.error)
+    if subject and not unsaid:  # PyTorch 2.11 and earlier: it does not say which one
         assert found.subject == subject
 
 
