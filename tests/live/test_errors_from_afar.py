@@ -247,3 +247,21 @@ def test_the_group_that_has_what_no_other_has_is_not_named(tmp_path):
     recording = record_program(program.replace("= slow + ", "= ").replace("slow + ", ""), tmp_path)
     assert recording.error is None
     assert recording.trace.given_twice == []
+
+
+def test_a_parameter_of_an_iterator_that_comes_into_two_groups_is_not_guessed(tmp_path):
+    recording = record_program(
+        """
+        import torch
+        body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+        net = torch.nn.Sequential(body, head)
+        torch.optim.SGD([
+            {"params": net.parameters()},
+            {"params": head.parameters(), "lr": 0.2},
+        ], 0.1)
+        """,
+        tmp_path,
+    )
+    (found,) = [one for one in recording.findings if one.slug == "tie-error"]
+    assert found.tensors == ()
+    assert "A parameter would be in the optimizer twice" in found.message

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from tether.analysis.history import History
@@ -34,6 +35,11 @@ class Filling(NamedTuple):
     owner: str  # the class whose body it is in
     scope: tuple[int, int]  # first and last line of the function around it; (0, 0): none
 
+    @property
+    def site(self) -> Site:
+        """Where it stands."""
+        return site_of_node(self.file, self.node, self.source.lines)
+
 
 def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | None:
     """Return the line that puts some tensors into the container of a name; None if several may.
@@ -47,8 +53,7 @@ def growth_of(history: History, name: str, tensors: Iterable[int]) -> Site | Non
         return comprehended(history, tensors)
     if len(found) != 1:
         return None
-    line = found[0]
-    return site_of_node(line.file, line.node, line.source.lines)
+    return found[0].site
 
 
 def set_at(history: History, name: str, tensor: int) -> Site | None:
@@ -61,7 +66,7 @@ def set_at(history: History, name: str, tensor: int) -> Site | None:
     if len(steps) > 1 and any(one == f".{attribute}" for one in steps[1:]):
         found = fitting(history, name, history.get(_Lines).setting(attribute), {tensor})
         if len(found) == 1:
-            return site_of_node(found[0].file, found[0].node, found[0].source.lines)
+            return found[0].site
     return growth_of(history, container_of(name), [tensor]) if name.endswith("]") else None
 
 
@@ -113,8 +118,7 @@ def put_at(history: History, tensor: int) -> Site | None:
         for line in known.all
         if line.file == site.file and _takes(line, site, names, known.classes)
     ]
-    line = found[0] if len(found) == 1 else None
-    return None if line is None else site_of_node(line.file, line.node, line.source.lines)
+    return found[0].site if len(found) == 1 else None
 
 
 def _takes(line: Filling, site: Site, names: Collection[str], classes: Collection[str]) -> bool:
@@ -198,21 +202,16 @@ class _Lines:
         self._bases: dict[str, set[str]] = defaultdict(set)
         self.classes: set[str] = set()  # that the program's text makes
         self._lines: dict[str, list[Filling]] = defaultdict(list)
-        self._setting: dict[str, list[Filling]] = defaultdict(list)
         for file, text in sorted(history.trace.sources.items()):
             source = source_of(file, text)
             for node in source.nodes:
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
                     self._bases[node.name] |= {called(one) for one in node.bases}
-            if source.tree is None:
-                continue
-            whole = source.tree, "", (0, 0)
-            for line in _lines_in(source, file, whole, _put):
+            for line in _lines_of(source, file, _put):
                 self._lines[_called(line.into)].append(line)
                 self.all.append(line)
-            for line in _lines_in(source, file, whole, _set):
-                self._setting[called(line.into)].append(line)
+        self._sources = history.trace.sources
         self.at = {self._site(one, _filler(one.node)): one for one in self.all}
         self._made: dict[tuple[str, int, int, int, int], set[int]] = defaultdict(set)
         for event in history.events:
@@ -225,7 +224,13 @@ class _Lines:
 
     def setting(self, attribute: str) -> list[Filling]:
         """Return the statements that set an attribute of this name."""
-        return self._setting.get(attribute, [])
+        return [one for one in self._setting if called(one.into) == attribute]
+
+    @cached_property
+    def _setting(self) -> list[Filling]:
+        """The statements that set an attribute: only errors are told with them."""
+        texts = sorted(self._sources.items())
+        return [one for file, text in texts for one in _lines_of(source_of(file, text), file, _set)]
 
     def made_by(self, line: Filling) -> tuple[set[int], bool]:
         """Return the tensors that the calls on a line made, and whether those are all it takes.
@@ -283,6 +288,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 _Put = tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, ...]]
 """A node that puts something somewhere, where to, and what."""
+
+
+def _lines_of(
+    source: Source, file: str, put_by: Callable[[ast.AST], _Put | None]
+) -> Iterator[Filling]:
+    """Yield the lines of a file that put something somewhere."""
+    if source.tree is not None:
+        yield from _lines_in(source, file, (source.tree, "", (0, 0)), put_by)
 
 
 def _lines_in(

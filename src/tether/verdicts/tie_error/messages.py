@@ -177,7 +177,7 @@ TABLE = (
     ),
     Entry(
         r"appear in more than one parameter group|contains duplicate|duplicate parameters",
-        "{subject} would be in the optimizer twice, and each step would move it twice.",
+        "A parameter would be in the optimizer twice, and each step would move it twice.",
         "Give it to one group only: where modules share a parameter, leave it out by identity"
         " (`id(parameter)`).",
     ),

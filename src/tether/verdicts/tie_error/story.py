@@ -40,6 +40,7 @@ _NO_GRAPH = re.compile(
     r"does not require grad|not have been used in the graph|doesn't require grad|can't retain_grad"
     r"|None of the inputs have requires_grad|NoneType"
 )
+_TWO_GROUPS = re.compile(r"appear in more than one parameter group")
 _INDEX = re.compile(r"differentiated Tensor at index (\d+)")
 _SECOND = re.compile(r"marked with @once_differentiable|derivative for \S+ is not implemented")
 _DEVICES = re.compile(r"device|Input type", re.I)
@@ -88,8 +89,10 @@ class Story:
         return place.file, place.line
 
     def _operands(self) -> tuple[Operand, ...]:
-        if self.missing is not None or self.twice:
-            return self.twice if self.missing is None else (self.missing,)
+        if self.missing is not None:
+            return (self.missing,)
+        if self.doubled or _TWO_GROUPS.search(self.fact.message):
+            return self.doubled  # of an iterator's parameters it is not known which one it is
         if self.event is not None and self.event.reads:
             found: Sequence[Operand] = self.event.reads
         else:
@@ -133,14 +136,14 @@ class Story:
                 return (asked[int(index[1])],)
             if entry is not None and entry.of_written:
                 return (event.writes or event.reads)[:1]
-            if self.twice:
-                return self.twice
+            if self.doubled:
+                return self.doubled
         return tuple(
             one for one in self.operands if entry is None or entry.which(self.history, one)
         )
 
     @cached_property
-    def twice(self) -> tuple[Operand, ...]:
+    def doubled(self) -> tuple[Operand, ...]:
         """The parameters with two places, where the error is about those."""
         if self.event is None:
             return tied_by_names(self.history, self.fact)
@@ -183,9 +186,9 @@ class Story:
             self.steps += told_of_hooks(self.history, self.fact, operand)
         if not self.operands and not self.fact.elsewhere:
             self._assignments()
-        for operand in self.twice:
+        for operand in self.doubled:
             self.steps += told_of_groups(self.history, operand)
-        if self.twice and self.at >= 0:
+        if self.doubled and self.at >= 0:
             self.steps += told_of_gathering(self.history, self.at)
 
     def _add(self, role: str, position: int, said: Sentence) -> None:
