@@ -260,6 +260,7 @@ def test_the_tensor_and_its_lines_are_named(program, subject, tmp_path):
     assert "out=" not in one.fix.text
 
 
+@pytest.mark.rest
 def test_what_the_other_process_said_is_told_without_its_traceback(tmp_path):
     recording = record_program(KEPT, tmp_path)
     [raised] = [one for one in recording.trace.raised if one.fatal]
@@ -326,6 +327,7 @@ def test_a_memory_that_a_worker_reads_without_its_graph_is_not_blamed(tmp_path):
     assert "hidden" not in one.message
 
 
+@pytest.mark.rest
 def test_a_tensor_that_a_sample_makes_itself_is_of_no_name(tmp_path):
     text = """
     import torch

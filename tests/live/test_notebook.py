@@ -110,6 +110,7 @@ def test_a_recording_that_has_not_ended_says_so(outputs):
     assert "not ended yet" in outputs["running"][0].text
 
 
+@pytest.mark.rest
 def test_an_exception_in_the_cell_ends_it_and_the_report_is_there():
     cells = run(
         "import torch\n%load_ext tether",
@@ -126,6 +127,7 @@ def test_an_exception_in_the_cell_ends_it_and_the_report_is_there():
     assert all(one.output_type != "display_data" for one in cells[3].outputs)
 
 
+@pytest.mark.rest
 def test_answers_are_cards():
     """Each with its words escaped, in a kernel as Jupyter runs it."""
     cells = run(

@@ -298,7 +298,11 @@ dist.destroy_process_group()
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "count"),
-    [("ddp", 2), ("fsdp", 2), *at_length(("ddp", 4), ("fsdp", 4), ("tensor", 2), ("tensor", 4))],
+    [
+        ("ddp", 2),
+        pytest.param("fsdp", 2, marks=pytest.mark.rest),
+        *at_length(("ddp", 4), ("fsdp", 4), ("tensor", 2), ("tensor", 4)),
+    ],
 )
 def test_ranks_under_an_engine(tmp_path, engine, count):
     (tmp_path / "train.py").write_text(ENGINES)

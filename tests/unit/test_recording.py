@@ -365,13 +365,13 @@ def test_values_of_wrong_type(tmp_path):
     for spot in spots(small):
         if spot[0] == "tether":
             continue
-        some = strangers if LONG else source.sample(strangers, 3)
+        some = strangers if LONG else source.sample(strangers, 1)
         for stranger in some:
             changed = replaced(json.loads(json.dumps(small)), spot, stranger)
             put(path, sealed(json.dumps(changed).encode() + b"\n", *rest))
             tried += 1
             accepted += isinstance(opened(path), Trace)
-    assert tried > 900 // (1 if LONG else 3)
+    assert tried > (900 if LONG else 100)
     assert accepted < tried / 3  # a number for a number, a word for a word, an empty table
 
 
@@ -496,6 +496,7 @@ def test_what_lived_when_a_process_ended_ended_with_it():
     assert [life.died for life in merged.tensors.values()][1::2] == [23, 25, -1]
 
 
+@pytest.mark.long
 def test_a_file_of_several_processes(tmp_path):
     traces = [replace(plain(), process=facts.Process(40 + n, n, 2)) for n in range(2)]
     path = tmp_path / "all.tether"
@@ -507,7 +508,8 @@ def test_a_file_of_several_processes(tmp_path):
     save(traces[1], two)
     assert path.read_bytes() == one.read_bytes() + two.read_bytes()
     whole = path.read_bytes()
-    for end in reversed(range(one.stat().st_size + 1, len(whole))):  # the last was killed
+    step = 1 if LONG else 7
+    for end in range(len(whole) - 1, one.stat().st_size, -step):  # the last was killed
         os.truncate(path, end)
         if not isinstance(opened(path), str):
             assert [one.outcome for one in load_all(path)[1:]] in ([], ["unfinished"])
