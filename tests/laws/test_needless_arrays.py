@@ -14,10 +14,10 @@ from hypothesis import assume, event, example, given, note
 from hypothesis import strategies as st
 
 from drawn import body_of, law, statement
-from tether.analysis.array_calls import copied_by_numpy
 from tether.analysis.history import History
 from tether.record.session import Session
 from tether.report.recording import prepare
+from tether.verdicts.needless_copy.array_calls import copied_by_numpy
 
 NUMBERS = itertools.count()
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.holding import HeldAct, Holding, root_of, written_text
-from tether.analysis.made_once import moved_at
 from tether.analysis.shared_memory import onto_itself
 from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
 from tether.finding import At, Claim, Code, Repair, Step, Where, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
 from tether.source.names import container_of, steps_in
+from tether.verdicts.alias_write.owners_of_made_once import moved_at
 from tether.verdicts.alias_write.telling import written
 
 

@@ -10,13 +10,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.made_once import (
-    is_used_by_two,
-    made_at,
-    made_within,
-    moved_at,
-    owners_of,
-)
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN, MadeOnce, Site
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Where, say
@@ -24,6 +17,13 @@ from tether.operations.table import operation
 from tether.source.made_once import attribute_of, default_of, is_asked_of_class, kept_as
 from tether.source.names import steps_in
 from tether.source.syntax import source_of
+from tether.verdicts.alias_write.owners_of_made_once import (
+    is_used_by_two,
+    made_at,
+    made_within,
+    moved_at,
+    owners_of,
+)
 from tether.verdicts.alias_write.telling import written
 
 

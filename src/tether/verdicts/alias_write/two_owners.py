@@ -15,12 +15,12 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.holding import Holding, common_place
 from tether.analysis.surroundings import WaysThere
-from tether.analysis.two_owners import TwoOwners
-from tether.analysis.two_owners import two_owners as found_in
 from tether.facts import Site
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 from tether.source.filling import Fill
 from tether.source.names import steps_in
+from tether.verdicts.alias_write.common_parts import TwoOwners
+from tether.verdicts.alias_write.common_parts import two_owners as found_in
 
 
 class _Owners(NamedTuple):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tether.analysis.gone_through import GoneThrough, gone_through
-from tether.analysis.gone_twice import GoneTwice, gone_twice
 from tether.analysis.history import History
 from tether.analysis.kept_frozen import kept_frozen
-from tether.analysis.scaled_changes import vain_clips
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
 from tether.source.reading import looped_over
+from tether.verdicts.gradient_discarded.gone_through import GoneThrough, gone_through
+from tether.verdicts.gradient_discarded.gone_twice import GoneTwice, gone_twice
+from tether.verdicts.gradient_discarded.vain_clips import vain_clips
 
 Rows = set[tuple[str, int]]
 """Lines, each with its file."""
@@ -20,7 +20,7 @@ Rows = set[tuple[str, int]]
 _LIST = say("Make a list of it, which can be gone through again: list(...).")
 
 
-def of_iterators(history: History) -> Iterator[Claim]:
+def claims(history: History) -> Iterator[Claim]:
     """Yield the lines that find no parameters, or no batches, in an iterator."""
     clips = {history.site_of(history.events[one.first]).row for one in vain_clips(history)}
     taken = {history.site(one.site).row for one in history.trace.iterators_taken}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tether.analysis.array_calls import CopiedByNumPy, copied_by_numpy
-from tether.analysis.array_copies import ArrayCopies, NeedlessArrays
-from tether.analysis.arrays_out import ArraysOut, arrays_out
 from tether.analysis.history import History, shortened
 from tether.facts import UNKNOWN, Event
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say
 from tether.operations.table import shown
+from tether.verdicts.needless_copy.array_calls import CopiedByNumPy, copied_by_numpy
+from tether.verdicts.needless_copy.array_copies import ArrayCopies, NeedlessArrays
+from tether.verdicts.needless_copy.arrays_out import ArraysOut, arrays_out
 
 
 def of_arrays(history: History, known: Iterable[Claim]) -> Iterator[Claim]:

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from tether.analysis.already_there import Copied, nbytes
 from tether.analysis.copy_needs import Need, needs, read_unseen
-from tether.analysis.elements_read import ElementsRead
 from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN
 from tether.source.asked_next import asked_next
+from tether.verdicts.slow_copy.elements_read import ElementsRead
 from tether.verdicts.slow_copy.on_device import LARGE, Lines, Slow
 from tether.verdicts.slow_copy.overwritten import each_run
 

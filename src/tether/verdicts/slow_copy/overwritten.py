@@ -17,11 +17,11 @@ from tether.analysis.copy_needs import Need, needs, read_unseen
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.other_processes import OtherProcesses
-from tether.analysis.replaced import fate_of
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import Spared, operation
 from tether.regions import may_overlap
 from tether.verdicts.slow_copy.on_device import LARGE, NODE, STEPS, Lines, Slow
+from tether.verdicts.slow_copy.replaced import fate_of
 
 DEEP = "__deepcopy__"
 

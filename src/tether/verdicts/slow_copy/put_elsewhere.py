@@ -12,12 +12,12 @@ from functools import cached_property
 
 from tether.analysis.already_there import nbytes
 from tether.analysis.copy_needs import read_unseen
-from tether.analysis.elements_read import elements
 from tether.analysis.other_processes import OtherProcesses
 from tether.facts import GRAD_INFERENCE, UNKNOWN, Event, Operand
 from tether.operations.table import in_place, operation
 from tether.regions import extent
 from tether.store.columns import Numbers
+from tether.verdicts.slow_copy.elements_read import elements
 from tether.verdicts.slow_copy.on_device import LARGE, Lines, Slow
 
 RUNS = 8

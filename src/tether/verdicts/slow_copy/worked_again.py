@@ -15,9 +15,9 @@ from functools import cached_property
 from tether.analysis.already_there import nbytes
 from tether.analysis.graph import Graph
 from tether.analysis.memory_lives import MemoryLives
-from tether.analysis.numbered import Line, Numbered
 from tether.facts import UNKNOWN, Operand
 from tether.verdicts.slow_copy.again import Repeats
+from tether.verdicts.slow_copy.numbered import Line, Numbered
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Slow
 
 SHARE = 10

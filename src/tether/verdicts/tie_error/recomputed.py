@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from tether.analysis.frozen import taken_off
 from tether.analysis.history import History, losses_of
-from tether.analysis.run_again import Parting, calls_in, drawn_for, parting, run_behind
 from tether.analysis.surroundings import CALLED, Surroundings, WaysThere
 from tether.facts import UNKNOWN, Operand, Raised, RunAgain, Site
 from tether.finding import At, CallOf, Code, Repair, Segment, Sentence, Step, Tensor, say
 from tether.source.changing import StateChange, changes_of, states_behind
+from tether.verdicts.tie_error.run_again import Parting, calls_in, drawn_for, parting, run_behind
 
 _MOST = 2
 """Lines that are told of what changes one state."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.gradients_parted import PartedGradient, parted_gradients
 from tether.analysis.history import History
 from tether.finding import At, CallOf, Claim, Code, Repair, Sentence, Step, Tensor, say
+from tether.verdicts.tie_lost.gradients_parted import PartedGradient, parted_gradients
 
 
 def gradients_apart(history: History) -> Iterator[Claim]:

@@ -17,7 +17,7 @@ from tether.analysis.surroundings import Surroundings
 from tether.finding import At, Claim, Repair, Step, say
 
 
-def of_rates(history: History) -> Iterator[Claim]:
+def claims(history: History) -> Iterator[Claim]:
     """Give one claim for each learning rate that no step, or hardly one, used."""
     yield from (_rate(history, one) for one in rates_lost(history))
     yield from (_undone(history, one) for one in rates_undone(history))

@@ -1,0 +1,301 @@
+"""`gradient-unused`: a parameter that an optimizer holds and no loss ever saw."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tether.analysis.history import History
+from tether.analysis.misplaced import Misplaced
+from tether.analysis.no_longer import NoLonger, OutOfUse
+from tether.analysis.surroundings import Surroundings, WaysThere
+from tether.analysis.ungraded import Missing, in_how_many, without_backward
+from tether.facts import UNKNOWN, Site, SiteId
+from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
+from tether.verdicts.base import Example, Expected, Verdict
+from tether.verdicts.gradient_unused.uses import MOST_LINES, Uses, last_use
+
+PAGE = """
+# gradient-unused
+
+## What it says
+An optimizer holds this parameter, and its value never took part in the loss: not in any of the
+steps recorded. One finding speaks for a whole module. Or it took part until its module was put into
+evaluation mode, and not since: nothing puts it back into training mode.
+
+## Why it matters
+It never trains. Often a layer that was made and then forgotten in `forward`, an output that the
+loss ignores, or a backward pass that never ran.
+
+## Known problems
+Many models have such parameters by design: a pooler that a head does not use, dropped layers,
+experts that were not chosen in these steps. A module of a library that was never called is
+therefore only a note. So is one that a switch to evaluation mode took out of the loss, unless the
+model was evaluated without a graph, and without the parameter, and the same line switches again
+after more steps: then the program takes it to be in training mode there.
+
+## Example
+```python
+self.norm = nn.LayerNorm(8)      # never used in forward
+```
+
+## Use instead
+Use the module, or do not make it; to keep it without training it, leave it out of the optimizer.
+
+## Fix safety
+It changes what is trained: never applied by itself.
+"""
+
+
+def check(history: History) -> Iterator[Claim]:
+    """Give one claim for each module whose parameters no loss saw."""
+    found = history.get(Missing)
+    yield from _no_backward(history)
+    unused = [
+        tensor
+        for tensor in (found.none if history.backwards else ())
+        if not (without_backward(history, tensor) or _left(history, tensor))
+        and not found.reaching(tensor)
+        and _had_a_chance(history, tensor)
+    ]
+    for module, tensors in _by_module(history, unused).items():
+        yield _claim(history, module, tensors)
+    for ceased in history.get(OutOfUse).found:
+        yield _ceased(history, ceased)
+
+
+def _by_module(history: History, unused: list[int]) -> dict[str, list[int]]:
+    """Return the tensors by the largest module of which an optimizer trains none; or by name.
+
+    Of those whose values were used somewhere each module is told by itself: they end at lines of
+    their own.
+    """
+    never = {one for one in unused if one not in history.get(Uses).lines}
+    held: dict[str, set[int]] = defaultdict(set)
+    for name in history.trace.names:
+        if name.module and name.tensor in history.held:
+            for path in _around_module(name.module):
+                held[path].add(int(name.tensor))
+    groups: dict[str, list[int]] = defaultdict(list)
+    for tensor in unused:
+        fact = history.facts_of_name(tensor)
+        own = fact.module if fact is not None and fact.module else history.name_of(tensor)
+        paths = _around_module(own) if tensor in never else [own]
+        groups[next((one for one in paths if held[one] and held[one] <= never), own)].append(tensor)
+    return groups
+
+
+def _around_module(path: str) -> list[str]:
+    """Return the modules around one, the outermost first, and it itself."""
+    parts = path.split(".")
+    return [".".join(parts[: number + 1]) for number in range(len(parts))]
+
+
+def _left(history: History, tensor: int) -> bool:
+    """Whether another tensor took the place of one that the optimizer still holds, and trains.
+
+    So it is where weights are tied after the optimizer was made: what it steps in vain is dead. Or
+    what took the place is computed of what trains, as a hypernetwork computes weights.
+    """
+    bearers: dict[str, int] = {}
+    for fact in history.trace.names:
+        bearers[fact.name] = fact.tensor
+    names = history.names_of(tensor)
+    now = {bearers[name] for name in names}
+    if any(map(history.get(Misplaced).is_generated, now - {tensor})):
+        return True
+    return bool(now) and tensor not in now and now <= history.held & history.had_gradient
+
+
+def _had_a_chance(history: History, tensor: int) -> bool:
+    """Whether the absence of a gradient says anything: a step that held the tensor has finished.
+
+    A program that died on its way there, or whose steps raised, says nothing of what it would have
+    used. Where the program itself asked for the gradient after a backward pass, it expected one.
+    """
+    return bool(history.steps_of(tensor)) or tensor in history.asked
+
+
+def _claim(history: History, module: str, tensors: list[int]) -> Claim:
+    facts = [one for one in map(history.facts_of_name, tensors) if one is not None]
+    fact = facts[0] if facts else None
+    by_library = bool(facts) and not any(one.owner_user for one in facts)
+    holder = next((one for one in history.trace.optimizers if tensors[0] in one.tensors), None)
+    site, made = holder.site if holder else UNKNOWN, _made(history, tensors)
+    name = module if len(tensors) > 1 else history.name_of(tensors[0])
+    where = Segment(f"`{name.strip('`')}`", "name")
+    return Claim(
+        tensors=tuple(tensors),
+        cause=module,
+        site=made if made != UNKNOWN else site,
+        operation=fact.owner if fact else "",
+        severity="note" if by_library else "warning",  # by design?
+        message=say(
+            "{where} got no gradient {when}: {how}.",
+            where=where, when=in_how_many(history, tensors[0]), how=_how(history, tensors),
+        ),
+        story=(
+            *([Step("made", made, say("it is made here"))] if made != UNKNOWN else []),
+            Step("held", site, say("the optimizer is made here and holds it")),
+            *_around(history, module, tensors, history.site(made)),
+        ),
+        repair=Repair(
+            say("Use {where} on the way to the loss, or leave it out of the optimizer ({held}).",
+                where=where, held=At(site))
+        ),
+        count=0,
+    )  # fmt: skip
+
+
+def _made(history: History, tensors: list[int]) -> SiteId:
+    """Return the innermost line by which all of some tensors were made; UNKNOWN: not seen."""
+    calls = [history.made_at(one) for one in tensors]
+    if min(calls) < 0:
+        return SiteId(UNKNOWN if calls[0] < 0 else history.events[calls[0]].site)
+    above = history.get(WaysThere).above
+    ways = [(history.events[at].site, *above(at)) for at in calls]
+    common = set(ways[0]).intersection(*ways[1:])
+    return next((one for one in ways[0] if one in common), ways[0][0])
+
+
+def _how(history: History, tensors: list[int]) -> str:
+    if any(tensor in history.get(Uses).lines for tensor in tensors):
+        return "its values were used, but not for the loss"
+    return f"nothing {'in the calls that were recorded' if history.in_part else 'ever'} used it"
+
+
+def _around(history: History, module: str, tensors: list[int], made: Site) -> Iterator[Step]:
+    """Yield where the values were used, what decides about that, and what made up the loss."""
+    around, lines = history.get(Surroundings), history.get(Uses).lines
+    backward = history.backwards[-1]
+    yield Step("loss", history.events[backward].site, say("this loss does not depend on it"))
+    used = dict.fromkeys(line for tensor in tensors for line in lines.get(tensor, ()))
+    for line in list(used)[:MOST_LINES]:
+        yield Step("read", line, say("its values are used here"))
+        yield from around.deciding(line)
+    yield from _ended(history, tensors[0])
+    if not used and history.facts_of_name(tensors[0]) is not None:
+        yield from around.mentioned(made, module)
+    yield from around.loss(backward)
+
+
+def _ended(history: History, tensor: int) -> Iterator[Step]:
+    """Yield the last call that its values came to, and who called the function around it."""
+    last = last_use(history, tensor)
+    if last >= 0:
+        site = history.site_of(history.events[last])
+        yield Step("read", site, say("its values come as far as {call}", call=CallOf(last)))
+        for one in history.get(WaysThere).callers(history.events[last].site, (last,))[:1]:
+            yield Step("called", one, say("what gives them is called here"))
+
+
+def _no_backward(history: History) -> Iterator[Claim]:
+    if history.in_part:
+        return  # the pass may be among what was not recorded
+    ran = "no backward pass ran"
+    if history.backwards:
+        ran += " after its optimizer was made and before its steps"
+    for tensor in history.without_gradient:
+        if not without_backward(history, tensor):
+            continue
+        site = next(fact.site for fact in history.steps if tensor in fact.status)
+        yield Claim(
+            tensors=(tensor,),
+            cause=("no backward", site),
+            site=site,
+            operation="step",
+            message=say("{subject} got no gradient {when}: {ran}.", ran=ran,
+                        when=in_how_many(history, tensor)),
+            story=(
+                Step("step", site, say("the optimizer steps without any gradient")),
+                *_closure(history, site),
+            ),
+            repair=Repair(say("Call loss.backward() before the optimizer steps.")),
+            count=0,
+        )  # fmt: skip
+
+
+def _closure(history: History, step: int) -> Iterator[Step]:
+    """Yield what the closure of a step computed last: where its backward pass is missing."""
+    for number, span in enumerate(history.trace.spans):
+        above = history.trace.spans[span.parent] if span.parent >= 0 else None
+        if span.kind == "closure" and above is not None and above.site == step:
+            inside = [one for one in history.events if one.span == number and one.site >= 0]
+            if inside:
+                said = say("the closure computes this and calls no backward")
+                yield Step("loss", inside[-1].site, said)
+            return
+
+
+def _ceased(history: History, found: NoLonger) -> Claim:
+    site, trained = found.switch.site, found.trained
+    return Claim(
+        tensors=(found.tensor,),
+        cause=("ceased", site, found.with_gradient),
+        site=site,
+        operation="eval",
+        severity="warning" if found.sure else "note",
+        message=say(
+            "{subject} had a gradient at {n} steps and none at the {m} steps since {line} put its"
+            " module into evaluation mode: nothing puts it back into training mode.",
+            n=found.with_gradient, m=found.without, line=At(site),
+        ),
+        story=(
+            *([Step("mode", trained, say("it is put into training mode here, before all of this"))]
+              if trained != UNKNOWN else []),
+            Step("mode", site, say("it is put into evaluation mode here")),
+            Step("loss", history.events[history.backwards[-1]].site,
+                 say("this loss does not depend on it any more")),
+        ),
+        repair=Repair(say("Call train() on the model before each stretch of training, or after"
+                          " each evaluation.")),
+        count=0,
+    )  # fmt: skip
+
+
+VERDICT = Verdict(
+    slug="gradient-unused",
+    severity="warning",
+    summary="a parameter never took part in the loss, in none of the steps",
+    page=PAGE,
+    check=check,
+    damage="lost training",
+    after=("parameter-stale",),
+    examples=(
+        Example(
+            "A layer that forward forgot",
+            """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = nn.Linear(3, 1)
+        self.forgotten = nn.Linear(3, 3, bias=False)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    opt.step()
+""",
+            (Expected("gradient-unused", "net.forgotten.weight", 9),),
+        ),
+        Example(
+            "Everything is used",
+            """import torch
+
+w = torch.ones(3, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+w.sum().backward()
+opt.step()
+""",
+        ),
+    ),
+)
