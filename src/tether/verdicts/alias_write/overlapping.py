@@ -1,4 +1,4 @@
-"""Writes into views that overlap themselves: in `expand` and its kin one element stands for many."""
+"""Writes into views that overlap themselves: in `expand` and its kin one element is many places."""
 
 from __future__ import annotations
 
