@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tether.analysis.history import History
-from tether.facts import Operand
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.batch_crossed.crossed import Crossed, crossed
+from tether.verdicts.batch_crossed import crossed
 
 PAGE = """
 # batch-crossed
@@ -44,58 +39,12 @@ It changes what is trained: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Claim]:
-    """Give one claim for each line."""
-    for found in crossed(history):
-        yield _claim(history, found)
-
-
-def _claim(history: History, found: Crossed) -> Claim:
-    call, reduced, loss = (
-        history.events[at].site for at in (found.call, found.reduced, found.backward)
-    )
-    row, column = Tensor(found.row.tensor), Tensor(found.column.tensor)
-    size = found.row.shape[0]
-    return Claim(
-        tensors=(found.column.tensor, found.row.tensor),
-        cause=call,
-        site=call,
-        operation=history.events[found.call].operation,
-        message=say(
-            "{code} joins {row} of shape ({n},) with {column} of shape ({n}, 1): each value of one"
-            " with every value of the other. The {all} results make one number of the loss of"
-            " {loss}.",
-            code=Code(call), row=row, column=column, n=size, all=f"{size * size:,}", loss=At(loss),
-        ),
-        story=(
-            *_made(history, found.row),
-            *_made(history, found.column),
-            Step("joined", call, say("{call} makes ({n}, {n}) of them", call=CallOf(found.call),
-                 n=size)),
-            Step("used", reduced, say("{call} makes one number of all results",
-                 call=CallOf(found.reduced))),
-            Step("loss", loss, say("backward starts from that loss")),
-        ),
-        repair=Repair(say("Give both one shape before they are joined: `squeeze(1)` of {column}, or"
-                          " `unsqueeze(1)` of {row}.", column=column, row=row)),
-        count=history.times(found.call),
-    )  # fmt: skip
-
-
-def _made(history: History, operand: Operand) -> Iterator[Step]:
-    at = history.made_at(operand.tensor)
-    if at >= 0:
-        shape = f"({', '.join(map(str, operand.shape))}{',' if len(operand.shape) == 1 else ''})"
-        said = say(f"{{x}} is made here, of shape {shape}", x=Tensor(operand.tensor))
-        yield Step("made", history.events[at].site, said)
-
-
 VERDICT = Verdict(
     slug="batch-crossed",
     severity="warning",
     summary="a row and a column of one batch are joined, each value with every other",
     page=PAGE,
-    check=check,
+    check=crossed.claims,
     damage="wrong result",
     examples=(
         Example(

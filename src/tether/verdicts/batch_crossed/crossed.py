@@ -19,6 +19,7 @@ import numpy as np
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, latest
 from tether.facts import Event, Operand, TensorId
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.store.columns import Numbers
 
@@ -226,3 +227,49 @@ def _goes_on(event: Event, square: tuple[int, ...]) -> bool:
         return False
     row = operation(event.operation)
     return _by_elements(event) or row.compares or bool(row.same or row.template)
+
+
+def claims(history: History) -> Iterator[Claim]:
+    """Give one claim for each line."""
+    for found in crossed(history):
+        yield _claim(history, found)
+
+
+def _claim(history: History, found: Crossed) -> Claim:
+    call, reduced, loss = (
+        history.events[at].site for at in (found.call, found.reduced, found.backward)
+    )
+    row, column = Tensor(found.row.tensor), Tensor(found.column.tensor)
+    size = found.row.shape[0]
+    return Claim(
+        tensors=(found.column.tensor, found.row.tensor),
+        cause=call,
+        site=call,
+        operation=history.events[found.call].operation,
+        message=say(
+            "{code} joins {row} of shape ({n},) with {column} of shape ({n}, 1): each value of one"
+            " with every value of the other. The {all} results make one number of the loss of"
+            " {loss}.",
+            code=Code(call), row=row, column=column, n=size, all=f"{size * size:,}", loss=At(loss),
+        ),
+        story=(
+            *_made(history, found.row),
+            *_made(history, found.column),
+            Step("joined", call, say("{call} makes ({n}, {n}) of them", call=CallOf(found.call),
+                 n=size)),
+            Step("used", reduced, say("{call} makes one number of all results",
+                 call=CallOf(found.reduced))),
+            Step("loss", loss, say("backward starts from that loss")),
+        ),
+        repair=Repair(say("Give both one shape before they are joined: `squeeze(1)` of {column}, or"
+                          " `unsqueeze(1)` of {row}.", column=column, row=row)),
+        count=history.times(found.call),
+    )  # fmt: skip
+
+
+def _made(history: History, operand: Operand) -> Iterator[Step]:
+    at = history.made_at(operand.tensor)
+    if at >= 0:
+        shape = f"({', '.join(map(str, operand.shape))}{',' if len(operand.shape) == 1 else ''})"
+        said = say(f"{{x}} is made here, of shape {shape}", x=Tensor(operand.tensor))
+        yield Step("made", history.events[at].site, said)

@@ -10,10 +10,10 @@ from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.log import Log
 from tether.analysis.surroundings import Surroundings
-from tether.facts import UNKNOWN, Operand, TensorId
+from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.gradient_stale.kept_gradients import KeptGradient, kept_gradients
+from tether.verdicts.gradient_stale import kept_gradients
 
 PAGE = """
 # gradient-stale
@@ -70,8 +70,7 @@ def check(history: History) -> Iterator[Claim]:
                 if at < last and key not in told:
                     told.add(key)
                     yield _claim(history, one, at, last, backward)
-    for kept in kept_gradients(history):
-        yield _kept(history, kept)
+    yield from kept_gradients.claims(history)
 
 
 def _steps(history: History) -> Log:
@@ -127,37 +126,6 @@ def _claim(history: History, leaf: Operand, at: int, step: int, backward: int) -
                 " the context that caches it."
             )
         ),
-        count=0,
-    )  # fmt: skip
-
-
-def _kept(history: History, found: KeptGradient) -> Claim:
-    events, own = history.events, Tensor(TensorId(found.tensors[0]))
-    given, step = events[found.given].site, events[found.step].site
-    of = () if found.of == UNKNOWN else (TensorId(found.of),)
-    read = () if found.read == UNKNOWN else (events[found.read].site,)
-    cleared = () if found.cleared == UNKNOWN else (events[found.cleared].site,)
-    return Claim(
-        tensors=found.tensors,
-        cause=("kept", given, step),
-        site=given,
-        operation="grad",
-        message=say(
-            "{n} steps at {step} use one and the same gradient of {subject}: {given} sets it once,"
-            " and no backward pass adds to it. Nothing clears it or sets it again.",
-            n=found.steps, step=At(step), given=At(given),
-        ),
-        story=(
-            *(Step("written", given, say("the gradient of {x} is set to that of {y}", x=own,
-                   y=Tensor(one))) for one in of),
-            *(() if of else (Step("written", given, say("the gradient of {x} is set", x=own)),)),
-            *(Step("cleared", site, say("{y} lets go of it, and the next pass gives {y} another",
-                   y=Tensor(one))) for one in of for site in cleared),
-            *(Step("read", site, say("{x} still has it here", x=own)) for site in read),
-            Step("step", step, say("a step uses it again")),
-        ),
-        repair=Repair(say("Set the gradient of {x} anew for each step, or clear it after each:"
-                          " `.grad = None`.", x=own)),
         count=0,
     )  # fmt: skip
 

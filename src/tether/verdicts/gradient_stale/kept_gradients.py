@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, Operand, SiteId, TensorId
+from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation
 
 LEAST_STEPS = 4
@@ -103,3 +104,40 @@ def _reads(history: History, tensor: int) -> Iterator[int]:
     for at, event in history.events.where("grad.__get__".__eq__):
         if event.inner == event.site and event.reads[0].tensor == tensor:
             yield at
+
+
+def claims(history: History) -> Iterator[Claim]:
+    """Give one claim for each such line."""
+    for found in kept_gradients(history):
+        yield _claim(history, found)
+
+
+def _claim(history: History, found: KeptGradient) -> Claim:
+    events, own = history.events, Tensor(TensorId(found.tensors[0]))
+    given, step = events[found.given].site, events[found.step].site
+    of = () if found.of == UNKNOWN else (TensorId(found.of),)
+    read = () if found.read == UNKNOWN else (events[found.read].site,)
+    cleared = () if found.cleared == UNKNOWN else (events[found.cleared].site,)
+    return Claim(
+        tensors=found.tensors,
+        cause=("kept", given, step),
+        site=given,
+        operation="grad",
+        message=say(
+            "{n} steps at {step} use one and the same gradient of {subject}: {given} sets it once,"
+            " and no backward pass adds to it. Nothing clears it or sets it again.",
+            n=found.steps, step=At(step), given=At(given),
+        ),
+        story=(
+            *(Step("written", given, say("the gradient of {x} is set to that of {y}", x=own,
+                   y=Tensor(one))) for one in of),
+            *(() if of else (Step("written", given, say("the gradient of {x} is set", x=own)),)),
+            *(Step("cleared", site, say("{y} lets go of it, and the next pass gives {y} another",
+                   y=Tensor(one))) for one in of for site in cleared),
+            *(Step("read", site, say("{x} still has it here", x=own)) for site in read),
+            Step("step", step, say("a step uses it again")),
+        ),
+        repair=Repair(say("Set the gradient of {x} anew for each step, or clear it after each:"
+                          " `.grad = None`.", x=own)),
+        count=0,
+    )  # fmt: skip

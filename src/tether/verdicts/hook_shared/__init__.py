@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tether.analysis.history import History
-from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.hook_shared.turned import TurnedGradient, turned_gradients
+from tether.verdicts.hook_shared import turned
 
 PAGE = """
 # hook-shared
@@ -43,45 +39,12 @@ It changes what is trained: never applied by itself.
 """
 
 
-def check(history: History) -> Iterator[Claim]:
-    """Give one claim for each line that registers such a hook."""
-    for found in turned_gradients(history):
-        yield _claim(history, found)
-
-
-def _claim(history: History, found: TurnedGradient) -> Claim:
-    events, users = history.events, found.users
-    site, loss = events[found.hooked].site, events[found.backward].site
-    tensor = events[found.hooked].reads[0].tensor
-    return Claim(
-        tensors=(tensor,),
-        cause=site,
-        site=site,
-        operation="register_hook",
-        message=say(
-            "The hook of {line} reverses the gradient of {subject}, and {n} calls use {subject} on"
-            " the way to the loss of {loss}: what comes back from all of them is reversed.",
-            line=At(site), n=len(users), loss=At(loss),
-        ),
-        story=(
-            Step("made", events[found.made].site, say("{x} is computed here", x=Tensor(tensor))),
-            Step("hook", site, say("the hook is registered here")),
-            *(Step("used", events[at].site, say("{call} uses {x}", call=CallOf(at),
-              x=Tensor(tensor))) for at in users),
-            Step("loss", loss, say("backward starts from the loss here")),
-        ),
-        repair=Repair(say("Where it is meant for one of them, give that one a tensor of its own,"
-                          " such as x.view_as(x), and register the hook there.")),
-        count=history.times(found.hooked),
-    )  # fmt: skip
-
-
 VERDICT = Verdict(
     slug="hook-shared",
     severity="note",
     summary="a hook reverses the gradient of a tensor that several ways of the loss use",
     page=PAGE,
-    check=check,
+    check=turned.claims,
     damage="wrong result",
     examples=(
         Example(

@@ -21,7 +21,7 @@ from tether.analysis.training import Training
 from tether.facts import NONE, Schedule
 from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.parameter_moved.unfrozen import Unfrozen, unfrozen
+from tether.verdicts.parameter_moved import unfrozen
 
 PAGE = """
 # parameter-moved
@@ -92,7 +92,7 @@ def _let_go_again(history: History) -> Iterator[Claim]:
         moved = [one for one in vain.tensors if history.get(Training).moved(one)]
         if moved:
             yield _in_vain(history, vain, moved)
-    yield from (_let_go(one) for one in unfrozen(history))
+    yield from unfrozen.claims(history)
     for flag in flagged_in_vain(history, on=False):
         moved = [one for one in flag.tensors if history.get(Training).moved(one)]
         if moved:
@@ -175,33 +175,6 @@ def _in_vain(history: History, found: FrozenInVain, moved: list[int]) -> Claim:
         ),
         repair=Repair(say("Leave what is frozen as it is at {let_go}, or do not freeze it.",
                           let_go=At(let_go))),
-        count=0,
-    )  # fmt: skip
-
-
-def _let_go(found: Unfrozen) -> Claim:
-    parts = {"frozen": At(found.frozen), "off": At(found.off), "on": At(found.on)}
-    return Claim(
-        tensors=found.tensors,
-        cause=("let go", found.on, found.frozen),
-        site=found.on,
-        calls=(found.call,),
-        operation="requires_grad_",
-        severity="note",
-        message=say(
-            "{on} switches requires_grad on again for what {off} had switched off, and for"
-            " {subject} as well, which {off} found frozen (since {frozen}). Steps move it from then"
-            " on.",
-            **parts,
-        ),
-        story=(
-            Step("frozen", found.frozen, say("requires_grad is switched off here")),
-            Step("frozen", found.off, say("and here that of others, for a while")),
-            Step("let go", found.on, say("here it is switched on again, for all of them")),
-            Step("step", found.step, say("the first step that has a gradient of it")),
-        ),
-        repair=Repair(say("Keep at {off} which parameters require grad, in a list, and at {on}"
-                          " switch on those alone.", **parts)),
         count=0,
     )  # fmt: skip
 

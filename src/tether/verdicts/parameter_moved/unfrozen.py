@@ -21,6 +21,7 @@ from tether.analysis.frozen import switches_of, used_between
 from tether.analysis.history import History
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Gradients, SiteId, TensorId
+from tether.finding import At, Claim, Repair, Step, say
 
 _Way = tuple[SiteId, ...]  # a call's line and those above it
 _GRADED = ("some", "unchecked")
@@ -200,3 +201,36 @@ class _Rounds:
             if self._history.position(each.at) > one.on
         )
         return first if moved else None
+
+
+def claims(history: History) -> Iterator[Claim]:
+    """Give one claim for each such line."""
+    for found in unfrozen(history):
+        yield _claim(found)
+
+
+def _claim(found: Unfrozen) -> Claim:
+    parts = {"frozen": At(found.frozen), "off": At(found.off), "on": At(found.on)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("let go", found.on, found.frozen),
+        site=found.on,
+        calls=(found.call,),
+        operation="requires_grad_",
+        severity="note",
+        message=say(
+            "{on} switches requires_grad on again for what {off} had switched off, and for"
+            " {subject} as well, which {off} found frozen (since {frozen}). Steps move it from then"
+            " on.",
+            **parts,
+        ),
+        story=(
+            Step("frozen", found.frozen, say("requires_grad is switched off here")),
+            Step("frozen", found.off, say("and here that of others, for a while")),
+            Step("let go", found.on, say("here it is switched on again, for all of them")),
+            Step("step", found.step, say("the first step that has a gradient of it")),
+        ),
+        repair=Repair(say("Keep at {off} which parameters require grad, in a list, and at {on}"
+                          " switch on those alone.", **parts)),
+        count=0,
+    )  # fmt: skip

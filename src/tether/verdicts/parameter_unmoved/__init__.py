@@ -11,10 +11,9 @@ from tether.analysis.rates import RateSpent, rates_spent
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.training import BY_VALUES, Training
 from tether.facts import Schedule
-from tether.finding import At, Claim, Repair, Step, Tensor, say
+from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
-from tether.verdicts.parameter_unmoved.alike import AlikeUnits, alike_units
-from tether.verdicts.parameter_unmoved.emptied import Emptied, emptied
+from tether.verdicts.parameter_unmoved import alike, emptied
 
 PAGE = """
 # parameter-unmoved
@@ -114,10 +113,8 @@ def check(history: History) -> Iterator[Claim]:
         )
     for spent in rates_spent(history):
         yield _spent(history, spent)
-    for lost in emptied(history):
-        yield _emptied(lost)
-    for units in alike_units(history):
-        yield _alike(history, units)
+    yield from emptied.claims(history)
+    yield from alike.claims(history)
 
 
 def _spent(history: History, found: RateSpent) -> Claim:
@@ -176,58 +173,6 @@ def _scheduled(schedule: Schedule, parts: dict[str, Any]) -> Iterator[Step]:
         yield Step(
             "rate", schedule.stepped, say("{setter} is stepped here, {m} times in all", **parts)
         )
-
-
-def _emptied(found: Emptied) -> Claim:
-    parts = {"kind": found.after.kind, "n": found.groups, "held": At(found.after.site)}
-    return Claim(
-        tensors=found.tensors,
-        cause=("emptied", found.after.site),
-        site=found.after.site,
-        operation="step",
-        message=say(
-            "No step moves {subject} any longer once {held} makes the optimizer again: of the"
-            " groups of the new {kind}, {n} got nothing. The gradients of {passes} more backward"
-            " passes are used by no step.",
-            passes=found.passes, **parts,
-        ),
-        story=(
-            Step("held", found.after.site, say("the first {kind} made here holds {x}, a later"
-                 " one does not", x=Tensor(found.tensors[0]), **parts)),
-        ),
-        repair=Repair(say("Hand the optimizer a list, list(model.parameters()), or ask for the"
-                          " parameters anew: an iterator gives them once.")),
-        count=0,
-    )  # fmt: skip
-
-
-def _alike(history: History, found: AlikeUnits) -> Claim:
-    fact = found.fact
-    step = history.events[history.steps_of(fact.tensor)[0]].site
-    return Claim(
-        tensors=(fact.tensor,),
-        cause=("alike", found.filled, fact.slices),
-        site=found.filled,
-        operation="step",
-        severity="warning" if found.after else "note",
-        message=say(
-            "The {n} units of {subject}, the slices of the first dimension, began with the same"
-            " values and never differed: at each step that was looked at their gradients were the"
-            " same as well, bit for bit, so that all {n} do what one would do.",
-            n=fact.slices,
-        ),
-        story=(
-            Step("written", found.filled, say("each unit of {x} gets the same values here",
-                 x=Tensor(fact.tensor))),
-            *(Step("written", site, say("{y} begins with the same values for each of {n}, too",
-                   y=Tensor(one), n=fact.slices)) for one, site in found.after),
-            Step("step", step, say("each step changes all units of {x} alike",
-                 x=Tensor(fact.tensor))),
-        ),
-        repair=Repair(say("Begin with random values (torch.nn.init.kaiming_uniform_,"
-                          " xavier_uniform_, normal_), so that the units can become different.")),
-        count=0,
-    )  # fmt: skip
 
 
 VERDICT = Verdict(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.training import Training
 from tether.facts import UNKNOWN, SiteId, SlicesAlike, TensorId
+from tether.finding import Claim, Repair, Step, Tensor, say
 
 LEAST_LOOKS = 3
 """Looks at which the gradients were the same, too: at one step they may be by chance."""
@@ -54,3 +55,38 @@ def _filled(history: History, fact: SlicesAlike) -> SiteId:
     writes = history.writes_to(operand) if operand is not None else ()
     at = max((one for one in writes if one < until), default=history.made_at(fact.tensor))
     return history.events[at].site if at >= 0 else SiteId(UNKNOWN)
+
+
+def claims(history: History) -> Iterator[Claim]:
+    """Give one claim for each such line."""
+    for found in alike_units(history):
+        yield _claim(history, found)
+
+
+def _claim(history: History, found: AlikeUnits) -> Claim:
+    fact = found.fact
+    step = history.events[history.steps_of(fact.tensor)[0]].site
+    return Claim(
+        tensors=(fact.tensor,),
+        cause=("alike", found.filled, fact.slices),
+        site=found.filled,
+        operation="step",
+        severity="warning" if found.after else "note",
+        message=say(
+            "The {n} units of {subject}, the slices of the first dimension, began with the same"
+            " values and never differed: at each step that was looked at their gradients were the"
+            " same as well, bit for bit, so that all {n} do what one would do.",
+            n=fact.slices,
+        ),
+        story=(
+            Step("written", found.filled, say("each unit of {x} gets the same values here",
+                 x=Tensor(fact.tensor))),
+            *(Step("written", site, say("{y} begins with the same values for each of {n}, too",
+                   y=Tensor(one), n=fact.slices)) for one, site in found.after),
+            Step("step", step, say("each step changes all units of {x} alike",
+                 x=Tensor(fact.tensor))),
+        ),
+        repair=Repair(say("Begin with random values (torch.nn.init.kaiming_uniform_,"
+                          " xavier_uniform_, normal_), so that the units can become different.")),
+        count=0,
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
 from tether.facts import OptimizerFact
+from tether.finding import At, Claim, Repair, Step, Tensor, say
 
 
 class Emptied(NamedTuple):
@@ -53,3 +54,32 @@ def _lost(history: History, before: OptimizerFact, after: OptimizerFact) -> Iter
         most = max(most, *graded.values()) if lost else most
     if tensors:
         yield Emptied(before, after, groups, tuple(tensors), most)
+
+
+def claims(history: History) -> Iterator[Claim]:
+    """Give one claim for each such line."""
+    for found in emptied(history):
+        yield _claim(found)
+
+
+def _claim(found: Emptied) -> Claim:
+    parts = {"kind": found.after.kind, "n": found.groups, "held": At(found.after.site)}
+    return Claim(
+        tensors=found.tensors,
+        cause=("emptied", found.after.site),
+        site=found.after.site,
+        operation="step",
+        message=say(
+            "No step moves {subject} any longer once {held} makes the optimizer again: of the"
+            " groups of the new {kind}, {n} got nothing. The gradients of {passes} more backward"
+            " passes are used by no step.",
+            passes=found.passes, **parts,
+        ),
+        story=(
+            Step("held", found.after.site, say("the first {kind} made here holds {x}, a later"
+                 " one does not", x=Tensor(found.tensors[0]), **parts)),
+        ),
+        repair=Repair(say("Hand the optimizer a list, list(model.parameters()), or ask for the"
+                          " parameters anew: an iterator gives them once.")),
+        count=0,
+    )  # fmt: skip
