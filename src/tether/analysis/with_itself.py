@@ -47,22 +47,26 @@ def with_itself(history: History) -> Iterator[WithItself]:
     for site, (at, event) in last.items():
         times = sum(map(len, versions[site].values()))
         if any(len(seen) > 1 for seen in versions[site].values()):
-            names = _kept(history, event) or _kept_in_container(history, event)
+            names = kept(history, event) or _kept_in_container(history, event)
             if names is not None:
                 yield WithItself(at, event.reads[0].tensor, *names, times)
 
 
-def _kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
-    """Return which operand was assigned the object as it is, the other one, and where."""
+def kept(history: History, event: Event) -> tuple[str, str, Fill] | None:
+    """Return which operand was assigned the object as it is, the other one, and where.
+
+    None where both operands are written alike, or where no assignment of the text gave one of them
+    what was there.
+    """
     site = history.site_of(event)
     names = operands_of(site.expression)
     if names is None or names[0] == names[1] or event.inner != event.site:
         return None
-    for kept, other in (names, names[::-1]):
-        for fill in reversed(history.get(Holding).fillings.of(site.file, site.function, kept)):
-            how = "stored" if kept.endswith("]") else "assigned"
-            if fill.how == how and _is_place(fill.site.expression):
-                return kept, other, fill
+    for name, other in (names, names[::-1]):
+        for fill in reversed(history.get(Holding).fillings.of(site.file, site.function, name)):
+            how = "stored" if name.endswith("]") else "assigned"
+            if fill.how == how and _may_be_place(expression(fill.site.expression)):
+                return name, other, fill
     return None
 
 
@@ -93,6 +97,7 @@ def operands_of(text: str) -> tuple[str, str] | None:
     return (given[0], given[1]) if len(given) > 1 else None
 
 
-def _is_place(text: str) -> bool:
-    """Whether an expression names an object that is there, and makes none."""
-    return isinstance(expression(text), (ast.Name, ast.Attribute, ast.Subscript))
+def _may_be_place(node: ast.expr | None) -> bool:
+    """Whether an expression names an object that is there, and makes none, on one of its ways."""
+    ways = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+    return any(isinstance(one, (ast.Name, ast.Attribute, ast.Subscript)) for one in ways)

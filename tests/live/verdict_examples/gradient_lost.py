@@ -37,6 +37,41 @@ for _ in range(3):
         (Expected("gradient-lost", "new", 10),),
     ),
     Example(
+        "A value that is taken from itself by another name",
+        """import torch
+
+policy = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+x, kept = torch.ones(3, 2), None
+for _ in range(3):
+    new = policy(x).log_softmax(1)
+    old = new if kept is None else kept
+    entropy = -(new.exp() * new).sum()
+    loss = -(new - old).exp()[:, 0].sum() - 0.1 * entropy
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+        (Expected("gradient-lost", "new", 10),),
+    ),
+    Example(
+        "Values with themselves, and with what they were",
+        """import torch
+
+policy = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.1)
+x = torch.ones(3, 2) + torch.arange(6).reshape(3, 2)
+for _ in range(3):
+    new = policy(x).log_softmax(1)
+    old, query, key = new.detach(), new, new
+    alike = torch.cosine_similarity(new, new).sum()
+    loss = -(new - old).exp()[:, 0].sum() + (query * key).sum() + 0 * alike
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    ),
+    Example(
         "A state that is cut off at each step of a sequence",
         """import torch
 

@@ -34,8 +34,8 @@ tensors are changed, inside a loss, by gradients that have no graph (`autograd.g
 (`p.data - rate * gradient`). A second derivative lacks a part, where it goes through the backward
 of an `autograd.Function` that uses what forward had computed from its inputs and kept: forward has
 no graph, so that is a constant there. Where a value is taken from itself, computed twice from the
-same values and with a graph both times, what comes back over one way undoes what comes back over
-the other. Or the backward of an `autograd.Function` returns what was made without the gradient that
+same values and with a graph both times, or one tensor by two names, what comes back over one way
+undoes what comes back over the other. Or the backward of an `autograd.Function` returns what was made without the gradient that
 it is given (numbers of both signs, or several in one pass, where each is the same number
 throughout). Or two terms of a loss use one value, and what comes back to it from both adds up to
 zero: a temperature's loss that goes back into the policy whose entropy it weighs. Or a derivative

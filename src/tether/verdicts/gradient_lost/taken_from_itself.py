@@ -7,15 +7,18 @@ from collections.abc import Iterator
 
 from tether.analysis.graph import Graph
 from tether.analysis.history import History
+from tether.analysis.with_itself import kept
 from tether.facts import Event, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
+from tether.source.filling import Fill
 
 
 def claims(history: History) -> Iterator[Claim]:
     """Find calls that take a value from itself: both ways lead to the same leaves, alike.
 
     Of a line of backward passes, in each that was followed: the first may begin with equal values.
-    A call that was given one tensor does so by its own formula: a correlation with itself is 1.
+    A call that was given one tensor may do so by its own formula, as a correlation with itself is
+    1: that is told where the tensor came by two names, one of which was assigned the other.
     """
     graph = history.get(Graph)
     passes: dict[SiteId, list[dict[SiteId, tuple[int, int]]]] = defaultdict(list)
@@ -23,12 +26,25 @@ def claims(history: History) -> Iterator[Claim]:
         loss = history.position(fact.event)
         if loss >= 0 and not history.events[loss].raised:
             calls = [graph.call_of(fact.thread, node) for node in fact.undone]
-            calls = [at for at in calls if at >= 0 and len(_in_graph(history.events[at])) > 1]
+            calls = [at for at in calls if at >= 0 and _takes_from_itself(history, at)]
             lines = {history.events[at].site: (at, loss) for at in calls}
             passes[history.events[loss].site].append(lines)
     for found in passes.values():
         for line in sorted(set(found[0]).intersection(*found[1:])):
-            yield _from_itself(history, *found[0][line])
+            at, loss = found[0][line]
+            if len(_in_graph(history.events[at])) > 1:
+                yield _from_itself(history, at, loss)
+            elif (names := kept(history, history.events[at])) is not None:
+                yield _by_two_names(history, at, loss, names)
+
+
+def _takes_from_itself(history: History, at: int) -> bool:
+    """Whether a call was given two tensors with a graph, or one by two names."""
+    event = history.events[at]
+    if len(_in_graph(event)) > 1:
+        return True
+    given = [one for one in event.reads if one.requires_grad]
+    return len(given) > 1 and kept(history, event) is not None
 
 
 def _in_graph(event: Event) -> tuple[int, ...]:
@@ -62,5 +78,39 @@ def _from_itself(history: History, at: int, backward: int) -> Claim:
         ),
         repair=Repair(say("Compute the one that is to stay as it was under torch.no_grad(), or"
                           " detach it.")),
+        count=history.times(at),
+    )  # fmt: skip
+
+
+def _by_two_names(history: History, at: int, backward: int, names: tuple[str, str, Fill]) -> Claim:
+    event, loss = history.events[at], history.events[backward].site
+    tensor, made = event.reads[0].tensor, history.made_at(event.reads[0].tensor)
+    name, other, fill = names
+    parts = {
+        "call": CallOf(at), "line": At(event.site), "loss": At(loss), "given": At(fill.site),
+        "name": name, "other": other,
+    }  # fmt: skip
+    return Claim(
+        tensors=(tensor,),
+        cause=("by two names", event.site),
+        site=event.site,
+        calls=(at,),
+        operation=event.operation,
+        severity="warning",
+        message=say(
+            "{call} at {line} takes `{other}` from itself: `{name}` is the same tensor since"
+            " {given}, with its graph. What comes back from the loss of {loss} to it adds up to"
+            " zero.",
+            **parts,
+        ),
+        story=(
+            *([Step("made", history.events[made].site, say("{x} is computed here",
+               x=Tensor(tensor)))] if made >= 0 else ()),
+            Step("shared", fill.site, say("`{name}` is given `{other}` itself", **parts)),
+            Step("zero", event.site, say("{call} gives it opposite gradients", **parts)),
+            Step("loss", loss, say("backward starts from the loss here")),
+        ),
+        repair=Repair(say("Where `{name}` is to stay as it was, give it the values without their"
+                          " graph at {given}: `{other}.detach()`.", **parts)),
         count=history.times(at),
     )  # fmt: skip
