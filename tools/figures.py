@@ -153,6 +153,40 @@ def parses(file: File) -> int:
     )
 
 
+def of_one_verdict(of: list[File]) -> dict[str, str]:
+    """Return the modules of `analysis` that one verdict alone asks, itself or through others."""
+    users = defaultdict[str, set[str]](set)
+    for file in of:
+        for name in _imported(file.tree):
+            if name.startswith("tether.analysis."):
+                users[name.split(".")[2]].add(file.name.removesuffix(".py"))
+    asking = {module: _asking(users, module, {module}) for module in list(users)}
+    return {
+        module: found.pop().removeprefix("verdicts/")
+        for module, found in asking.items()
+        if len(found) == 1 and next(iter(found)).startswith("verdicts/")
+    }
+
+
+def _asking(users: dict[str, set[str]], module: str, seen: set[str]) -> set[str]:
+    """Return the verdicts, and the other rooms, that ask a module of `analysis`."""
+    found = set[str]()
+    for room, part, *_ in (f"{name}/".split("/") for name in users.get(module, ())):
+        if room != "analysis":
+            found.add(f"verdicts/{part}" if room == "verdicts" else room)
+        elif part not in seen:
+            seen.add(part)
+            found |= _asking(users, part, seen)
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+
+
 def same_names(of: list[File]) -> dict[str, int]:
     """Return the class names that are used more than once, and how often."""
     names = Counter(

@@ -67,6 +67,23 @@ def test_program_text_is_parsed_in_one_place():
     assert {file.name for file in FILES if figures.parses(file)} == {"source/syntax.py"}
 
 
+def test_an_analysis_serves_more_than_one_verdict():
+    assert not figures.of_one_verdict(FILES)
+
+
+def test_what_one_verdict_alone_asks_is_found():
+    texts = {
+        "analysis/own.py": "from tether.analysis.behind import z",
+        "analysis/behind.py": "",
+        "analysis/common.py": "",
+        "verdicts/one/part.py": "from tether.analysis.own import x",
+        "verdicts/two.py": "from tether.analysis import common",
+        "report/page.py": "from tether.analysis.common import y",
+    }
+    of = [figures.File(name, text, ast.parse(text)) for name, text in texts.items()]
+    assert figures.of_one_verdict(of) == {"own": "one", "behind": "one"}
+
+
 def test_every_class_has_a_name_of_its_own():
     assert not figures.same_names(FILES)
 

@@ -1,6 +1,7 @@
-"""The verdicts: one file each, with its page, its examples and its check.
+"""The verdicts: a file or a folder each, with its page, its examples and its check.
 
-A verdict is a pure function from a `History` to findings. To add one, write its file and list it
+A verdict is a pure function from a `History` to findings; of one that several things lead to, each
+detector is a file with what it finds and how it says so. To add one, write its file and list it
 here, in the import and in `VERDICTS`; its tests and its page in the documentation are made from it.
 Their order is that of the documentation. It decides nothing: findings are ordered by what they say,
 and who gives way to whom is in `Verdict.after`.
