@@ -35,17 +35,18 @@ tensors are changed, inside a loss, by gradients that have no graph (`autograd.g
 of an `autograd.Function` that uses what forward had computed from its inputs and kept: forward has
 no graph, so that is a constant there. Where a value is taken from itself, computed twice from the
 same values and with a graph both times, or one tensor by two names, what comes back over one way
-undoes what comes back over the other. Or the backward of an `autograd.Function` returns what was made without the gradient that
-it is given (numbers of both signs, or several in one pass, where each is the same number
-throughout). Or two terms of a loss use one value, and what comes back to it from both adds up to
-zero: a temperature's loss that goes back into the policy whose entropy it weighs. Or a derivative
-of a derivative that goes into the loss was asked for without a graph, or a derivative by an input
-that meets what it is a derivative of. Or a term gives gradients only to parameters whose gradients
-are cleared before a step uses them, and a call cut the term off from what the next step trains: a
-generator's loss that takes what a discriminator says of a detached value. Or values are drawn from
-a distribution without a graph (`posterior.sample()`), and no term of the loss that uses them leads
-back to what the distribution was computed from, though other terms do. Or a module has a method
-`backward` of its own, by which gradients were to be computed: PyTorch never calls it.
+undoes what comes back over the other. Or the backward of an `autograd.Function` returns what was
+made without the gradient that it is given (numbers of both signs, or several in one pass, where
+each is the same number throughout). Or two terms of a loss use one value, and what comes back to it
+from both adds up to zero: a temperature's loss that goes back into the policy whose entropy it
+weighs. Or a derivative of a derivative that goes into the loss was asked for without a graph, or a
+derivative by an input that meets what it is a derivative of. Or a term gives gradients only to
+parameters whose gradients are cleared before a step uses them, and a call cut the term off from
+what the next step trains: a generator's loss that takes what a discriminator says of a detached
+value. Or values are drawn from a distribution without a graph (`posterior.sample()`), and no term
+of the loss that uses them leads back to what the distribution was computed from, though other terms
+do. Or a module has a method `backward` of its own, by which gradients were to be computed: PyTorch
+never calls it.
 
 ## Why it matters
 What that part was to teach is never learned, and the loss that is printed contains it all the same.
