@@ -156,10 +156,12 @@ def parses(file: File) -> int:
 def of_one_verdict(of: list[File]) -> dict[str, str]:
     """Return the modules of `analysis` that one verdict alone asks, itself or through others."""
     users = defaultdict[str, set[str]](set)
+    names = {one.name.removesuffix(".py") for one in of}
     for file in of:
-        for name in _imported(file.tree):
-            if name.startswith("tether.analysis."):
-                users[name.split(".")[2]].add(file.name.removesuffix(".py"))
+        for imported in _imported(file.tree):
+            name = imported.removeprefix("tether.").replace(".", "/")
+            if name.startswith("analysis/") and name in names:
+                users[name].add(file.name.removesuffix(".py"))
     asking = {module: _asking(users, module, {module}) for module in list(users)}
     return {
         module: found.pop().removeprefix("verdicts/")
@@ -171,12 +173,13 @@ def of_one_verdict(of: list[File]) -> dict[str, str]:
 def _asking(users: dict[str, set[str]], module: str, seen: set[str]) -> set[str]:
     """Return the verdicts, and the other rooms, that ask a module of `analysis`."""
     found = set[str]()
-    for room, part, *_ in (f"{name}/".split("/") for name in users.get(module, ())):
-        if room != "analysis":
+    for name in users.get(module, set()) - seen:
+        room, part, *_ = f"{name}/".split("/")
+        if room == "analysis":
+            seen.add(name)
+            found |= _asking(users, name, seen)
+        else:
             found.add(f"verdicts/{part}" if room == "verdicts" else room)
-        elif part not in seen:
-            seen.add(part)
-            found |= _asking(users, part, seen)
     return found
 
 

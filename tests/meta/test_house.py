@@ -81,7 +81,7 @@ def test_what_one_verdict_alone_asks_is_found():
         "report/page.py": "from tether.analysis.common import y",
     }
     of = [figures.File(name, text, ast.parse(text)) for name, text in texts.items()]
-    assert figures.of_one_verdict(of) == {"own": "one", "behind": "one"}
+    assert figures.of_one_verdict(of) == {"analysis/own": "one", "analysis/behind": "one"}
 
 
 def test_every_class_has_a_name_of_its_own():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.with_itself import kept
+from tether.analysis.sharing.with_itself import kept
 from tether.facts import Event, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.source.filling import Fill
