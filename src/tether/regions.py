@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 
 from tether.facts import UNKNOWN, Operand
 
@@ -21,9 +22,12 @@ _ELEMENT = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
 
 @functools.cache
 def element_size(dtype: str) -> int:
-    """Return the bytes of one element: the digits of a type's name are bits, 8 of float8_e5m2."""
-    digits = "".join(one for one in dtype.partition("_")[0] if one.isdigit())
-    return _ELEMENT.get(dtype) or (int(digits) // 8 if digits else 4)
+    """Return the bytes of one element: the first number in a type's name is its bits.
+
+    What is smaller than a byte is packed: an element of PyTorch's is a byte of several.
+    """
+    bits = re.search(r"\d+", dtype)
+    return _ELEMENT.get(dtype) or (max(1, int(bits[0]) // 8) if bits else 4)
 
 
 def may_overlap(a: Operand, b: Operand) -> bool:

@@ -1,6 +1,8 @@
 """Repairs as edits: the text changes where it must, and nowhere else."""
 
 import ast
+import shutil
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -143,6 +145,32 @@ def test_a_diff_is_what_patch_takes():
     assert (
         diff("p.py", "a\nb\n", "a\nc\n") == "--- a/p.py\n+++ b/p.py\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a = 1", "a = 2"), ("a\nb", "a\nb\n"), ("a\n", "a"), ("a\x0cb\n", "c\x0cb\n"), ("", "a")],
+)
+@pytest.mark.skipif(shutil.which("patch") is None, reason="needs patch")
+def test_patch_itself_takes_a_diff(tmp_path, before, after):
+    (tmp_path / "p.py").write_text(before)
+    command = ["patch", "--silent", "-p1"]
+    subprocess.run(command, input=diff("p.py", before, after), cwd=tmp_path, text=True, check=True)
+    assert (tmp_path / "p.py").read_text() == after
+
+
+@pytest.mark.parametrize(
+    "head", ["", '"""What it is."""\n', "from __future__ import annotations\n",
+             '"""What it is."""\n\nfrom __future__ import annotations\n', "import torch\n"],
+)  # fmt: skip
+def test_an_import_comes_where_python_takes_it(head):
+    text, site = placed(head + "best = «model.state_dict()»\n")
+    edits = mended(finding("alias-write", "state_dict", site), Source(text)).fix.edits
+    changed = apply(text, edits)
+    compile(changed, "p.py", "exec")
+    assert "import copy\n" in changed
+    assert "copy.deepcopy(" in changed
+    assert ast.get_docstring(ast.parse(changed)) == ast.get_docstring(ast.parse(text))
 
 
 def test_unsafe_edits_are_made_when_asked_for():

@@ -4,6 +4,7 @@ import pytest
 
 from tether.source.filling import Fillings, mentions
 from tether.source.names import container_of, paths_to
+from tether.source.syntax import source_of
 
 TEXT = """\
 best = None
@@ -53,6 +54,12 @@ def lines(function, name):
 )
 def test_what_fills_a_name(function, name, expected):
     assert lines(function, name) == expected
+
+
+def test_a_form_feed_ends_no_line():
+    text = "a = 1\n\x0c\ndef f():\n    kept = [\n        b,\n    ]\n"
+    (one,) = Fillings({"/p/m.py": text}).of("/p/m.py", "f", "kept")
+    assert source_of("/p/m.py", text).node_at(one.site) is not None
 
 
 def test_text_that_is_no_python_fills_nothing():

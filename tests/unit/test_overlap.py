@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lengths import programs
 from tether.facts import Operand
-from tether.regions import may_overlap
+from tether.regions import element_size, may_overlap
 
 
 def operand(offset, shape, strides, dtype="float32"):
@@ -21,6 +21,15 @@ def elements(one):
         one.offset + sum(i * s for i, s in zip(at, one.strides, strict=True))
         for at in itertools.product(*ranges)
     }
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("float32", 4), ("bfloat16", 2), ("bool", 1), ("complex64", 8), ("float8_e5m2", 1), ("uint4", 1),
+     ("quint4x2", 1), ("float4_e2m1fn_x2", 1), ("bits1x8", 1), ("bits16", 2), ("qint32", 4)],
+)  # fmt: skip
+def test_the_size_of_an_element_is_pytorchs(dtype, size):
+    assert element_size(dtype) == size
 
 
 dimensions = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), max_size=3)

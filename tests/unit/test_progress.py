@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 
 import pytest
 
+from tether.analysis.history import History
+from tether.facts import Trace
 from tether.report import progress
+from tether.verdicts import VERDICTS, judge
 
 
 class Terminal(io.StringIO):
@@ -27,6 +31,22 @@ def until(there, seconds=20):
     while not there():
         assert time.monotonic() < end, "nothing was shown"
         time.sleep(0.005)
+
+
+def test_it_says_at_which_verdict_the_work_is(monkeypatch):
+    said = []
+    monkeypatch.setattr(progress, "stage", said.append)
+    seen = []
+
+    def check(history):
+        seen.append(said[-1])
+        return iter(())
+
+    some = [replace(one, check=check) for one in VERDICTS[:3]]
+    judge(History(Trace()), some, lambda turns: progress.each((one.slug, one) for one in turns))
+    assert seen == said
+    assert [one.rpartition(", ")[2] for one in said] == ["1 of 3", "2 of 3", "3 of 3"]
+    assert {one.rpartition(", ")[0] for one in said} == {one.slug for one in some}
 
 
 def test_a_terminal_is_told_and_left_clean(quick):

@@ -145,12 +145,16 @@ def _values(x: torch.Tensor) -> torch.Tensor:
 def plan(obj: Any, /, **options: Any) -> Plan | TreePlan:
     """Return what `copy(obj, **options)` would do, without doing it. Print it to read it.
 
-    Raises `tether.copying.intent.Refused` where `copy` would.
+    Raises `tether.copying.intent.Refused` where `copy` would, and TypeError for what it does not
+    know.
     """
     out = options.pop("out", None)
     share_types = options.pop("share_types", ())
     objects = options.pop("objects", "copy")
     options.pop("explain", None)
+    unknown = options.keys() - Intent._fields
+    if unknown:
+        raise TypeError(f"plan() got an unexpected keyword argument {min(unknown)!r}")
     options["device"] = _device_name(options.get("device"))
     options["dtype"] = _dtype_name(options.get("dtype"))
     options["memory_format"] = _format_name(options.get("memory_format", "preserve"))

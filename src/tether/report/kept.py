@@ -22,7 +22,8 @@ from tether.finding import Finding, Said, Segment
 from tether.report.copies import Needed
 from tether.store.layout import Damage, decoder, list_of, parse, string, table_of
 
-_ROOMS = ("analysis", "operations", "source", "verdicts")
+_ROOMS = ("analysis", "operations", "source", "store", "verdicts")
+_FILES = ("facts.py", "finding.py", "regions.py")
 
 
 class NeededAt(NamedTuple):
@@ -49,8 +50,11 @@ class Conclusions:
 def author() -> str:
     """Return a number for the code that draws the conclusions."""
     known = hashlib.sha256(tether.__version__.encode())
+    package = resources.files("tether")
+    for file in _FILES:
+        known.update(package.joinpath(file).read_bytes())
     for room in _ROOMS:
-        _read(resources.files("tether").joinpath(room), known)
+        _read(package.joinpath(room), known)
     return known.hexdigest()
 
 

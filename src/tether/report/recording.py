@@ -159,9 +159,11 @@ class Recording:
         if self._kept is not None:
             return self._kept.findings
         verdicts = import_module("tether.verdicts")
-        with_slugs = ((f"judging: {one.slug}", one) for one in verdicts.VERDICTS)
         with without_collector():
-            judged = verdicts.judge(self.history, progress.each(with_slugs))
+            judged = verdicts.judge(
+                self.history,
+                turns=lambda some: progress.each((f"judging: {one.slug}", one) for one in some),
+            )
         return tuple(map(self._mended, judged))
 
     @cached_property
@@ -384,11 +386,25 @@ class Processes(Recording):
     @cached_property
     def about(self) -> Findings:
         """All of it, as the reports take it."""
+        return self._joined([one.about for one in self.parts], self._nothing)
+
+    @property
+    def _nothing(self) -> Findings:
+        return Findings(self.trace, (), selection=self.selection)
+
+    def _joined(self, reports: Sequence[Findings], whole: Findings) -> Findings:
         events, joined = 0, []
-        for part, added in zip(self.parts, self._added, strict=True):
-            joined.append(OneProcess(part.trace.process.label, part.about, added, events))
+        for part, about, added in zip(self.parts, reports, self._added, strict=True):
+            joined.append(OneProcess(part.trace.process.label, about, added, events))
             events += len(part.trace.events)
-        return join(joined, Findings(self.trace, (), selection=self.selection))
+        return join(joined, whole)
+
+    def _shared(self, *, source: bool) -> Findings:
+        # The rows of ties and cuts are worked out for each process: of one that holds no text.
+        if source:
+            return self.about
+        reports = [without_source(one.about) for one in self.parts]
+        return self._joined(reports, without_source(self._nothing))
 
     @property
     def findings(self) -> list[Finding]:

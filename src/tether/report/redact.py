@@ -9,7 +9,7 @@ program, as a repair that writes an expression anew, is known again by the progr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tether.facts import Site
@@ -25,7 +25,12 @@ _QUOTED = re.compile(r"`[^`]*`")
 
 def without_source(about: Findings) -> Findings:
     """Return the same report with no line of the program's text in it, and no expression."""
-    trace = replace(about.trace, sources={}, sites=[bare(site) for site in about.trace.sites])
+    trace = replace(
+        about.trace,
+        sources={},
+        sites=[bare(site) for site in about.trace.sites],
+        program=_without_code_given(about.trace.program),
+    )
     text = ProgramText(about.trace.sources.values())
     return replace(
         about,
@@ -35,6 +40,11 @@ def without_source(about: Findings) -> Findings:
         sources={},
         defects=[_bare_finding(one, text) for one in about.defects],
     )
+
+
+def _without_code_given(program: Sequence[str]) -> list[str]:
+    """Return a command without the program that stands in it: ``-c CODE``."""
+    return ["-c", HIDDEN, *program[2:]] if program[:1] == ["-c"] else list(program)
 
 
 def bare(site: Site) -> Site:

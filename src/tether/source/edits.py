@@ -306,8 +306,19 @@ def _import_of(module: str, file: str, source: Source) -> tuple[Edit, ...]:
         ):
             return ()
     first = next((one for one in imports if getattr(one, "module", "") != "__future__"), None)
-    line = first.lineno if first is not None else 1
+    line = first.lineno if first is not None else _after_what_comes_first(tree)
     return (Edit(file, line, 1, line, 1, f"import {module}\n"),)
+
+
+def _after_what_comes_first(tree: ast.Module) -> int:
+    """Return the line behind the docstring and the imports of `__future__`."""
+    line = 1
+    for one in tree.body:
+        is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+        if not (is_text or (isinstance(one, ast.ImportFrom) and one.module == "__future__")):
+            break
+        line = (one.end_lineno or one.lineno) + 1
+    return line
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -358,14 +369,17 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 
 def diff(path: str, before: str, after: str) -> str:
     """Return a unified diff of one file, as ``patch`` takes it."""
-    return "".join(
-        difflib.unified_diff(
-            before.splitlines(keepends=True),
-            after.splitlines(keepends=True),
-            f"a/{path}",
-            f"b/{path}",
-        )
-    )
+    changed = difflib.unified_diff(_rows(before), _rows(after), f"a/{path}", f"b/{path}")
+    return "".join(one if one.endswith("\n") else f"{one}\n{_NO_NEWLINE}\n" for one in changed)
+
+
+_NO_NEWLINE = "\\ No newline at end of file"
+
+
+def _rows(text: str) -> list[str]:
+    """Return the lines of a text as ``patch`` counts them; the last one may have no end."""
+    *whole, last = text.split("\n")
+    return [f"{one}\n" for one in whole] + ([last] if last else [])
 
 
 def by_file(findings: Sequence[Finding], *, unsafe: bool) -> dict[str, list[Edit]]:

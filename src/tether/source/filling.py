@@ -118,10 +118,10 @@ class _FileReader:
 
     def __init__(self, file: str, text: str) -> None:
         self.found: dict[str, list[Fill]] = defaultdict(list)
-        tree = source_of(file, text).tree
-        if tree is not None:
-            self._file, self._lines = file, text.splitlines()
-            self._visit(tree.body, "", "")
+        source = source_of(file, text)
+        if source.tree is not None:
+            self._file, self._lines = file, source.lines
+            self._visit(source.tree.body, "", "")
 
     def _visit(self, body: list[ast.stmt], function: str, prefix: str) -> None:
         """Read statements of a function; `prefix` begins the names of what is defined there."""

@@ -47,7 +47,7 @@ from tether.verdicts import (
     values_lost,
 )
 from tether.verdicts.base import Verdict
-from tether.verdicts.judging import judged
+from tether.verdicts.judging import Turns, judged
 
 VERDICTS: tuple[Verdict, ...] = (
     gradient_cut.VERDICT,
@@ -84,6 +84,8 @@ VERDICTS: tuple[Verdict, ...] = (
 )
 
 
-def judge(history: History, verdicts: Iterable[Verdict] = VERDICTS) -> list[Finding]:
+def judge(
+    history: History, verdicts: Iterable[Verdict] = VERDICTS, turns: Turns = iter
+) -> list[Finding]:
     """Return all findings: the gravest first, by damage within a severity, then by line."""
-    return judged(history, verdicts)
+    return judged(history, verdicts, turns)

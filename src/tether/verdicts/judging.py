@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,16 +26,19 @@ from tether.finding import (
 )
 from tether.verdicts.base import DAMAGES, Verdict
 
+Turns = Callable[[Sequence[Verdict]], Iterable[Verdict]]
+"""Gives verdicts one after the other, and may say at which one the work is."""
 
-def judged(history: History, verdicts: Iterable[Verdict]) -> list[Finding]:
+
+def judged(history: History, verdicts: Iterable[Verdict], turns: Turns = iter) -> list[Finding]:
     """Return all findings: the gravest first, by damage within a severity, then by line."""
     known = {one.slug: one for one in verdicts}
     told: dict[str, set[int]] = {}
     findings: list[Finding] = []
     nothing: list[Finding] = []
-    turns = in_turn(known)
-    costs = next((one for one in turns if one.damage == "cost"), None)
-    for verdict in turns:
+    ordered = in_turn(known)
+    costs = next((one for one in ordered if one.damage == "cost"), None)
+    for verdict in turns(ordered):
         if verdict is costs:  # of gradients these ask little, and of memory much
             history.flow.let_go()
             history.get(Graph).let_go()

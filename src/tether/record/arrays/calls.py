@@ -29,7 +29,7 @@ from tether.record.plain_values import Variables
 from tether.record.sites import CodePlaces, site_at
 from tether.record.tape import Tape
 from tether.source.copied_arrays import handed_to
-from tether.source.syntax import QuietSource, read
+from tether.source.syntax import QuietSource, read, source_of
 
 LEAST = 4 << 10
 """Bytes of an array that is looked at."""
@@ -196,7 +196,7 @@ class ArrayCallLog:
         file, place = frame.f_code.co_filename, site_at(*self._place(frame))
         if file not in self._resized:
             self._resized[file] = frozenset(_RESIZE.findall(read(file)))
-        lines = read(file).splitlines()[place.line - 1 : place.end_line]
+        lines = source_of(file, read(file)).lines[place.line - 1 : place.end_line]
         return not self._resized[file].isdisjoint(_WORD.findall(" ".join(lines)))
 
     def _place(self, frame: types.FrameType) -> tuple[CodePlaces, int]:

@@ -26,9 +26,10 @@ _READ_ONLY = 0x100  # PyBUF_READ
 _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.restype = ctypes.py_object
 _memory_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_shared_until_written: Callable[[torch.Tensor], bool] = getattr(
+shared_until_written: Callable[[torch.Tensor], bool] = getattr(
     torch._C, "_is_cow_tensor", lambda _: False
 )
+"""Whether a tensor's memory is copied as soon as somebody writes it, or asks where it is."""
 
 
 def words_of(tensor: torch.Tensor) -> Array | None:
@@ -63,7 +64,7 @@ def _is_readable(tensor: torch.Tensor) -> bool:
     """Whether the elements lie on the host as an ordinary tensor's do."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cpu:
         return False
-    return tensor.layout is torch.strided and not _shared_until_written(tensor)
+    return tensor.layout is torch.strided and not shared_until_written(tensor)
 
 
 def memory_at(address: int, size: int) -> memoryview:

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, EventId, Holder, HolderKind, SiteId, TensorId
+from tether.record.arrays.contents import shared_until_written
 from tether.record.arrays.memory import holds_objects, is_array, stretch_of
 from tether.record.budget import Budget
 from tether.record.names.made_once import MadeOnceLog
@@ -67,9 +68,6 @@ _PLAIN = (
 )  # fmt: skip
 _NOTHING = frozenset(_PLAIN)
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
-_shared_until_written: Callable[[torch.Tensor], bool] = getattr(
-    torch._C, "_is_cow_tensor", lambda _: False
-)
 _cache = type(functools.lru_cache(lambda: None))
 
 
@@ -189,7 +187,7 @@ class _Wanted:
             self.bytes = stretch_of(tensor)
             return
         self.number = tape.who.memory_number(tensor)
-        if self.number is None or not tensor.is_cpu or _shared_until_written(tensor):
+        if self.number is None or not tensor.is_cpu or shared_until_written(tensor):
             return
         try:
             storage = tensor.untyped_storage()

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, KeptAgain, Moment, TensorId
-from tether.record.arrays.contents import Array, words_of
+from tether.record.arrays.contents import Array, shared_until_written, words_of
 from tether.record.arrays.memory import holds_objects, size_of, stretch_of
 from tether.record.budget import Budget
 from tether.record.names.naming import (
@@ -217,6 +217,8 @@ def _described(value: Any) -> tuple[tuple[int, int], int, tuple[Any, ...]] | Non
         return None
     try:
         if value.requires_grad or not value.is_cpu or value.layout is not torch.strided:
+            return None
+        if shared_until_written(value):
             return None
         size = value.nbytes
         return (value.data_ptr(), size), size, (str(value.dtype), tuple(value.shape))
