@@ -204,3 +204,16 @@ def test_the_drawing_has_links_words_and_no_style_of_its_own():
     assert "style=" not in picture.svg
     assert re.search(r'class="node cut w" data-n="1"', picture.svg)
     assert tie_picture(tie_graph(about("x = data")), lambda _: "") is None
+
+
+def test_of_two_edges_into_a_ring_one_stays():
+    """Beside either of them a longer way leads there: over the other one."""
+    line = [tie_graph_module.FlowEdge(("", f"m{n}"), ("", f"m{n + 1}"), True) for n in range(20)]
+    into = [tie_graph_module.FlowEdge(("", "m20"), ("", one), True) for one in "bc"]
+    ring = [tie_graph_module.FlowEdge(("", one), ("", other), True) for one, other in ("bc", "cb")]
+    graph = tie_graph_module.TieGraph(flow=[*line, *into, *ring])
+    kept = tie_graph_module._reduced(graph).flow
+    assert kept[:20] == line
+    assert len([one for one in into if one in kept]) == 1
+    reached = tie_graph_module._reached({("", "m0")}, [one[:2] for one in kept])
+    assert {("", "b"), ("", "c")} <= reached

@@ -201,7 +201,7 @@ class Listener(TorchFunctionMode):
         places = tape.places
         known = places.codes.get(id(code)) or places.of_code(code)
         if known.skip:
-            return func(*args, **kwargs)
+            return _function(known.passing(frame.f_lasti), frame.f_globals)(func, args, kwargs)
         if self.steps:
             leave_stale_steps(self, frame)
         place = known.places.get(frame.f_lasti) or places.add(known, frame.f_lasti, frame)

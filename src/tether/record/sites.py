@@ -87,19 +87,23 @@ class Place:
         self.number = number
         self.offset = offset
         self.called = called  # by a function of the user's: by which way is looked at
-        line = _line_of(code, offset)
-        self.code = _caller.replace(
-            co_filename=code.co_filename,
-            co_name=code.co_name,
-            co_qualname=code.co_qualname,
-            co_firstlineno=line,
-        )
+        self.code = _wearing(code, offset)
+
+
+def _wearing(code: types.CodeType, offset: int) -> types.CodeType:
+    """Return the code that calls a function and has the file, name and line of an instruction."""
+    return _caller.replace(
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=_line_of(code, offset),
+    )
 
 
 class CodePlaces:
     """What is known of one code object: whose it is, and its places met so far."""
 
-    __slots__ = ("code", "file", "numbers", "ours", "places", "skip", "user")
+    __slots__ = ("_passed", "code", "file", "numbers", "ours", "places", "skip", "user")
 
     def __init__(self, code: types.CodeType) -> None:
         self.code = code  # held, so that its id stays its own
@@ -110,6 +114,14 @@ class CodePlaces:
         self.skip = any(part in name for part in _SKIPPED)
         self.places: dict[int, Place] = {}
         self.numbers: dict[_Position, int] = {}  # of the places whose columns are known
+        self._passed: dict[int, types.CodeType] = {}
+
+    def passing(self, offset: int) -> types.CodeType:
+        """Return what to call from where nothing is recorded: a warning names the line above it."""
+        known = self._passed.get(offset)
+        if known is None:
+            known = self._passed[offset] = _wearing(self.code, offset)
+        return known
 
     def position(self, offset: int) -> _Position:
         """Return the first line, last line, first and last column (in bytes) of an instruction."""

@@ -545,7 +545,14 @@ def _reduced(graph: TieGraph) -> TieGraph:
         after[edge.live][edge.source].add(edge.target)
         if edge.live:
             after[False][edge.source].add(edge.target)  # values go where gradients come from
-    graph.flow = [edge for edge in graph.flow if not _around(edge, after[edge.live])]
+    # One at a time: around a ring each edge has a way beside it, as long as the others stay.
+    kept = []
+    for edge in graph.flow:
+        if _around(edge, after[edge.live]):
+            after[edge.live][edge.source].discard(edge.target)
+        else:
+            kept.append(edge)
+    graph.flow = kept
     return graph
 
 
