@@ -120,16 +120,19 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     torch.tensor(torch.ones(2)); torch.nn.functional.l1_loss(torch.ones(3), torch.ones(3, 1))
 print([(w.filename[-10:], w.lineno, w.category.__name__) for w in seen])
+print(sorted((str(k[0])[:20], k[2]) for k in globals().get("__warningregistry__", {}) if isinstance(k, tuple)))
+warnings.simplefilter("error")
+try: torch.tensor(torch.ones(2))
+except UserWarning as e: print("raised", e)
+""",
+    "a warning from within a scheduler": """
+import warnings
 w = torch.ones(1, requires_grad=True)
 opt = torch.optim.SGD([w], lr=0.1)
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     torch.optim.lr_scheduler.ReduceLROnPlateau(opt).step(w * 2)
-print([(w.filename[-16:], w.lineno) for w in seen])
-print(sorted((str(k[0])[:20], k[2]) for k in globals().get("__warningregistry__", {}) if isinstance(k, tuple)))
-warnings.simplefilter("error")
-try: torch.tensor(torch.ones(2))
-except UserWarning as e: print("raised", e)
+print([(one.filename[-16:], one.lineno) for one in seen])
 """,
     "repr, pickle and saved bytes": """
 import io, pickle, copy, hashlib
