@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tether.analysis.acts import Act, Acts, Showing, reaches
 from tether.analysis.history import History
 from tether.analysis.holding import Holding
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.shared_memory import Sharing, Touch
 from tether.facts import UNKNOWN, Operand, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
@@ -32,14 +32,17 @@ class _TakenAgain(NamedTuple):
 
     earlier: Showing
     later: Showing
-    write: int  # the last one between them
+    writes: list[int]  # between them, the last one of each line
     read: int  # by the line that reads both
 
 
 _Place = tuple[SiteId, Operand]
 
-_MOST_PAIRS = 32
+_MOST_PAIRS = 8
 """Pairs of views of the same elements that are looked at: what a loop does it does each time."""
+
+_MOST_WRITES = 2
+"""Writes between two views that are told of: what clears a gradient, and what gives it anew."""
 
 
 def views_taken_again(history: History) -> Iterator[Claim]:
@@ -52,12 +55,18 @@ def views_taken_again(history: History) -> Iterator[Claim]:
         follows = any(one.tensor in acted for one in places)
         for views in _of_one_line(history, places).values() if follows else ():
             pairs = (pair for pair in pairwise(views) if _is_read_after(*pair, acted))
-            for pair in islice(pairs, _MOST_PAIRS):
-                found = _taken_again(history, number, views, pair)
-                if found is not None:
-                    groups[history.events[found.later.first].site].append(found)
-    for members in groups.values():
+            some = list(islice(pairs, _MOST_PAIRS))
+            writes = _writes(history, number, views[0].shown) if some else []
+            told = (_taken_again(history, writes, views, pair) for pair in some)
+            groups[history.events[views[0].first].site] += filter(None, told)
+    for members in filter(None, groups.values()):
         yield _claim(history, members)
+
+
+def _writes(history: History, memory: int, shown: Operand) -> list[Touch]:
+    """Return the writes to some elements of a memory."""
+    writes = history.get(Sharing).writes.get(memory)
+    return [one for one in writes if reaches(history, one.operand, shown)]
 
 
 def _of_one_line(history: History, places: list[Showing]) -> dict[_Place, list[Showing]]:
@@ -90,34 +99,36 @@ def _looks(name: str) -> bool:
 
 
 def _taken_again(
-    history: History, memory: int, views: list[Showing], pair: tuple[Showing, Showing]
+    history: History, writes: list[Touch], views: list[Showing], pair: tuple[Showing, Showing]
 ) -> _TakenAgain | None:
     earlier, later = pair
-    writes = [at for at in _writes(history, memory, earlier) if at > earlier.first]
-    between = [at for at in writes if at < later.first]
+    others = [one.at for one in writes if one.at > earlier.first
+              and not _goes_through(history, one, earlier.tensor)]  # fmt: skip
+    between = others[: bisect_left(others, later.first)]
     reads, again = (_reads(history, one.tensor) for one in pair)
-    if not between or not reads or not again or reads[0] < later.first:
+    read = _by_one_line(history, reads, again)
+    if read == UNKNOWN or not between or reads[0] < later.first:
         return None
-    lines = {history.events[at].site for at in again}
-    read = next((at for at in reads if history.events[at].site in lines), UNKNOWN)
-    if read == UNKNOWN or _is_window(history, views, writes, between, reads):
+    if _is_window(history, views, others, between, reads):
         return None
-    return _TakenAgain(earlier, later, between[-1], read)
+    by_line = {history.events[at].site: at for at in between}
+    return _TakenAgain(earlier, later, sorted(by_line.values())[-_MOST_WRITES:], read)
 
 
-def _writes(history: History, memory: int, view: Showing) -> list[int]:
-    """Return the writes of a memory that a view shows, but for those that it made itself."""
-    sharing = history.get(Sharing)
-    return [
-        one.at for one in sharing.writes.get(memory)
-        if reaches(history, one.operand, view.shown)
-        and view.tensor not in (one.operand.tensor, *(
-            link.source for link in sharing.chain(one.operand.tensor)))
-    ]  # fmt: skip
+def _goes_through(history: History, write: Touch, view: int) -> bool:
+    """Whether a view made a write itself, or one that was made of it."""
+    tensor = write.operand.tensor
+    return tensor == view or any(one.source == view for one in history.get(Sharing).chain(tensor))
 
 
 def _reads(history: History, tensor: int) -> list[int]:
     return sorted({at for at, _ in history.get(Holding).reads_of(tensor)})
+
+
+def _by_one_line(history: History, reads: list[int], again: list[int]) -> int:
+    """Return the first of some reads that is made by a line of others as well; -1: none."""
+    lines = {history.events[at].site for at in again}
+    return next((at for at in reads if history.events[at].site in lines), UNKNOWN)
 
 
 def _is_window(
@@ -143,12 +154,13 @@ def _is_window(
 
 def _claim(history: History, members: list[_TakenAgain]) -> Claim:
     first = members[0]
-    taken, write, read = (history.events[at] for at in (first.later.first, first.write, first.read))
+    last = first.writes[-1]
+    taken, write, read = (history.events[at] for at in (first.later.first, last, first.read))
     owner = history.get(Sharing).owner(first.later.tensor)
     tensors = dict.fromkeys(one.tensor for pair in members for one in (pair.earlier, pair.later))
     parts = {
         "code": Code(taken.site), "line": At(taken.site), "x": Tensor(owner),
-        "call": CallOf(first.write), "write": At(write.site), "read": At(read.site),
+        "call": CallOf(last), "write": At(write.site), "read": At(read.site),
     }  # fmt: skip
     return Claim(
         tensors=(owner, *tensors),
@@ -164,19 +176,9 @@ def _claim(history: History, members: list[_TakenAgain]) -> Claim:
         story=(
             Step("shared", taken.site, say("a view of {x} is taken each time, and no copy",
                  **parts)),
-            *(written(history, at) for at in _lines_of(history, members)),
+            *(written(history, at) for at in first.writes),
             Step("read", read.site, say("all of them show what was written last")),
         ),
         repair=Repair(say("Keep a copy at {line}: {code}.clone().", **parts)),
         count=len(members),
     )  # fmt: skip
-
-
-def _lines_of(history: History, members: list[_TakenAgain]) -> list[int]:
-    """Return the last write between two views, and one by each other line between the first two."""
-    first = members[0]
-    memory = history.flow.memory(first.earlier.shown)
-    writes = _writes(history, memory, first.earlier)
-    between = [at for at in writes if first.earlier.first < at < first.later.first]
-    by_line = {history.events[at].site: at for at in between}
-    return sorted(by_line.values())[-2:]
