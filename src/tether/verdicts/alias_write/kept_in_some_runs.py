@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.acts import Acts
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding
-from tether.analysis.kept_then_written import last_word
-from tether.analysis.odd_writes import goes_on
-from tether.analysis.shared_memory import Sharing, fills_anew
+from tether.analysis.sharing.acts import Acts
+from tether.analysis.sharing.holding import HeldAct, Holding
+from tether.analysis.sharing.kept_then_written import last_word
+from tether.analysis.sharing.odd_writes import goes_on
+from tether.analysis.sharing.shared_memory import Sharing, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from tether.analysis.acts import Act, Acts, Showing, reaches
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.shared_memory import Sharing, Touch
+from tether.analysis.sharing.acts import Act, Acts, Showing, reaches
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.shared_memory import Sharing, Touch
 from tether.facts import UNKNOWN, Operand, SiteId, TensorId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
