@@ -43,7 +43,10 @@ is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tenso
 of the graph: an addition gives one tensor to all its summands; a module or parameter that a default
 argument made (`heads=(Head(32),)`), and that two objects train along with parameters of their own;
 a second name that a function gives a tensor (`labels = ids`) before it writes that by its first
-name and uses both (a note, where it writes by the second name).
+name and uses both (a note, where it writes by the second name); views of the same elements that one
+line takes again and again (`frames.append(screen.view(-1))`, the flattened `p.grad` of each of two
+losses), with a write in between, where nothing had read an earlier one before the next was taken
+and one line reads both later.
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
@@ -53,11 +56,13 @@ constant that a function computes once is changed by who was given it, several o
 same parameters in turn, a function or module writes what it is handed and its caller reads that
 again or hands it in again, a function writes what a conversion that had nothing to do gave back of
 an optimizer's or an object's own state, a line takes a view in some runs and a copy in others and
-both are written, a line hands a parameter to a function that writes it between two steps and whose
-result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a line keeps a tensor itself
-(`self.features.append(output)` in a hook), a later call writes it in place and what is kept is read
-after that, of the places of an expanded tensor that are one element the program writes no second
-one.
+both are written, a line writes what its function has just computed in some runs and what an
+attribute, a container or an optimizer's state keeps in the others (`update = mean / scale` or
+`update = mean`, and `update.mul_(lr)` below), a line hands a parameter to a function that writes it
+between two steps and whose result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a
+line keeps a tensor itself (`self.features.append(output)` in a hook), a later call writes it in
+place and what is kept is read after that, of the places of an expanded tensor that are one element
+the program writes no second one.
 
 Nothing is said of:
 

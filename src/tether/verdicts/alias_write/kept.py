@@ -21,6 +21,7 @@ from tether.verdicts.alias_write.given_parameter import given_parameter
 from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
+from tether.verdicts.alias_write.kept_in_some_runs import kept_in_some_runs
 from tether.verdicts.alias_write.made_once import made_once
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
@@ -33,6 +34,7 @@ from tether.verdicts.alias_write.sometimes_shared import sometimes_shared
 from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
 from tether.verdicts.alias_write.two_owners import two_owners
+from tether.verdicts.alias_write.views_taken_again import views_taken_again
 from tether.verdicts.alias_write.written_below import written_below
 
 SILENT = {
@@ -48,6 +50,8 @@ SILENT = {
     "a parameter that a helper clips, without a result that is used": "it was called for that",
     "a default that names what was made elsewhere": "who names it knows that it is shared",
     "two names of one tensor, of which one is used below the write": "it is a shorter word for it",
+    "what is computed where there is no state yet, and becomes it": "it is the state that moves",
+    "views that are read after each write, or before one is taken again": "they are windows",
     "an array that nobody has any more": "its memory is the tensor's own",
 }
 """Good uses, and why nothing is said of them."""
@@ -59,6 +63,9 @@ _LAWS = (
     named_twice, own_buffer, summands, taken_for_several, two_owners,
     given_back, sometimes_shared, written_below, given_parameter,
 )  # fmt: skip
+
+_LAST = (second_names, kept_in_some_runs, views_taken_again)
+"""Laws that speak of what no other one has spoken of."""
 
 
 def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
@@ -74,5 +81,13 @@ def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
             if told.isdisjoint(claim.tensors):
                 spoken.update(claim.tensors)
                 yield claim
-    yield from (one for one in second_names(history) if spoken.isdisjoint(one.tensors))
+    for claims in _LAST:
+        yield from _of_others(claims(history), spoken)
     yield from records_that_follow(history, spoken)
+
+
+def _of_others(claims: Iterator[Claim], spoken: set[int]) -> Iterator[Claim]:
+    """Yield the claims on tensors that no law before has spoken of, and note theirs after them."""
+    found = [one for one in claims if spoken.isdisjoint(one.tensors)]
+    spoken.update(tensor for one in found for tensor in one.tensors)
+    yield from found
