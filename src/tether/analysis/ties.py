@@ -71,7 +71,7 @@ _READ = 20
 
 
 class Ties:
-    """The ties of a history, in order."""
+    """The ties of a history: those that look least meant first."""
 
     def __init__(self, history: History, found: Iterable[ActedTie] | None = None) -> None:
         """Find the ties, or take those that were `found` before."""

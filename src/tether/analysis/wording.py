@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tether.analysis.history import History
-from tether.facts import Event, Site
-from tether.finding import Evidence
+from tether.facts import Site
 
 
 def place(site: Site) -> str:
     """Return a site as a reader names it in a sentence."""
     return f"line {site.line}" if site.line else "an unknown line"
-
-
-def evidence(history: History, role: str, event: Event, text: str) -> Evidence:
-    """Return an event as evidence, at the user's line."""
-    return Evidence(role, history.site_of(event), text)
 
 
 def and_more(names: list[str]) -> str:

@@ -6,7 +6,7 @@ with the same patches and listeners, but records nothing: at the chosen places i
 the bytes. Two trials whose sums agree, one with the change and one without, gave the same results
 bit for bit.
 
-What leaves: tensors that become Python values, arrays or text (`functions.EXITS`), what
+What leaves: tensors that become Python values, arrays or text (calls whose row says `leaves`), what
 ``backward`` starts from, each gradient after each backward pass and before each optimizer step,
 each parameter as it steps and at the end, and what ``torch.save`` writes.
 

@@ -75,7 +75,6 @@ class Ending:
     trace: Trace
     exit_code: int
     error: BaseException | None = None
-    interrupted: bool = False
 
 
 _SEARCH = ("path", "meta_path", "path_hooks")
@@ -161,8 +160,7 @@ class _Run:
             heard(trace, self.session.children, self.session.recorder.tape.started)
         if error is not None:
             ended_with(trace, self.session.recorder.tape, error)
-        interrupted = trace.outcome == "interrupted"
-        return self.finish(Ending(trace, exit_code, error, interrupted))
+        return self.finish(Ending(trace, exit_code, error))
 
 
 def _tell(line: str) -> None:
@@ -356,7 +354,7 @@ def _exit_code(stop: SystemExit) -> int:
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):
-        return stop.code & 0xFF if stop.code >= 0 else stop.code % 256
+        return stop.code & 0xFF
     print(stop.code, file=sys.stderr)  # noqa: T201 -- as Python itself does
     return 1
 

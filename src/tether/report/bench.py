@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 
 def to_json(bench: Bench) -> str:
-    """Return the run as JSON; `tether.cost.from_dict` reads it back."""
+    """Return the run as JSON; `tether.measure.cost.from_dict` reads it back."""
     return json.dumps(bench.to_dict(), indent=1) + "\n"
 
 

@@ -1,7 +1,7 @@
 """What changed between two recordings, place by place.
 
-A place is known by its file, its function and its expression (`keys`), so that a line which moved
-is the same place. What is written twice in one function is one place, and counted.
+A place is known by its file, its function and its expression (`stable_places`), so that a line
+which moved is the same place. What is written twice in one function is one place, and counted.
 """
 
 from __future__ import annotations

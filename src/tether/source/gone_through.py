@@ -13,7 +13,7 @@ _Functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 def read_again(source: Source, call: Site, name: str) -> list[int]:
     """Return the lines that read a name, or an attribute of `self`, after a call took what it has.
 
-    None where the name may have been given something else by then.
+    An empty list where the name may have been given something else by then.
     """
     node = source.node_at(call)
     if node is None:

@@ -49,8 +49,10 @@ ALLOWED = 0.2
 """Seconds that searching may take beside that."""
 
 VISITS = 20_000
-"""Objects that one search looks at, and of these in one variable."""
+"""Objects that one search looks at."""
+
 EACH = 4_000
+"""Of these, in one variable."""
 
 MOST_INSIDE = 1024
 """Places of one container that a search looks at: the first ones and the last ones."""

@@ -43,12 +43,12 @@ from tether.record.training.saved_states import held_by, wrapped_by
 __tracebackhide__ = True
 
 _ITERATORS = (filter, map, zip, itertools.chain, types.GeneratorType)
+"""What gives its elements once; an optimizer takes them all."""
 
 _MOST_TWICE = 64  # times that it is noted
 
 GREAT = 16
 """Times by which a learning rate has grown or fallen since it was noted, to be noted again."""
-"""What gives its elements once; an optimizer takes them all."""
 
 
 class Optimizers:

@@ -192,9 +192,6 @@ def rates_of(optimizer: Optimizer) -> tuple[float, ...]:
 # -- shared rates ----------------------------------------------------------------------------------
 # Learning rates that a scheduler writes for several groups into one tensor.
 
-
-__tracebackhide___shared_rates = True
-
 _SETTER = "_update_param_group_val"
 """PyTorch's function by which a scheduler sets a group's rate, in place where it is a tensor."""
 

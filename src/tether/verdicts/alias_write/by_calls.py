@@ -51,8 +51,8 @@ def _claim(history: History, found: Sharing, group: list[SharedThenWritten]) -> 
         severity="note" if meant else None,
         subject=subject,
         message=say(
-            "`{name}` shares its memory with {writer} since {line}. The write at {written} ({call})"
-            " changed what {read} reads from `{name}`.",
+            "`{name}` and {writer} share memory from {line} on. {call} at {written} wrote to"
+            " {writer}, so {read} read changed values from `{name}`.",
             name=subject, writer=writer, line=line, written=At(write.site), call=call,
             read=At(read.site),
         ),

@@ -191,7 +191,7 @@ def _array_wrote(history: History, members: list[Change]) -> Claim:
         severity="note" if {one.tensor for one in members if not one.passing} <= live else None,
         subject=subject,
         message=say(
-            "`{name}` shares its memory with a {owner} since {line}. A write to the {owner}"
+            "`{name}` shares its memory with a {owner} from {line} on. A write to the {owner}"
             " changed what {read} reads from `{name}`.",
             name=subject, owner=owner, line=At(shared.site), read=At(read),
         ),

@@ -2,9 +2,9 @@
 
 The recorder has looked which array each was made of, and whether either was written while both
 lived (`record.arrays.copies`). What else a copy may have been made for is asked here, as of any
-other (`copy_needs`). Of a copy that the tensor shows, the other array could have been shown in its
-place. One that is copied on, or is only read to be brought back into the other's format, is made
-beside the copy that the program has in the end.
+other (`analysis.copies.needs`). Of a copy that the tensor shows, the other array could have been
+shown in its place. One that is copied on, or is only read to be brought back into the other's
+format, is made beside the copy that the program has in the end.
 """
 
 from __future__ import annotations
