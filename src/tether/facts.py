@@ -71,7 +71,11 @@ class Site(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """One tensor as it was at one moment of one event."""
+    """One tensor as it was at one moment of one event.
+
+    A sparse tensor has no storage: it shows that of its values, whose place, shape and strides
+    these are.
+    """
 
     tensor: TensorId
     storage: StorageId

@@ -301,6 +301,15 @@ def _is_layer(history: History, event: Event) -> bool:
     return bool(layer) and layer in {one.rpartition(".")[2] for one in own}
 
 
+def _moves(event: Event, tensor: int) -> bool:
+    """Whether a write left a tensor with other memory than it had."""
+    before, after = (
+        {one.storage for one in some if one.tensor == tensor}
+        for some in (event.reads, event.writes)
+    )
+    return bool(after - before)
+
+
 def _deep(history: History, event: Event) -> bool:
     """Whether an event is one tensor's part of a deep copy, perhaps of a whole model."""
     within = history.site(event.inner).function.rpartition(".")[2]
@@ -1022,6 +1031,8 @@ class Judge:
             return WhyNeeded("yes", "an optimizer holds it")
         if self._is_module(copied):
             return None
+        if (changed := self._changed(copied)) is not None:
+            return changed
         alone = self._alone(copied.position, source)
         for at in self.reads[copy.tensor]:
             row = operation(self.history.events[at].operation)
@@ -1031,6 +1042,26 @@ class Judge:
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(copied)
+
+    def _changed(self, copied: Copied) -> WhyNeeded | None:
+        """Find a change of a copy or its source that their memory does not show.
+
+        A sparse tensor that is written gets other memory, and it has more than that of its values.
+        """
+        for one, name in (copied.copy, "it"), (copied.source, self._source(copied)):
+            for at in self.reads[one.tensor]:
+                event = self.history.events[at]
+                if at > copied.position and _moves(event, one.tensor):
+                    return WhyNeeded("yes", f"{self._line(at)} gives {name} other values", at)
+                if (write := self._beside_values(at)) != UNKNOWN:
+                    return WhyNeeded("yes", f"{self._line(write)} writes the indices of {name}", at)
+        return None
+
+    def _beside_values(self, at: int) -> int:
+        """Return the first write to the indices that a call gave of a sparse tensor; or -1."""
+        event = self.history.events[at]
+        shown = event.results if operation(event.operation).indices else ()
+        return min((w for one in shown for w in self.history.writes_to(one, at)), default=UNKNOWN)
 
     def _is_held(self, copied: Copied) -> bool:
         """Whether an optimizer has a copy, or loaded it into its state: its steps write it.
