@@ -49,6 +49,7 @@ from tether.analysis.odd_writes import OddWrite, OddWrites
 from tether.analysis.other_processes import OtherProcesses
 from tether.analysis.rates import LOADS
 from tether.analysis.relied_layout import ReliedLayout
+from tether.analysis.sparse_changes import SparseChanges
 from tether.analysis.surroundings import Surroundings
 from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Event, Operand, SiteId, Span, Taken
 from tether.operations.table import ALL, operation
@@ -299,15 +300,6 @@ def _is_layer(history: History, event: Event) -> bool:
     layer = called_by(history.site_of(event).expression)
     own = (one.removesuffix(".weight") for one in history.names_of(event.reads[1].tensor))
     return bool(layer) and layer in {one.rpartition(".")[2] for one in own}
-
-
-def _moves(event: Event, tensor: int) -> bool:
-    """Whether a write left a tensor with other memory than it had."""
-    before, after = (
-        {one.storage for one in some if one.tensor == tensor}
-        for some in (event.reads, event.writes)
-    )
-    return bool(after - before)
 
 
 def _deep(history: History, event: Event) -> bool:
@@ -948,6 +940,8 @@ class Judge:
 
     def _writes_of_copy(self, copied: Copied) -> WhyNeeded | None:
         """Find a write to the copy while the source lived, or to what cannot be written at all."""
+        if (changed := self._changed(copied)) is not None:
+            return changed
         source, copy = copied.source, copied.copy
         doubled = any(
             size > 1 and not stride
@@ -1031,8 +1025,6 @@ class Judge:
             return WhyNeeded("yes", "an optimizer holds it")
         if self._is_module(copied):
             return None
-        if (changed := self._changed(copied)) is not None:
-            return changed
         alone = self._alone(copied.position, source)
         for at in self.reads[copy.tensor]:
             row = operation(self.history.events[at].operation)
@@ -1044,24 +1036,14 @@ class Judge:
         return self._named(copied)
 
     def _changed(self, copied: Copied) -> WhyNeeded | None:
-        """Find a change of a copy or its source that their memory does not show.
-
-        A sparse tensor that is written gets other memory, and it has more than that of its values.
-        """
+        """Find a change of a copy or its source that the memory of their values does not show."""
+        changes = self.history.get(SparseChanges)
         for one, name in (copied.copy, "it"), (copied.source, self._source(copied)):
-            for at in self.reads[one.tensor]:
-                event = self.history.events[at]
-                if at > copied.position and _moves(event, one.tensor):
-                    return WhyNeeded("yes", f"{self._line(at)} gives {name} other values", at)
-                if (write := self._beside_values(at)) != UNKNOWN:
-                    return WhyNeeded("yes", f"{self._line(write)} writes the indices of {name}", at)
+            found = changes.after(one.tensor, copied.position)
+            if found is not None:
+                text = f"{self._line(found.at)} {found.what.format(name=name)}"
+                return WhyNeeded("yes", text, found.at)
         return None
-
-    def _beside_values(self, at: int) -> int:
-        """Return the first write to the indices that a call gave of a sparse tensor; or -1."""
-        event = self.history.events[at]
-        shown = event.results if operation(event.operation).indices else ()
-        return min((w for one in shown for w in self.history.writes_to(one, at)), default=UNKNOWN)
 
     def _is_held(self, copied: Copied) -> bool:
         """Whether an optimizer has a copy, or loaded it into its state: its steps write it.

@@ -37,6 +37,7 @@ from tether.record.mapped_files import MappedFiles
 from tether.record.movement import AlikeLog, DriftLog, MovementLog
 from tether.record.naming import Naming, variables_of_error
 from tether.record.other_processes import SharingLog
+from tether.record.packing import PackingLog
 from tether.record.padding import PaddingLog
 from tether.record.read_back import ReadBackLog
 from tether.record.reassigned import ReassignedLog
@@ -88,6 +89,7 @@ class Recorder:
         self.addressed = AddressLog(self.tape.who)
         self.function_states = FunctionStates()
         self.function_passes = FunctionPasses(self.tape)
+        self.packing = PackingLog(self.tape)
         self.given = GivenGradients(self.tape)
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
@@ -237,6 +239,7 @@ class Recorder:
             "collisions": list(self.collisions.facts),
             "addressed_apart": list(self.addressed.facts),
             "function_states": list(self.function_states.facts),
+            "kept_by_hooks": list(self.packing.facts),
             "function_passes": list(self.function_passes.facts),
             "given_written": list(self.given.facts),
             "padded": list(self.padding.facts),
