@@ -60,6 +60,7 @@ class PackingLog:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._open: dict[Any, _GivenToPack] = {}  # by what the hook returned
+        self._places: dict[tuple[str, types.CodeType], int] = {}
         self.facts: list[KeptByHook] = []
 
     def install(self, replacements: Replacements) -> None:
@@ -80,8 +81,17 @@ class PackingLog:
 
     def _place(self, code: types.CodeType | None) -> int:
         """Return where a hook of the program's returns; where it begins, if at several lines."""
+        if code is None:
+            return UNKNOWN
+        key = code.co_filename, code  # equal code of two files is one as a key
+        known = self._places.get(key)
+        if known is None:
+            known = self._places[key] = self._returning(code)
+        return known
+
+    def _returning(self, code: types.CodeType) -> int:
         begins = self._tape.places.add_beginning(code)
-        if code is None or begins == UNKNOWN:
+        if begins == UNKNOWN:
             return UNKNOWN
         ends = [one for one in dis.get_instructions(code) if one.opname == "RETURN_VALUE"]
         if len({one.positions.lineno for one in ends if one.positions is not None}) != 1:
