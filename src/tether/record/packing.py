@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import UNKNOWN, KeptByHook, Moment, SiteId, StorageId
-from tether.record.array_memory import is_array, stretch_of
+from tether.record.arrays.memory import is_array, stretch_of
 from tether.record.identity import version_of
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.plain import items_of
