@@ -71,7 +71,11 @@ class Site(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """One tensor as it was at one moment of one event."""
+    """One tensor as it was at one moment of one event.
+
+    A sparse tensor has no storage: it shows that of its values, whose place, shape and strides
+    these are.
+    """
 
     tensor: TensorId
     storage: StorageId
@@ -774,6 +778,23 @@ class FunctionState(NamedTuple):
     value: str
 
 
+class KeptByHook(NamedTuple):
+    """A value that was saved for backward, of which a hook of the program's kept the memory itself.
+
+    PyTorch checks no version of what a hook on saved tensors keeps. Noted as it is given back.
+    """
+
+    packed: Moment  # within the call that saved it
+    unpacked: Moment
+    storage: StorageId
+    version: int  # of what was saved, as it was packed
+    offset: int  # in elements
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    hook: SiteId  # where the function that packs begins
+
+
 class FunctionPass(NamedTuple):
     """What the backward of a custom Function was given and returned.
 
@@ -1254,6 +1275,7 @@ class Trace:
     collisions: list[Collision] = field(default_factory=list)
     addressed_apart: list[AddressedApart] = field(default_factory=list)
     function_states: list[FunctionState] = field(default_factory=list)
+    kept_by_hooks: list[KeptByHook] = field(default_factory=list)
     function_passes: list[FunctionPass] = field(default_factory=list)
     given_written: list[GivenWritten] = field(default_factory=list)
     padded: list[Padded] = field(default_factory=list)

@@ -102,6 +102,7 @@ def example() -> Trace:
         states_given=[facts.StateGiven(8, 1, 0, full=False)],
         states_left=[facts.StateLeft(8, 1, "Adam", 0, 0, 1, 3)],
         function_states=[facts.FunctionState(8, "factor", "0.5")],
+        kept_by_hooks=[facts.KeptByHook(8, 9, 0, 1, 0, (4, 3), (3, 1), "float32", 0)],
         function_passes=[
             facts.FunctionPass(8, 9, 0, "Round", (0,), (1,), (0, 0), varied=True, filled=False)
         ],

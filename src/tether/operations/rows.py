@@ -91,7 +91,8 @@ ROWS: dict[str, Row] = _joined(
     _each("new_tensor", template=(0,)),
     _each(
         "detach data.__get__ clone contiguous numpy pin_memory share_memory_ to cpu cuda type"
-        " type_as float double half bfloat16 alias",
+        " type_as float double half bfloat16 alias coalesce to_dense to_sparse to_sparse_coo"
+        " to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc",
         same=True,
     ),
     _each(
@@ -135,6 +136,7 @@ ROWS: dict[str, Row] = _joined(
     _each(
         "T.__get__ mT.__get__ H.__get__ mH.__get__ real.__get__ imag.__get__ __getitem__", view=True
     ),
+    _each("indices _indices crow_indices col_indices ccol_indices row_indices", indices=True),
     _each("flatten ravel reshape reshape_as view view_as unflatten", regroups=True, compact=True),
     _each("resize_ set_ pin_memory", compact=True),
     _each(

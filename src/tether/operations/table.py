@@ -84,6 +84,7 @@ class Operation:
     copies: Copies = ""  # may give the same elements in memory of their own
     view: bool = False  # may show the memory of an argument
     regroups: bool = False  # shows the same elements in another shape
+    indices: bool = False  # shows where the values of a sparse tensor stand
     picks: bool = False  # gives elements of its first argument as they are; which, others tell
     rows: bool = False  # gives rows of its second argument, as the first one says
     pools: bool = False  # ... or gives one made of several, where it gives fewer

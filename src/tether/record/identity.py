@@ -24,6 +24,7 @@ import torch
 
 from tether.facts import COMPARED, PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
+from tether.record.sparse import is_sparse, values_of
 from tether.record.values.indexed import View
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
@@ -322,6 +323,10 @@ class Identities:
             if inner is not None:
                 ref.kind = self._number("functorch wrapper", "functorch wrapper")
                 return self._read(tensor, ref, inner)
+            values = values_of(tensor)
+            if values is not None:
+                self._on_gap("memory", f"the indices of a {_layout(tensor)} tensor")
+                return self._read(tensor, ref, values, counted=tensor)
             name = type(tensor).__name__
             detail = f"{name} with layout {_layout(tensor)} ({_first_line(error)})"
             self._on_gap("memory", detail)
@@ -338,13 +343,13 @@ class Identities:
             return (ref.serial, storage, version, requires_grad, leaf, row)
 
     def _components(self, tensor: torch.Tensor) -> int:
-        """Storage of the values of a sparse or nested tensor, so that data flow is not lost.
+        """Storage of the values of a nested tensor, so that data flow is not lost.
 
         To ask for them is a call of PyTorch: under a profiler it would be listed as the program's.
         """
-        if _profiled():
+        if _profiled() or is_sparse(tensor):
             return UNKNOWN
-        for name in ("_values", "_nested_tensor_storage_offsets", "values"):
+        for name in ("_nested_tensor_storage_offsets", "values"):
             try:
                 found = self.storage_of(getattr(tensor, name)())
             except Exception:  # noqa: BLE001, S112 -- one of them fits, or none does
@@ -399,7 +404,7 @@ class Identities:
         None where no tensor on that storage was met.
         """
         try:
-            known = self.storages.get(id(tensor.untyped_storage()))
+            known = self.storages.get(id(_storage_behind(tensor)))
         except Exception:  # noqa: BLE001 -- wrappers refuse in their own ways
             return None
         if known is None:
@@ -409,7 +414,7 @@ class Identities:
     def storage_of(self, tensor: torch.Tensor) -> _StorageRef | None:
         """Entry of the storage behind a tensor; None for a wrapper without one."""
         try:
-            storage = tensor.untyped_storage()
+            storage = _storage_behind(tensor)
         except Exception:  # noqa: BLE001 -- wrappers refuse in their own ways
             return None
         if self.dead:
@@ -592,6 +597,17 @@ def _innermost(tensor: torch.Tensor) -> torch.Tensor | None:
             return None
         tensor = inner
     return inner
+
+
+def _storage_behind(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """Return the storage that a tensor shows; of a sparse one that of its values."""
+    try:
+        return tensor.untyped_storage()
+    except Exception:
+        values = values_of(tensor)
+        if values is None:
+            raise
+        return values.untyped_storage()
 
 
 def _wrapped(tensor: torch.Tensor) -> torch.Tensor | None:

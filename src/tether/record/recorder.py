@@ -24,6 +24,7 @@ from tether.record.gradients.gradient_memory import GradientMemory
 from tether.record.gradients.gradients import CarriedLog, GradientLog
 from tether.record.gradients.hooks import HookLog
 from tether.record.gradients.nodes import GraphLog
+from tether.record.gradients.packing import PackingLog
 from tether.record.listener import Functions
 from tether.record.names.cached_keys import kept_by_caches
 from tether.record.names.holders import HolderLog
@@ -88,6 +89,7 @@ class Recorder:
         self.addressed = AddressLog(self.tape.who)
         self.function_states = FunctionStates()
         self.function_passes = FunctionPasses(self.tape)
+        self.packing = PackingLog(self.tape)
         self.given = GivenGradients(self.tape)
         self.padding = PaddingLog()
         self.repeats = RepeatLog()
@@ -237,6 +239,7 @@ class Recorder:
             "collisions": list(self.collisions.facts),
             "addressed_apart": list(self.addressed.facts),
             "function_states": list(self.function_states.facts),
+            "kept_by_hooks": list(self.packing.facts),
             "function_passes": list(self.function_passes.facts),
             "given_written": list(self.given.facts),
             "padded": list(self.padding.facts),

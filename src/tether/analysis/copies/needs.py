@@ -45,6 +45,7 @@ from tether.analysis.copies.lingering import Lingering
 from tether.analysis.copies.memory_lives import MAY, MemoryLives, MemoryWrite
 from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.copies.relied_layout import ReliedLayout
+from tether.analysis.copies.sparse_changes import SparseChanges
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following
 from tether.analysis.sharing.odd_writes import OddWrite, OddWrites
@@ -939,6 +940,8 @@ class Judge:
 
     def _writes_of_copy(self, copied: Copied) -> WhyNeeded | None:
         """Find a write to the copy while the source lived, or to what cannot be written at all."""
+        if (changed := self._changed(copied)) is not None:
+            return changed
         source, copy = copied.source, copied.copy
         doubled = any(
             size > 1 and not stride
@@ -1031,6 +1034,16 @@ class Judge:
             if at > copied.position and row.name == "save" and self._saved_apart(at, source, copy):
                 return WhyNeeded("yes", f"{self._line(at)} saves it as memory of its own", at)
         return self._named(copied)
+
+    def _changed(self, copied: Copied) -> WhyNeeded | None:
+        """Find a change of a copy or its source that the memory of their values does not show."""
+        changes = self.history.get(SparseChanges)
+        for one, name in (copied.copy, "it"), (copied.source, self._source(copied)):
+            found = changes.after(one.tensor, copied.position)
+            if found is not None:
+                text = f"{self._line(found.at)} {found.what.format(name=name)}"
+                return WhyNeeded("yes", text, found.at)
+        return None
 
     def _is_held(self, copied: Copied) -> bool:
         """Whether an optimizer has a copy, or loaded it into its state: its steps write it.

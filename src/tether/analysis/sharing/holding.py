@@ -196,16 +196,20 @@ class Holding:
     def came_by(self, act: HeldAct) -> list[int]:
         """Return the calls that gave a tensor back as it was, or made it of an array's memory."""
         history = self._history
-        if self._same is None:
-            self._same = defaultdict(list)
-            for at, event in enumerate(history.events):
-                if event.reads and event.results and _gives_back(event):
-                    self._same[event.results[0].tensor].append(at)
-        found = [at for at in self._same.get(act.tensor, ()) if at < act.write][-3:]
+        found = self.gave_back(act.tensor, act.write)
         made = history.made_at(act.tensor)
         if made >= 0 and operation(history.events[made].operation).enters:
             found.append(made)
         return found
+
+    def gave_back(self, tensor: int, before: int) -> list[int]:
+        """Return the last calls before one that could have copied a tensor, and gave it back."""
+        if self._same is None:
+            self._same = defaultdict(list)
+            for at, event in enumerate(self._history.events):
+                if event.reads and event.results and _gives_back(event):
+                    self._same[event.results[0].tensor].append(at)
+        return [at for at in self._same.get(tensor, ()) if at < before][-3:]
 
     def in_a_loop(self, act: HeldAct) -> bool:
         """Whether the place that was written through is the variable of a loop."""
@@ -258,7 +262,7 @@ def _same_name(one: Holder, by: Holder | None) -> bool:
 def _gives_back(event: Event) -> bool:
     """Whether a call that could have copied gave back the tensor that it was given."""
     row = operation(event.operation)
-    copied = row.copies or row.regroups
+    copied = row.copies or row.regroups or row.same
     return bool(copied) and event.reads[0].tensor == event.results[0].tensor and not event.writes
 
 

@@ -209,6 +209,8 @@ class OddWrites:
         """Yield a write into a copy of its own memory if nothing reads it; one apart is kept."""
         history = self._history
         maker = history.events[made]
+        if operation(maker.operation).indices:
+            return  # they are the sparse tensor's own, which shows the memory of its values alone
         # At an earlier turn of a loop the line made what has a name by now: a sum.
         near = _one_line(history.site_of(maker), history.site_of(event))
         near = near and _within(history, made, at)

@@ -43,6 +43,7 @@ from tether.record.names.naming import (
     registered,
 )
 from tether.record.sites import is_user_file, user_frames
+from tether.record.sparse import values_of
 from tether.record.tape import Tape
 
 ALLOWED = 0.2
@@ -189,10 +190,14 @@ class _Wanted:
             self.bytes = stretch_of(tensor)
             return
         self.number = tape.who.memory_number(tensor)
-        if self.number is None or not tensor.is_cpu or shared_until_written(tensor):
+        if self.number is None or not tensor.is_cpu:
             return
         try:
-            storage = tensor.untyped_storage()
+            shown = values_of(tensor)
+            shown = tensor if shown is None else shown
+            if shared_until_written(shown):
+                return
+            storage = shown.untyped_storage()
             if storage.device.type == "meta":
                 return  # a tensor that only pretends to have memory
             first = storage.data_ptr()

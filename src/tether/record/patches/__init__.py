@@ -72,6 +72,7 @@ class Patches:
         collectives.install(self._replacements)
         debuggers.install(self._replacements)
         self._recorder.mapped_files.install(self._replacements)
+        self._recorder.packing.install(self._replacements)
         self._recorder.others.install(self._replacements)
         self._recorder.checkpoints.install(self._replacements)
         self._compiled.install()

@@ -56,7 +56,8 @@ def written_below(history: History) -> Iterator[Claim]:
     owned = {(one.event, one.tensor) for one in history.trace.holders if one.kind != "variable"}
     for (event, tensor, depth), holders in frames.items():
         same = lines[tensor, holders[0].site, _line(history, holders[0])]
-        again = depth > 0 and _twice_there(history, same)
+        at = history.position(event)
+        again = depth > 0 and _twice_there(history, same) and not _converted(history, at, tensor)
         found = None if again or (event, tensor) in owned else _found(history, holders)
         if found is not None and (found.call, found.name) not in told:
             told.add((found.call, found.name))
@@ -173,6 +174,19 @@ def _twice_there(history: History, numbers: Iterable[EventId]) -> bool:
     return len(set(pieces)) < len(pieces)
 
 
+def _converted(history: History, at: int, tensor: int) -> list[SiteId]:
+    """Return the conversions in the function that wrote which gave back what they were given.
+
+    A state that is to change from one call to the next would be lost where there is something to
+    convert: the function was to work on a tensor of its own.
+    """
+    done = history.site_of(history.events[at])
+    found = (history.events[one] for one in history.get(Holding).gave_back(tensor, at))
+    own = [one.site for one in found if one.inner == one.site]
+    sites = ((one, history.site(one)) for one in dict.fromkeys(own))
+    return [one for one, site in sites if (site.file, site.function) == (done.file, done.function)]
+
+
 def _found(history: History, holders: list[Holder]) -> _Below | None:
     """Return what a frame's call wrote of the variables of that frame, if one is read after it."""
     first = holders[0]
@@ -271,7 +285,7 @@ def _next_read(
     """Return the caller's next line that reads a variable which still shows the tensor."""
     fillings, source = history.get(Holding).fillings, history.get(Surroundings).source(call.file)
     for at, _ in _reads(history, held.tensor, history.position(held.event)):
-        site = _of_caller(history, history.site_of(history.events[at]), held, call)
+        site = _of_caller(history, at, held, call)
         if site is None or site.line < call.line:
             continue
         for name in names:
@@ -283,9 +297,10 @@ def _next_read(
     return None
 
 
-def _of_caller(history: History, site: Site, held: Holder, call: Site) -> Site | None:
+def _of_caller(history: History, at: int, held: Holder, call: Site) -> Site | None:
     """Return the line of a variable's function that reads it, or that hands it on to a reader."""
-    around = (site, *history.get(Surroundings).callers(site))
+    event = history.events[at]
+    around = (history.site_of(event), *history.get(WaysThere).callers(event.site, (at,)))
     return next(
         (one for one in around if (one.file, one.function) == (call.file, held.function)), None
     )
@@ -332,6 +347,9 @@ def _claim(history: History, found: _Below) -> Claim:
             *([] if made is None else
               [Step("made", made, say("a {module} of it is made here", **parts))]),
             Step("shared", found.call, say("{call} is given `{given}` itself", **parts)),
+            *(Step("shared", one, say("{code} had nothing to convert and gives back what it is"
+                                      " given", code=Code(one)))
+              for one in _converted(history, found.write, found.tensor)[-1:]),
             written(history, found.write),
             Step("read", found.read, say("`{name}` is read, as it is now", **parts)),
         ),

@@ -28,20 +28,24 @@ from tether.verdicts.untracked_write.of_another_call import (
     of_another_call,
     set_anew,
 )
+from tether.verdicts.untracked_write.packed_by_hooks import packed_by_hooks
 
 PAGE = """
 # untracked-write
 
 ## What it says
 A call saved a value for its backward pass; the value was then written in a way that moves no
-version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it.
-Nothing raised. Or a custom Function kept the value as an attribute of its ctx, which PyTorch does
-not check, and any write changed it before the Function's backward read it. Or a Function keeps the
+version counter (`.data`, a NumPy array, DLPack, the storage itself); then backward used it. Nothing
+raised. Or a custom Function kept the value as an attribute of its ctx, which PyTorch does not
+check, and any write changed it before the Function's backward read it. Or a Function keeps the
 value outside of its ctx, where a later call's forward replaced it; where nothing shows that the
-gradient depends on it, that is a note. "The gradient is wrong" is said where the node that saved
-the value was seen to give another gradient after the write, and leaves of the graph behind it;
-otherwise that it was computed with the overwritten values. Nothing is said where the leaves get the
-same gradients, since a later node takes out what was written (a shift before a softmax).
+gradient depends on it, that is a note. Or a hook of the program's on saved tensors
+(`saved_tensors_hooks`) keeps the memory of what it packs and no copy (`tensor.detach()`,
+`tensor.cpu().numpy()` on the CPU), and any write changed it before backward asked for it. "The
+gradient is wrong" is said where the node that saved the value was seen to give another gradient
+after the write, and leaves of the graph behind it; otherwise that it was computed with the
+overwritten values. Nothing is said where the leaves get the same gradients, since a later node
+takes out what was written (a shift before a softmax).
 
 ## Why it matters
 PyTorch refuses a backward whose saved values were written, by comparing version counters. It
@@ -50,7 +54,8 @@ cannot see these writes.
 ## Known problems
 A write through an array is found by comparing bytes, of storages up to 16 MiB, for at most 2 % of
 the run's time; the node is not asked then. Where the program has set its own hooks on saved
-tensors, tether does not read what is saved, and says nothing.
+tensors, tether does not read what is saved: it knows what these hooks were given and gave back.
+Hooks of libraries are not followed.
 
 ## Example
 ```python
@@ -109,6 +114,7 @@ def check(history: History) -> Iterator[Claim]:
         yield _of_another(history, other)
     for anew in set_anew(history):
         yield _set_anew(history, anew)
+    yield from packed_by_hooks(history)
 
 
 def _changed(history: History) -> Iterator[tuple[_Saved, _Write]]:
