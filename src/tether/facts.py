@@ -577,6 +577,24 @@ class SharedRate(NamedTuple):
     optimizer: OptimizerId
     groups: tuple[int, ...]  # that have the tensor
     rates: tuple[float, ...]  # that each was to have; the last one is what all have
+    before: tuple[float, ...] = ()  # what the tensor held as each was written; nothing: not known
+
+
+class RateOfAnother(NamedTuple):
+    """A step of an optimizer used a learning rate that the scheduler of another one had written.
+
+    Both have one tensor as the rate of a group. The scheduler of the optimizer itself, if it has
+    one, did not come to that rate. Of the first such step of the two, which began then.
+    """
+
+    at: Moment
+    site: SiteId  # the step of the scheduler
+    optimizer: OptimizerId
+    group: int  # of it
+    of: OptimizerId  # the scheduler's own
+    tensor: TensorId
+    rates: tuple[float, float, float]  # without the scheduler, with it, and at the last such step
+    scheduled: bool  # a scheduler of the optimizer itself writes the tensor as well
 
 
 class IteratorTaken(NamedTuple):
@@ -1235,6 +1253,7 @@ class Trace:
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
+    rates_of_others: list[RateOfAnother] = field(default_factory=list)
     iterators_taken: list[IteratorTaken] = field(default_factory=list)
     given_twice: list[GivenTwice] = field(default_factory=list)
     iterators_held: list[IteratorHeld] = field(default_factory=list)

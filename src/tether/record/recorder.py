@@ -218,6 +218,7 @@ class Recorder:
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
+            "rates_of_others": list(tape.rates_of_others.values()),
             "iterators_taken": list(tape.iterators_taken),
             "given_twice": list(tape.given_twice),
             "iterators_held": list(self.iterators.facts),

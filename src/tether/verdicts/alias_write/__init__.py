@@ -26,7 +26,8 @@ times or by `[t] * n`; a cached value that its caller changed; an argument that 
 and returned, where the caller goes on to read both; two places of one memory that a later call
 compares; pieces of `unfold` or `expand` that overlap, written one after the other; a copy onto
 elements it has still to read; one gradient assigned to several parameters, or taken twice; two
-optimizers on one state; one tensor as the learning rate of groups that are to have different ones;
+optimizers on one state; one tensor as the learning rate of groups that are to have different
+ones, or of two optimizers, where a scheduler of one writes it in place and the other steps with it;
 a vector whose pieces became the memory of parameters; a write into a tensor that is gone after its
 line, or into a copy that was to be a view; one array in many places that NumPy code goes on to
 fill, whether PyTorch is given it or not; an item that a data set changes each time it is asked for;
