@@ -426,6 +426,28 @@ class MadeOnce(NamedTuple):
     kept: bool = False  # each owner has it as its own attribute, or in one; none by its class
 
 
+class ShallowCopy(NamedTuple):
+    """A line of the program's copied an object, and not its tensors: both objects hold them.
+
+    By `copy.copy` or `dataclasses.replace`, an object that is no module and no container.
+    """
+
+    at: Moment
+    site: SiteId
+    owner: str  # class of the object
+    of: int  # number of the object that was copied
+    made: int  # number of the copy
+    tensors: tuple[TensorId, ...]  # that both hold
+    names: tuple[str, ...]  # of the attribute that each is in
+
+
+class WrittenThrough(NamedTuple):
+    """The nearest function that ran had one of several objects that hold what a call wrote."""
+
+    event: EventId  # the write
+    holder: int  # number of the object, as in `ShallowCopy`
+
+
 class Suspended(NamedTuple):
     """A generator or coroutine that waits for its next turn, and keeps its variables until then."""
 
@@ -1245,6 +1267,8 @@ class Trace:
     in_rings: list[InRing] = field(default_factory=list)
     cache_kept: list[CacheKept] = field(default_factory=list)
     made_once: list[MadeOnce] = field(default_factory=list)
+    shallow_copies: list[ShallowCopy] = field(default_factory=list)
+    written_through: list[WrittenThrough] = field(default_factory=list)
     suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     hooks: list[Hooked] = field(default_factory=list)

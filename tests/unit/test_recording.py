@@ -79,6 +79,8 @@ def example() -> Trace:
         rates=[facts.Rate(9, 0, 1, 0.5)],
         schedules=[facts.Schedule("LambdaLR", 0, 9, 0, -1, (0.0, 0.5), (0.5, 0.5), 3, 0)],
         shared_rates=[facts.SharedRate(9, 0, 0, (0, 1), (0.0, 0.5), (1.0, 0.0))],
+        shallow_copies=[facts.ShallowCopy(8, 1, "State", 0, 1, (0, 1), ("mean", "count"))],
+        written_through=[facts.WrittenThrough(8, 1)],
         rates_of_others=[facts.RateOfAnother(9, 0, 0, 1, 0, 1, (0.5, 0.25, 0.1), False)],
         iterators_taken=[facts.IteratorTaken(9, 0, "SGD", "self.trainable")],
         given_twice=[facts.GivenTwice(9, 0, (1,))],

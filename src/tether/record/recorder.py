@@ -46,6 +46,7 @@ from tether.record.resumptions import Resumptions
 from tether.record.rings import RingLog
 from tether.record.sameness import SameLog
 from tether.record.saved_states import SavedStates
+from tether.record.shallow_copies import ShallowCopies
 from tether.record.tape import Tape
 from tether.record.ways import WayLog
 from tether.store.columns import (
@@ -109,7 +110,8 @@ class Recorder:
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
         made_once = MadeOnceLog(self.tape)
-        self.holders = HolderLog(self.tape, made_once)
+        self.shallow_copies = ShallowCopies(self.tape)
+        self.holders = HolderLog(self.tape, made_once, self.shallow_copies)
         self.movement = MovementLog(self.tape)
         self.drift = DriftLog(self.tape)
         self.alike = AlikeLog(self.tape)
@@ -210,6 +212,8 @@ class Recorder:
             "in_rings": list(self.rings.facts),
             "cache_kept": self.cached,
             "made_once": list(self.naming.made_once.facts.values()),
+            "shallow_copies": list(self.shallow_copies.facts),
+            "written_through": list(self.shallow_copies.writes),
             "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),

@@ -73,6 +73,7 @@ class Patches:
         debuggers.install(self._replacements)
         self._recorder.mapped_files.install(self._replacements)
         self._recorder.others.install(self._replacements)
+        self._recorder.shallow_copies.install(self._replacements)
         self._recorder.checkpoints.install(self._replacements)
         self._compiled.install()
 

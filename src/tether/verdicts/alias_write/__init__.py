@@ -43,8 +43,10 @@ where it is copied; a gradient that the backward of an `autograd.Function`, or a
 is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tensor for another part
 of the graph: an addition gives one tensor to all its summands; a module or parameter that a default
 argument made (`heads=(Head(32),)`), and that two objects train along with parameters of their own;
-a second name that a function gives a tensor (`labels = ids`) before it writes that by its first
-name and uses both (a note, where it writes by the second name).
+two objects of which one is a shallow copy (`copy.copy(cache)`, `dataclasses.replace`), and that set
+the same elements of the tensors that both hold, one after the other, and go on (a note, where both
+add to them); a second name that a function gives a tensor (`labels = ids`) before it writes that by
+its first name and uses both (a note, where it writes by the second name).
 Where the facts
 leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
 once and is read in turn with its writes, what is written by one name is read through the other
