@@ -45,18 +45,25 @@ def _trained_copies(
 ) -> _TrainedCopies | None:
     """Return the copies that an optimizer trains, if the originals are used in their place."""
     steps = [history.position(one.at) for one in history.steps if one.optimizer == number]
-    made = {one: _made_of(history, one) for one in optimizer.tensors} if steps else {}
-    if not made or any(at == UNKNOWN or _in_module(history, one) for one, at in made.items()):
+    made = _all_made(history, optimizer) if steps else {}
+    if not made or any(_read_after(history, one, steps[-1]) for one in made):
         return None
     originals = dict.fromkeys(one for at in made.values() for one in _parameters(history, at))
-    first, last = min(made.values()), steps[-1]
-    moved = any(_moves(history, one, first) for one in originals)
-    if moved or any(_read_after(history, one, last) for one in made):
+    first, moved = min(made.values()), (_moves(history, one, made) for one in originals)
+    used = UNKNOWN if any(moved) else _used(history, tuple(originals), steps[-1])
+    if used == UNKNOWN:
         return None
-    uses = [at for at in (_used(history, one, last) for one in originals) if at != UNKNOWN]
-    if not uses:
-        return None
-    return _TrainedCopies(optimizer, tuple(made), tuple(originals), first, len(steps), min(uses))
+    return _TrainedCopies(optimizer, tuple(made), tuple(originals), first, len(steps), used)
+
+
+def _all_made(history: History, optimizer: OptimizerFact) -> dict[int, int]:
+    """Return for each tensor of an optimizer the call that made it of parameters.
+
+    Nothing where one was not made so, or has become a module's parameter itself.
+    """
+    made = {int(one): _made_of(history, one) for one in optimizer.tensors}
+    other = any(at == UNKNOWN or _in_module(history, one) for one, at in made.items())
+    return {} if other else made
 
 
 def _made_of(history: History, tensor: int) -> int:
@@ -102,22 +109,20 @@ def _read_after(history: History, tensor: int, last: int) -> bool:
     return operand is None or any(at > last for at, _ in saves)
 
 
-def _moves(history: History, tensor: int, since: int) -> bool:
-    """Whether a parameter is trained itself, or given other values after a call."""
+def _moves(history: History, tensor: int, made: dict[int, int]) -> bool:
+    """Whether a parameter is trained itself, or given other values after copies were made."""
     operand = history.operand_of(tensor)
     replaced = any(tensor in (one.old, one.new) for one in history.trace.reassigned)
     if operand is None or replaced or tensor in history.held:
         return True
     unseen = any(one.storage == operand.storage for one in history.trace.unseen)
-    return unseen or any(True for _ in history.writes_to(operand, since))
+    return unseen or any(True for _ in history.writes_to(operand, min(made.values())))
 
 
-def _used(history: History, tensor: int, last: int) -> int:
-    """Return the first call after a step that computes with a parameter; or -1."""
-    for at in history.reads_of(tensor):
-        if at > last and _computes(history.events[at]):
-            return at
-    return UNKNOWN
+def _used(history: History, tensors: tuple[int, ...], last: int) -> int:
+    """Return the first call after a step that computes with one of some parameters; or -1."""
+    reads = {at for one in tensors for at in history.reads_of(one) if at > last}
+    return next((at for at in sorted(reads) if _computes(history.events[at])), UNKNOWN)
 
 
 def _computes(event: Event) -> bool:
