@@ -37,7 +37,7 @@ from typing import Any
 
 from _needless_programs import OTHER, PACKAGES, PROGRAMS, SAME, base_of, real
 
-from tether.analysis.copy_needs import Key, Need, needs
+from tether.analysis.copies.needs import Key, Need, needs
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
 from tether.measure.proving import CannotProveError, Outcome, differences, noise_of

@@ -99,7 +99,7 @@ def memory_here(file: Path) -> dict[str, int]:
 
     Each beyond what was taken as it began; Linux tells.
     """
-    for module in ("tether.verdicts", "tether.analysis.copy_needs"):  # they are no part of it
+    for module in ("tether.verdicts", "tether.analysis.copies.needs"):  # they are no part of it
         import_module(module)
     before = _taken()
     trace = load(file)

@@ -9,7 +9,7 @@ from hypothesis import assume, event, example, given, note
 from hypothesis import strategies as st
 
 from drawn import body_of, law, statement
-from tether.analysis.copy_needs import left_out_with, needs
+from tether.analysis.copies.needs import left_out_with, needs
 from tether.analysis.history import History
 from tether.measure.rerun import CallChange, TrialSession
 from tether.record.session import Session

@@ -10,9 +10,9 @@ import torch
 import test_arrays_copied_alone as alone
 import test_copied_into_pytorch as into
 from programs import check_program, record_program
-from tether.record import array_lives
-from tether.record.array_lives import ArrayLives
-from tether.record.array_memory import ByteSum
+from tether.record.arrays import lives as array_lives
+from tether.record.arrays.lives import ArrayLives
+from tether.record.arrays.memory import ByteSum
 from tether.record.patches import arrays
 
 LATE = {name: text for name, text in into.NEEDLESS.items() if name != into.BETWEEN_TWO_CALLS}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from programs import record_program
-from tether.record.collisions import _numbers
+from tether.record.values.collisions import _numbers
 
 PARTS = {
     "slice": lambda size: slice(None),

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from programs import check_program, record_program
-from tether.record.array_lives import CALLED_BACK_IN_TIME
+from tether.record.arrays.lives import CALLED_BACK_IN_TIME
 
 START = """\
 import copy

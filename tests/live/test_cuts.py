@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from programs import record_program
-from tether.analysis.cuts import Cuts
+from tether.analysis.gradients.cuts import Cuts
 from tether.report.text import render
 
 START = """

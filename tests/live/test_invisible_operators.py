@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lengths import LONG, sampled
-from tether.record import holders
+from tether.record.names import holders
 from tether.record.session import Session
 
 methods = pytest.importorskip("torch.testing._internal.common_methods_invocations")

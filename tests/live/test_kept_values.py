@@ -14,7 +14,7 @@ import pytest
 
 from programs import check_program, expected_in, found_in, record_program
 from tether.analysis.ties import Ties
-from tether.record import holders
+from tether.record.names import holders
 from tether.report.json import schema
 
 HEAD = """\

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from programs import check_program, record_program
-from tether.record.laid_out import _laid_as
+from tether.record.values.laid_out import _laid_as
 
 START = """\
 import torch

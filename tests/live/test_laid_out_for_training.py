@@ -12,7 +12,7 @@ import torch
 
 import tether
 from programs import expected_in, found_in, record_program
-from tether.analysis.relied_layout import trained
+from tether.analysis.copies.relied_layout import trained
 
 START = """\
 import torch

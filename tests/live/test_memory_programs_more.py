@@ -6,7 +6,7 @@ Each program says in comments what must be found and where; see `programs.py`.
 import pytest
 
 from programs import check_program, record_program
-from tether.record.array_watch import ArrayWatch
+from tether.record.arrays.watch import ArrayWatch
 from tether.verdicts.alias_write import numpy_views
 
 HEAD = """\

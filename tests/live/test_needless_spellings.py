@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from programs import record_program
-from tether.analysis.copy_needs import needs
+from tether.analysis.copies.needs import needs
 
 START = """
 import copy, torch, numpy as np

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import tether
-from tether.analysis.acts import Acts
 from tether.analysis.history import History
+from tether.analysis.sharing.acts import Acts
 from tether.facts import GRAD_INFERENCE, GRAD_OFF, GRAD_ON
 from tether.operations.table import operation as row_of
 from tether.record.functions import learn

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from programs import check_program
-from tether.record.whole_numbers import _BITS
+from tether.record.values.whole_numbers import _BITS
 
 START = """\
 import torch

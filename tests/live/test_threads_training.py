@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tether import record
-from tether.record.array_watch import ArrayWatch
+from tether.record.arrays.watch import ArrayWatch
 from warm import tether
 
 OWN = """

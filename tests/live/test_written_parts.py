@@ -6,7 +6,7 @@ import torch
 
 from programs import record_program
 from tether.analysis.ties import Ties
-from tether.record.indexed import region_of
+from tether.record.values.indexed import region_of
 
 PROGRAM = """\
 import torch

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from tether.analysis import layouts
+from tether.analysis.copies import layouts
 
 Ints = tuple[int, ...]
 

@@ -1,7 +1,7 @@
 """What is said of a call that cuts gradients, and what to write instead: a case for each kind.
 
-A kind is seen in the facts (`analysis.cuts`, `analysis.graph`); which of them a call is, and its words,
-is `analysis.cut_words`. In programs: tests/live/test_cuts.py, and the examples of gradient-cut.
+A kind is seen in the facts (`analysis.gradients.cuts`, `analysis.gradients.graph`); which of them a call is, and its words,
+is `analysis.gradients.cut_words`. In programs: tests/live/test_cuts.py, and the examples of gradient-cut.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from traces import trace
 
-from tether.analysis.cut_words import described
+from tether.analysis.gradients.cut_words import described
 from tether.analysis.history import History
 from tether.analysis.speaking import Speaker
 

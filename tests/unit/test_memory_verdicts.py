@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import container, overlaps_itself
+from tether.analysis.sharing.shared_memory import container, overlaps_itself
 from tether.facts import NON_BLOCKING, Event, Operand, Site, StorageFact, TensorFact, Trace
 from tether.store.fields import check
 from tether.verdicts import storage_pinned, unsynchronized_read

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tether.analysis.copies.perhaps_again import perhaps_again
 from tether.analysis.history import History
-from tether.analysis.perhaps_again import perhaps_again
 from tether.facts import Event, Operand, Site, Trace
 
 

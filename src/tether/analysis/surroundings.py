@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import MOST_REACHED, UNKNOWN, Site, SiteId
 from tether.finding import Step, say

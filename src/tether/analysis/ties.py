@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeVar
 
-from tether.analysis.acts import Act, Acts
-from tether.analysis.fillings import put_at
 from tether.analysis.history import History
-from tether.analysis.holding import (
+from tether.analysis.sharing.acts import Act, Acts
+from tether.analysis.sharing.fillings import put_at
+from tether.analysis.sharing.holding import (
     HeldAct,
     Holding,
     are_alike,
@@ -22,10 +22,10 @@ from tether.analysis.holding import (
     in_one_container,
     root_of,
 )
-from tether.analysis.kept_then_written import KeptRecord, KeptThenWritten
-from tether.analysis.odd_writes import OddWrites
-from tether.analysis.rewritten import RewrittenArrays
-from tether.analysis.shared_memory import Sharing, container
+from tether.analysis.sharing.kept_then_written import KeptRecord, KeptThenWritten
+from tether.analysis.sharing.odd_writes import OddWrites
+from tether.analysis.sharing.rewritten import RewrittenArrays
+from tether.analysis.sharing.shared_memory import Sharing, container
 from tether.analysis.surroundings import WaysThere
 from tether.facts import OUT, UNKNOWN, Event, Holder, Site
 from tether.operations import rule_for

@@ -11,7 +11,7 @@ from tether.cli.reporting import Options, Start, chosen
 
 if TYPE_CHECKING:
     from tether.facts import Process
-    from tether.record.children import Children
+    from tether.record.processes.children import Children
     from tether.report.recording import Recording
 
 
@@ -22,7 +22,7 @@ def recorded(
 
     A launcher's ranks are unless --no-children says otherwise, all are with --children.
     """
-    from tether.record.children import Children
+    from tether.record.processes.children import Children
 
     if options["children"] is False:
         return contextlib.nullcontext()
@@ -46,7 +46,7 @@ def file_of(output: str | None, process: Process) -> str | None:
 
     Ranks that are each run under tether get one each, whether or not the name says so.
     """
-    from tether.record.children import expanded
+    from tether.record.processes.children import expanded
 
     if output is not None and process.ranks > 1 and not _each(output):
         path = Path(output)

@@ -27,7 +27,7 @@ def is_plain_array(x: Any) -> bool:
     """Whether `x` is an array of NumPy's own classes, without importing NumPy for it.
 
     One of a class of the program's is not copied as an array. The recorder follows those too:
-    `record.array_memory.is_array`.
+    `record.arrays.memory.is_array`.
     """
     return type(x).__module__ == "numpy" and type(x).__name__ in {"ndarray", "memmap"}
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tether.analysis.copy_needs import Key, left_out_with, needs
+from tether.analysis.copies.needs import Key, left_out_with, needs
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Site
 from tether.finding import Evidence, Finding

@@ -30,18 +30,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tether.analysis.already_there import shown_by
+from tether.analysis.copies.already_there import shown_by
 from tether.facts import Event, GradientStatus, Operand, SiteId, StorageId, TensorId
 from tether.operations.table import operation
 from tether.record import running
-from tether.record.array_memory import root_of
-from tether.record.gradients import GradientLog
-from tether.record.indexed import View
+from tether.record.arrays.memory import root_of
+from tether.record.gradients.gradients import GradientLog
 from tether.record.listener import Listener, past_dispatch
-from tether.record.sameness import chosen, in_memory
 from tether.record.session import Session
 from tether.record.sites import site_at
 from tether.record.tape import Tape
+from tether.record.values.indexed import View
+from tether.record.values.sameness import chosen, in_memory
 
 MOST = 200_000
 """Values that are summed up in one trial; what is handed out after that is counted only."""

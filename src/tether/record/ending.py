@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tether.facts import UNKNOWN, Raised, Site, SiteId, Trace
-from tether.record.elsewhere import elsewhere
+from tether.record.processes.elsewhere import elsewhere
 from tether.record.sites import CodePlaces, is_worn, site_at, without_our_frames
 from tether.record.tape import Tape, cut, text_of
 

@@ -24,7 +24,7 @@ import torch
 
 from tether.facts import COMPARED, PRETENDED, UNKNOWN, GapCode
 from tether.record.events import EventLog
-from tether.record.indexed import View
+from tether.record.values.indexed import View
 from tether.store.columns import OPERAND, STORAGE, TENSOR, Numbers
 
 Snapshot = tuple[int, int, int, bool, bool, int]

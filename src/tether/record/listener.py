@@ -24,25 +24,25 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from tether.facts import GRAD_ON, NAMED, RAISED, UNKNOWN, EventId
-from tether.record.addressed import AddressLog
-from tether.record.altered import AlteredLog, NodeAnswer
-from tether.record.array_copies import ArrayCopyLog
-from tether.record.array_watch import ArrayWatch
-from tether.record.collisions import CollisionLog
+from tether.record.arrays.copies import ArrayCopyLog
+from tether.record.arrays.watch import ArrayWatch
 from tether.record.events import PACK_HEAD, PACK_ROWS
 from tether.record.functions import Call, Function, drops, flags_of, learn, original
-from tether.record.given_gradients import GivenGradients
-from tether.record.graph import GraphLog, count_nodes
-from tether.record.holders import HolderLog
+from tether.record.gradients.given_gradients import GivenGradients
+from tether.record.gradients.nodes import GraphLog, count_nodes
 from tether.record.identity import MAPPING, OTHER, PLAIN, SEQUENCE, SUBCLASS, WORD, Snapshot
-from tether.record.indexed import region_of
-from tether.record.open_steps import leave_stale_steps
-from tether.record.padding import PaddingLog
+from tether.record.names.holders import HolderLog
 from tether.record.plain import items_of
-from tether.record.repeats import ArrayAgainLog, RepeatLog
-from tether.record.sameness import SameLog
 from tether.record.sites import behind_us
 from tether.record.tape import Tape, grad_mode
+from tether.record.training.open_steps import leave_stale_steps
+from tether.record.values.addressed import AddressLog
+from tether.record.values.altered import AlteredLog, NodeAnswer
+from tether.record.values.collisions import CollisionLog
+from tether.record.values.indexed import region_of
+from tether.record.values.padding import PaddingLog
+from tether.record.values.repeats import ArrayAgainLog, RepeatLog
+from tether.record.values.sameness import SameLog
 from tether.record.ways import WayLog
 
 __tracebackhide__ = True  # pytest shows none of these frames

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tether.record.array_memory import owner_of
-from tether.record.contents import Array
+from tether.record.arrays.contents import Array
+from tether.record.arrays.memory import owner_of
 from tether.record.sites import is_ours
 
 _PLAIN = (int, float, bool, str, bytes, type(None), type(Ellipsis), np.dtype)

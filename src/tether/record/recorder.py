@@ -11,43 +11,43 @@ import numpy as np
 import torch
 
 from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
-from tether.record.addressed import AddressLog
-from tether.record.altered import AlteredLog
-from tether.record.array_calls import ArrayCallLog
-from tether.record.array_copies import ArrayCopyLog
-from tether.record.array_watch import ArrayWatch
+from tether.record.arrays.calls import ArrayCallLog
+from tether.record.arrays.copies import ArrayCopyLog
+from tether.record.arrays.mapped_files import MappedFiles
+from tether.record.arrays.watch import ArrayWatch
 from tether.record.autosave import Autosave
-from tether.record.backward_hooks import BackwardHookLog
-from tether.record.cached_keys import kept_by_caches
-from tether.record.checkpoints import CheckpointLog
-from tether.record.collisions import CollisionLog
-from tether.record.function_states import FunctionPasses, FunctionStates
-from tether.record.given_gradients import GivenGradients
-from tether.record.gradient_memory import GradientMemory
-from tether.record.gradients import CarriedLog, GradientLog
-from tether.record.graph import GraphLog
-from tether.record.holders import HolderLog
-from tether.record.hooks import HookLog
-from tether.record.iterators import IteratorLog
-from tether.record.keepers import roots_of_the_nameless
-from tether.record.kept_again import KeptAgainLog
+from tether.record.gradients.backward_hooks import BackwardHookLog
+from tether.record.gradients.checkpoints import CheckpointLog
+from tether.record.gradients.function_states import FunctionPasses, FunctionStates
+from tether.record.gradients.given_gradients import GivenGradients
+from tether.record.gradients.gradient_memory import GradientMemory
+from tether.record.gradients.gradients import CarriedLog, GradientLog
+from tether.record.gradients.hooks import HookLog
+from tether.record.gradients.nodes import GraphLog
 from tether.record.listener import Functions
-from tether.record.made_once import MadeOnceLog
-from tether.record.mapped_files import MappedFiles
-from tether.record.movement import AlikeLog, DriftLog, MovementLog
-from tether.record.naming import Naming, variables_of_error
-from tether.record.other_processes import SharingLog
-from tether.record.padding import PaddingLog
-from tether.record.read_back import ReadBackLog
-from tether.record.reassigned import ReassignedLog
-from tether.record.refilled import RefilledLog
-from tether.record.repeats import ArrayAgainLog, RepeatLog
-from tether.record.resumptions import Resumptions
-from tether.record.rings import RingLog
-from tether.record.sameness import SameLog
-from tether.record.saved_states import SavedStates
+from tether.record.names.cached_keys import kept_by_caches
+from tether.record.names.holders import HolderLog
+from tether.record.names.iterators import IteratorLog
+from tether.record.names.keepers import roots_of_the_nameless
+from tether.record.names.made_once import MadeOnceLog
+from tether.record.names.naming import Naming, variables_of_error
+from tether.record.names.reassigned import ReassignedLog
+from tether.record.names.rings import RingLog
+from tether.record.processes.other_processes import SharingLog
 from tether.record.shallow_copies import ShallowCopies
 from tether.record.tape import Tape
+from tether.record.training.movement import AlikeLog, DriftLog, MovementLog
+from tether.record.training.resumptions import Resumptions
+from tether.record.training.saved_states import SavedStates
+from tether.record.values.addressed import AddressLog
+from tether.record.values.altered import AlteredLog
+from tether.record.values.collisions import CollisionLog
+from tether.record.values.kept_again import KeptAgainLog
+from tether.record.values.padding import PaddingLog
+from tether.record.values.read_back import ReadBackLog
+from tether.record.values.refilled import RefilledLog
+from tether.record.values.repeats import ArrayAgainLog, RepeatLog
+from tether.record.values.sameness import SameLog
 from tether.record.ways import WayLog
 from tether.store.columns import (
     HEAD,

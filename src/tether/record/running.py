@@ -28,8 +28,8 @@ from typing import Any, Literal
 import torch
 
 from tether.facts import Trace
-from tether.record.children import heard
 from tether.record.ending import Terminated, ended_with, strip
+from tether.record.processes.children import heard
 from tether.record.session import Session
 from tether.record.sites import launched_by
 

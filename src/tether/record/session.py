@@ -12,14 +12,14 @@ from torch.optim import Optimizer
 from tether.facts import UNKNOWN, Trace
 from tether.record import mode_stack
 from tether.record.listener import Listener
-from tether.record.naming import variables_of
+from tether.record.names.naming import variables_of
 from tether.record.patches import Patches
 from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
 from tether.record.stretches import MEASURED, Doors, Sample, Slice
 
 if TYPE_CHECKING:
-    from tether.record.children import Children
+    from tether.record.processes.children import Children
 
 TRIED = (2, 15)
 """The newest PyTorch that `make versions` was passed with."""
@@ -204,7 +204,7 @@ class Session:
             self.recorder.tape.active = False
             self.recorder.tape.arrays.end()
             return
-        from tether.record.children import forked
+        from tether.record.processes.children import forked
 
         self._patches.in_child()
         forked(self)

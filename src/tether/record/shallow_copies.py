@@ -21,7 +21,7 @@ import torch
 
 from tether.facts import EventId, Moment, ShallowCopy, SiteId, TensorId, WrittenThrough
 from tether.record.mode_stack import muted
-from tether.record.naming import attributes_of, locals_of
+from tether.record.names.naming import attributes_of, locals_of
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here, user_frames
 from tether.record.tape import Tape

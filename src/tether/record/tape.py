@@ -41,11 +41,11 @@ from tether.facts import (
     Span,
     Unmatched,
 )
-from tether.record.array_lives import ArrayLives
-from tether.record.elsewhere import elsewhere
+from tether.record.arrays.lives import ArrayLives
 from tether.record.events import EventLog
 from tether.record.identity import Identities
 from tether.record.identity import Snapshot as Snapshot  # noqa: PLC0414 -- what events are made of
+from tether.record.processes.elsewhere import elsewhere
 from tether.record.sites import Places
 
 NOWHERE = (UNKNOWN, UNKNOWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tether.analysis.cuts import ActedCut, Cuts
+from tether.analysis.gradients.cuts import ActedCut, Cuts
 from tether.analysis.history import History, common_module
 from tether.analysis.wording import listed
 from tether.facts import Site

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.training import Training
+from tether.analysis.training.unmoved import Training
 from tether.facts import Gradients, TensorId, Trace
 from tether.finding import Finding
 

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import tether
-from tether.analysis.cuts import ActedCut
+from tether.analysis.gradients.cuts import ActedCut
 from tether.analysis.memory import Growth
 from tether.analysis.ties import ActedTie
 from tether.facts import Trace

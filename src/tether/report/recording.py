@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
-from tether.analysis.cuts import Cuts
 from tether.analysis.degrading import attempt
+from tether.analysis.gradients.cuts import Cuts
 from tether.analysis.history import History
 from tether.analysis.memory import Growing
 from tether.analysis.ties import Ties
@@ -170,7 +170,7 @@ class Recording:
         if self._kept is not None:
             return self._kept.needed
         progress.stage("looking at the copies")
-        needs = import_module("tether.analysis.copy_needs")
+        needs = import_module("tether.analysis.copies.needs")
         ask = partial(needs.needed_by_site, self.history)
         nothing: dict[Any, Any] = {}
         with without_collector():

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations import rule_for, say
 from tether.operations.table import operation, shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.stale_buffers import StaleBuffer, stale_buffers
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.training.stale_buffers import StaleBuffer, stale_buffers
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.source.reading import looped_over
 from tether.verdicts.base import Example, Expected, Verdict

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from tether.analysis.cut_words import Cut, described
-from tether.analysis.frozen import taken_off
-from tether.analysis.gradient_paths import Paths
+from tether.analysis.gradients.cut_words import Cut, described
+from tether.analysis.gradients.paths import Paths
+from tether.analysis.gradients.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.history import History, losses_of
-from tether.analysis.misplaced import Misplaced
 from tether.analysis.surroundings import Surroundings, at_line
-from tether.analysis.ungraded import Missing, in_how_many, without_backward
+from tether.analysis.training.frozen import taken_off
+from tether.analysis.training.misplaced import Misplaced
 from tether.analysis.wording import listed
 from tether.facts import GRAD_ON, UNKNOWN, Site
 from tether.finding import At, Claim, Repair, Sentence, Step, Tensor, say

@@ -6,12 +6,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.graph import Graph, graph_of
+from tether.analysis.gradients.graph import Graph, graph_of
+from tether.analysis.gradients.second_order import NoSecond, no_second
+from tether.analysis.gradients.ungraded import Missing
+from tether.analysis.gradients.zeroed import Zeroed
 from tether.analysis.history import History
-from tether.analysis.second_order import NoSecond, no_second
-from tether.analysis.training import BY_VALUES, Reason, Training
-from tether.analysis.ungraded import Missing
-from tether.analysis.zeroed import Zeroed
+from tether.analysis.training.unmoved import BY_VALUES, Reason, Training
 from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation

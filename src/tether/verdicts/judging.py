@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from tether.analysis.degrading import attempt
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.libraries import Libraries
 from tether.analysis.speaking import Speaker

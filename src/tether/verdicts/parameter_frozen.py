@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.frozen import (
+from tether.analysis.gradients.ungraded import Missing
+from tether.analysis.history import History, common_module
+from tether.analysis.sharing.holding import Holding, root_of
+from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.training.frozen import (
     FlaggedInVain,
     ended_frozen,
     flagged_in_vain,
     frozen_for_its_value,
 )
-from tether.analysis.history import History, common_module
-from tether.analysis.holding import Holding, root_of
-from tether.analysis.kept_frozen import KeptFrozen, kept_frozen
-from tether.analysis.surroundings import Surroundings, at_line
-from tether.analysis.ungraded import Missing
+from tether.analysis.training.kept_frozen import KeptFrozen, kept_frozen
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
+from tether.analysis.gradients.ungraded import in_how_many
 from tether.analysis.history import History, shortened
-from tether.analysis.made_anew import LinesAnew, MadeAnew, made_anew
-from tether.analysis.misplaced import Misplaced, Replaced, Unheld
 from tether.analysis.surroundings import Surroundings, at_line
-from tether.analysis.ungraded import in_how_many
+from tether.analysis.training.made_anew import LinesAnew, MadeAnew, made_anew
+from tether.analysis.training.misplaced import Misplaced, Replaced, Unheld
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Step, Tensor, say
 from tether.source.reading import containers_called

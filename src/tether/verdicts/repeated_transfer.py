@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, say

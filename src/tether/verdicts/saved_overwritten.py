@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.overwritten import Overwritten, blamed, overwritten
 from tether.analysis.history import History
-from tether.analysis.overwritten import Overwritten, blamed, overwritten
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Tensor, say

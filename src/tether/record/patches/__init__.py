@@ -31,7 +31,7 @@ from tether.record.patches.replacing import Replacements
 from tether.record.recorder import Recorder
 
 if TYPE_CHECKING:
-    from tether.record.children import Children
+    from tether.record.processes.children import Children
 
 
 class Patches:

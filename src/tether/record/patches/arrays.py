@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from tether.operations.numpy_calls import COPYING_FUNCTIONS, COPYING_METHODS, LISTING_METHOD
-from tether.record.array_calls import LEAST, ArrayCallLog, bytes_made
-from tether.record.array_memory import is_array, size_of
-from tether.record.listed import LEAST as LEAST_OF_A_LIST
-from tether.record.listed import ListedLog
+from tether.record.arrays.calls import LEAST, ArrayCallLog, bytes_made
+from tether.record.arrays.listed import LEAST as LEAST_OF_A_LIST
+from tether.record.arrays.listed import ListedLog
+from tether.record.arrays.memory import is_array, size_of
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here

@@ -17,10 +17,10 @@ from tether.facts import (
     Followed,
     ThreadId,
 )
-from tether.record.backward_hooks import FUNCTION
-from tether.record.following import Trail, can_follow
-from tether.record.gradients import NOBODY
-from tether.record.graph import count_nodes
+from tether.record.gradients.backward_hooks import FUNCTION
+from tether.record.gradients.following import Trail, can_follow
+from tether.record.gradients.gradients import NOBODY
+from tether.record.gradients.nodes import count_nodes
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, push, remove
 from tether.record.patches.replacing import Original, Replacements

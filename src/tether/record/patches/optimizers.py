@@ -26,20 +26,20 @@ from tether.facts import (
     SiteId,
     TensorId,
 )
-from tether.record.gradients import gradient_of
+from tether.record.gradients.gradients import gradient_of
 from tether.record.identity import version_of, versions_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
-from tether.record.movement import Still, Sums
-from tether.record.naming import attributes_of, locals_of
-from tether.record.open_steps import leave_stale_steps, stepping
+from tether.record.names.naming import attributes_of, locals_of
 from tether.record.patches.replacing import Original, Replacements, Tell
 from tether.record.patches.schedules import Schedules, rate_of, rates_of
 from tether.record.patches.shared_rates import SharedRates
 from tether.record.recorder import Recorder
-from tether.record.saved_states import held_by, wrapped_by
 from tether.record.sites import here, user_frames
 from tether.record.tape import NOWHERE, Tape
+from tether.record.training.movement import Still, Sums
+from tether.record.training.open_steps import leave_stale_steps, stepping
+from tether.record.training.saved_states import held_by, wrapped_by
 
 __tracebackhide__ = True
 

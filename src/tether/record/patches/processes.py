@@ -26,7 +26,7 @@ from tether.record.recorder import Recorder
 from tether.record.sites import here
 
 if TYPE_CHECKING:
-    from tether.record.children import Children
+    from tether.record.processes.children import Children
 
 __tracebackhide__ = True
 

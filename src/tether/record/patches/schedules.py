@@ -19,12 +19,12 @@ from tether.facts import (
     Schedule,
     SiteId,
 )
-from tether.record.contents import words_of
+from tether.record.arrays.contents import words_of
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
-from tether.record.resumptions import Resumptions
 from tether.record.sites import here
+from tether.record.training.resumptions import Resumptions
 
 __tracebackhide__ = True
 

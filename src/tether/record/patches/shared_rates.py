@@ -19,9 +19,9 @@ from tether.facts import Moment, OptimizerId, RateOfAnother, SharedRate, SiteId,
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.patches.schedules import number_of, rate_of
-from tether.record.saved_states import held_by
 from tether.record.sites import here
 from tether.record.tape import Tape
+from tether.record.training.saved_states import held_by
 
 __tracebackhide__ = True
 

@@ -11,13 +11,13 @@ import torch.utils.dlpack
 from torch.nn.modules import module as modules
 
 from tether.facts import UNKNOWN
-from tether.record.array_watch import ArrayWatch
+from tether.record.arrays.watch import ArrayWatch
 from tether.record.listener import Listener
 from tether.record.mode_stack import muted
 from tether.record.patches.replacing import Original, Replacements, Tell
-from tether.record.read_back import ReadBackLog
 from tether.record.recorder import Recorder
 from tether.record.sites import here
+from tether.record.values.read_back import ReadBackLog
 
 __tracebackhide__ = True
 

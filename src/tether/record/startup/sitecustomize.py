@@ -1,4 +1,4 @@
-"""Runs when a Python starts that a recorded program started: see `tether.record.children`.
+"""Runs when a Python starts that a recorded program started: see `tether.record.processes.children`.
 
 Python imports the first ``sitecustomize`` on its path. This one arranges that recording begins when
 torch has been imported, takes its folder off the path, and gives way to the ``sitecustomize`` that
@@ -37,7 +37,7 @@ class _Torch:
         module.__spec__.loader = module.__loader__ = self.loader  # type: ignore[attr-defined]
         self.loader.exec_module(module)  # type: ignore[attr-defined]
         try:
-            from tether.record import children
+            from tether.record.processes import children
         except ImportError:  # another environment, where there is no tether
             return
         children.begin()

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import Holding, common_place
-from tether.analysis.rewritten import RewrittenArrays
+from tether.analysis.sharing.holding import Holding, common_place
+from tether.analysis.sharing.rewritten import RewrittenArrays
 from tether.facts import UNKNOWN, Event, Holder, Operand, Site, SiteId
 from tether.finding import At, Claim, Code, Repair, Step, say
 from tether.operations.table import operation

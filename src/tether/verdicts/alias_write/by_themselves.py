@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
-from tether.analysis.holding import Holding, root_of
-from tether.analysis.odd_writes import OddWrite, OddWrites
-from tether.analysis.shared_memory import Sharing, overlaps_itself
-from tether.analysis.with_itself import WithItself, with_itself
+from tether.analysis.sharing.acts import Act, Acts
+from tether.analysis.sharing.holding import Holding, root_of
+from tether.analysis.sharing.odd_writes import OddWrite, OddWrites
+from tether.analysis.sharing.shared_memory import Sharing, overlaps_itself
+from tether.analysis.sharing.with_itself import WithItself, with_itself
 from tether.facts import UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.holding import Holding, root_of, written_text
-from tether.analysis.odd_writes import goes_on
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.holding import Holding, root_of, written_text
+from tether.analysis.sharing.odd_writes import goes_on
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say

@@ -13,8 +13,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, root_of, written_text
-from tether.analysis.shared_memory import onto_itself
+from tether.analysis.sharing.holding import HeldAct, Holding, root_of, written_text
+from tether.analysis.sharing.shared_memory import onto_itself
 from tether.facts import UNKNOWN, Holder, Name, SiteId, TensorId
 from tether.finding import At, Claim, Code, Repair, Step, Where, say
 from tether.operations.table import operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing, same_place
+from tether.analysis.sharing.shared_memory import Sharing, same_place
 from tether.facts import UNKNOWN
 from tether.operations.table import operation
 

@@ -12,9 +12,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding
-from tether.analysis.odd_writes import goes_on
-from tether.analysis.shared_memory import fills_anew
+from tether.analysis.sharing.holding import HeldAct, Holding
+from tether.analysis.sharing.odd_writes import goes_on
+from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Holder, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say

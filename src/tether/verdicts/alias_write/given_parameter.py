@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, following, latest
-from tether.analysis.holding import Holding
-from tether.analysis.shared_memory import Sharing, fills_anew
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.shared_memory import Sharing, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event, Holder, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say

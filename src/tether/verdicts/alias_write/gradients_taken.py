@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.with_itself import operands_of
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.with_itself import operands_of
 from tether.facts import Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.alias_write.telling import written

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.holding import root_of, written_text
-from tether.analysis.odd_writes import goes_on
-from tether.analysis.rewritten import RewrittenArray, RewrittenArrays
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.holding import root_of, written_text
+from tether.analysis.sharing.odd_writes import goes_on
+from tether.analysis.sharing.rewritten import RewrittenArray, RewrittenArrays
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing, Touch
+from tether.analysis.sharing.shared_memory import Sharing, Touch
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from tether.analysis.history import History
-from tether.analysis.holding import (
+from tether.analysis.sharing.holding import (
     HeldAct,
     Holding,
     common_place,
@@ -19,7 +19,7 @@ from tether.analysis.holding import (
     is_parameter,
     root_of,
 )
-from tether.analysis.shared_memory import fills_anew
+from tether.analysis.sharing.shared_memory import fills_anew
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say
 from tether.operations.table import operation

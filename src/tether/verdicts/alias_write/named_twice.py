@@ -12,8 +12,8 @@ from itertools import permutations
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, written_text
-from tether.analysis.shared_memory import fills_anew
+from tether.analysis.sharing.holding import HeldAct, Holding, written_text
+from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Holder, Reassigned, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say

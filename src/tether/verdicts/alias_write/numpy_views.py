@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tether.analysis.dataflow import values_read
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing, unheard
+from tether.analysis.sharing.shared_memory import Sharing, unheard
 from tether.facts import UNKNOWN, Event, Operand, Site, Unseen
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation

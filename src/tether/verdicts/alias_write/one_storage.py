@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing, same_place
+from tether.analysis.sharing.shared_memory import Sharing, same_place
 from tether.facts import UNKNOWN, Operand
 from tether.verdicts.alias_write.records import GivenMemory, SharedThenWritten, _next_read
 

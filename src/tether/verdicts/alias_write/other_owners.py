@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.acts import Act, Acts
 from tether.analysis.history import History
-from tether.analysis.holding import Holding, root_of
-from tether.analysis.shared_memory import Sharing, fills_anew, same_place
+from tether.analysis.sharing.acts import Act, Acts
+from tether.analysis.sharing.holding import Holding, root_of
+from tether.analysis.sharing.shared_memory import Sharing, fills_anew, same_place
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, Where, say

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.acts import Acts
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing, overlaps_itself
+from tether.analysis.sharing.acts import Acts
+from tether.analysis.sharing.shared_memory import Sharing, overlaps_itself
 from tether.facts import UNKNOWN, Operand, SiteId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.store.columns import Numbers

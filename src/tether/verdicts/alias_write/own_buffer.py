@@ -17,8 +17,8 @@ from itertools import permutations
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding
-from tether.analysis.rewritten import RewrittenArrays
+from tether.analysis.sharing.holding import HeldAct, Holding
+from tether.analysis.sharing.rewritten import RewrittenArrays
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Holder, Site
 from tether.finding import At, CallOf, Claim, Repair, Step, say

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.analysis.acts import Acts
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing, Touch
+from tether.analysis.sharing.acts import Acts
+from tether.analysis.sharing.shared_memory import Sharing, Touch
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import operation
 from tether.regions import overlaps

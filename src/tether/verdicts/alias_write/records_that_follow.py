@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from tether.analysis.history import History
-from tether.analysis.kept_then_written import KeptRecord, KeptThenWritten
+from tether.analysis.sharing.kept_then_written import KeptRecord, KeptThenWritten
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Site
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, say

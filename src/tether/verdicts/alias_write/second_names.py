@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding
+from tether.analysis.sharing.holding import HeldAct, Holding
 from tether.analysis.surroundings import Surroundings
 from tether.facts import Holder
 from tether.finding import At, CallOf, Claim, Repair, Segment, Severity, Step, say

@@ -16,7 +16,7 @@ from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import fills_anew, onto_itself
+from tether.analysis.sharing.shared_memory import fills_anew, onto_itself
 from tether.facts import UNKNOWN, Event, Operand, ShallowCopy
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation

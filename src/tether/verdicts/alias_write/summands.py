@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.analysis.acts import Acts
 from tether.analysis.history import History
-from tether.analysis.holding import root_of, written_text
-from tether.analysis.shared_memory import Sharing, Touch, fills_anew
+from tether.analysis.sharing.acts import Acts
+from tether.analysis.sharing.holding import root_of, written_text
+from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.facts import Event, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation

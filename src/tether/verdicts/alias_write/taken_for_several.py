@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.copies.perhaps_again import joined, twice
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
 from tether.analysis.log import of_events
-from tether.analysis.perhaps_again import joined, twice
-from tether.analysis.shared_memory import Sharing, Touch, fills_anew
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import Surroundings
 from tether.facts import OUT, Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say

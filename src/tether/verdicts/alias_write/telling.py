@@ -6,10 +6,10 @@ import keyword
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tether.analysis.fillings import put_at
 from tether.analysis.history import History
-from tether.analysis.holding import HeldAct, Holding, root_of
-from tether.analysis.shared_memory import container
+from tether.analysis.sharing.fillings import put_at
+from tether.analysis.sharing.holding import HeldAct, Holding, root_of
+from tether.analysis.sharing.shared_memory import container
 from tether.facts import Holder, Site
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation

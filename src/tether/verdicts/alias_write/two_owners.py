@@ -13,7 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import Holding, common_place
+from tether.analysis.sharing.holding import Holding, common_place
 from tether.analysis.surroundings import WaysThere
 from tether.facts import Site
 from tether.finding import At, CallOf, Claim, Repair, Step, say

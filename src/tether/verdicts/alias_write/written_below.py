@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.odd_writes import goes_on
-from tether.analysis.shared_memory import fills_anew
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.odd_writes import goes_on
+from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import UNKNOWN, EventId, Holder, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say

@@ -20,8 +20,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from tether.analysis.cuts import Cuts
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.cuts import Cuts
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following, latest
 from tether.facts import OptimizerId
 from tether.finding import At, Claim, Repair, Step, Tensor, say

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following, latest
 from tether.facts import OptimizerId, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say

@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.dataflow import values_read
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following, latest
 from tether.analysis.libraries import package_of
 from tether.facts import UNKNOWN, SiteId, TensorId

@@ -13,7 +13,7 @@ from itertools import groupby, islice, pairwise
 from math import prod
 from typing import NamedTuple
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, losses_of
 from tether.facts import Operand, SiteId, Walk
 from tether.finding import At, Claim, Repair, Step, say

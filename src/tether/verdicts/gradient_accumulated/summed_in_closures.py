@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.facts import SiteId, Span
 from tether.finding import At, Claim, Repair, Step, say

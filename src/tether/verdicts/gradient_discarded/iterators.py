@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tether.analysis.history import History
-from tether.analysis.kept_frozen import kept_frozen
 from tether.analysis.surroundings import Surroundings, at_line
+from tether.analysis.training.kept_frozen import kept_frozen
 from tether.finding import At, Claim, Code, Repair, Sentence, Step, say
 from tether.source.reading import looped_over
 from tether.verdicts.gradient_discarded.gone_through import GoneThrough, gone_through

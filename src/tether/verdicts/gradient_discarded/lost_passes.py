@@ -21,8 +21,8 @@ from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from tether.analysis.gradient_ends import GradientEnds
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.ends import GradientEnds
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, SiteId
 from tether.finding import At, Claim, Repair, Step, Where, say

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, latest, shortened
 from tether.facts import UNKNOWN, SiteId
 from tether.finding import At, Claim, Repair, Step, say

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.summands import calls_behind, summands
 from tether.analysis.history import History
-from tether.analysis.summands import calls_behind, summands
 from tether.facts import SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.cuts import Cuts, Met
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.cuts import Cuts, Met
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, latest
 from tether.finding import At, CallOf, Claim, Repair, Step, say
 

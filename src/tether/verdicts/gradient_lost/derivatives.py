@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.history import History
-from tether.analysis.second_order import (
+from tether.analysis.gradients.second_order import (
     FirstOrder,
     LastDerivative,
     OnlyTheChange,
@@ -15,6 +14,7 @@ from tether.analysis.second_order import (
     only_the_change,
     taken_for_constant,
 )
+from tether.analysis.history import History
 from tether.analysis.surroundings import Surroundings
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.source.handing import saved_at

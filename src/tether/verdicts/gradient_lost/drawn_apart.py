@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.cut_words import described
-from tether.analysis.cuts import Cuts, Met
-from tether.analysis.gradient_ends import GradientEnds
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.cut_words import described
+from tether.analysis.gradients.cuts import Cuts, Met
+from tether.analysis.gradients.ends import GradientEnds
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.leaving import gives_graph, has_graph
+from tether.analysis.gradients.summands import is_followed, leaves_of, losses, summands
 from tether.analysis.history import History, latest
-from tether.analysis.leaving import gives_graph, has_graph
-from tether.analysis.summands import is_followed, leaves_of, losses, summands
 from tether.facts import GRAD_ON, Event, SiteId
 from tether.finding import At, Claim, Code, Repair, Step, say
 from tether.operations.table import operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import flat_inputs, operation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.frozen import taken_off
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.leaving import left_the_graph
 from tether.analysis.history import History, losses_of
-from tether.analysis.holding import Holding
-from tether.analysis.leaving import left_the_graph
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.training.frozen import taken_off
 from tether.facts import Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.source.filling import Fill

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tether.analysis.cuts import Cuts
-from tether.analysis.gradient_ends import End, GradientEnds
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.cuts import Cuts
+from tether.analysis.gradients.ends import End, GradientEnds
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.summands import Summand, is_followed, leaves_of, losses, parts
 from tether.analysis.history import History, latest
-from tether.analysis.summands import Summand, is_followed, leaves_of, losses, parts
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Code, Repair, Step, Tensor, Tensors, say
 from tether.operations.table import operation

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, latest, losses_of
 from tether.analysis.surroundings import Surroundings, at_line
 from tether.facts import GRAD_ON, Event, Operand, SiteId

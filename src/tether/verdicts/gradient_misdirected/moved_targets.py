@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.gradient_ends import GradientEnds
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.ends import GradientEnds
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.facts import Operand, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say

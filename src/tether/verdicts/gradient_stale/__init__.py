@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.analysis.log import Log
 from tether.analysis.surroundings import Surroundings

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History, following
 from tether.facts import UNKNOWN, Operand, SiteId, TensorId
 from tether.operations.table import operation

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.gradients.ungraded import Missing, in_how_many, without_backward
 from tether.analysis.history import History
-from tether.analysis.misplaced import Misplaced
-from tether.analysis.no_longer import NoLonger, OutOfUse
 from tether.analysis.surroundings import Surroundings, WaysThere
-from tether.analysis.ungraded import Missing, in_how_many, without_backward
+from tether.analysis.training.misplaced import Misplaced
+from tether.analysis.training.no_longer import NoLonger, OutOfUse
 from tether.facts import UNKNOWN, Site, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Segment, Step, say
 from tether.verdicts.base import Example, Expected, Verdict

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.graph import graph_of
+from tether.analysis.copies.idle import IdleMemory
+from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.idle import IdleMemory
 from tether.finding import Claim
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.graph_retained import chains, containers, gradients, nameless

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from tether.analysis.graph import Graph, graph_of
+from tether.analysis.gradients.graph import Graph, graph_of
 from tether.analysis.history import History
 from tether.finding import At, Bytes, Claim, Repair, Step, say
 from tether.verdicts.graph_retained.steps import LEAST, _passes, bytes_kept, death_of, steps_of

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tether.analysis.fillings import growth_of
-from tether.analysis.graph import graph_of
+from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
+from tether.analysis.sharing.fillings import growth_of
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.store.columns import tensors_of

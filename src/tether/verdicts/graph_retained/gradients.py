@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.graph import graph_of
+from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
 from tether.analysis.wording import and_more
 from tether.facts import CREATE_GRAPH, UNKNOWN

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tether.analysis.fillings import comprehended
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.on_ctx import results_on_ctx
 from tether.analysis.history import History
-from tether.analysis.on_ctx import results_on_ctx
+from tether.analysis.sharing.fillings import comprehended
 from tether.facts import UNKNOWN, TensorId
 from tether.finding import Bytes, Claim, Repair, Step, say
 from tether.store.columns import tensors_of

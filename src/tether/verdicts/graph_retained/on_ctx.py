@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.gradients.on_ctx import results_on_ctx
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.on_ctx import results_on_ctx
+from tether.analysis.sharing.holding import Holding
 from tether.facts import Operand, Site
 from tether.finding import At, Bytes, Claim, Repair, Step, say
 

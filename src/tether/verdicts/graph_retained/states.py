@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.graph import graph_of
+from tether.analysis.copies.idle import LEAST_RUNS
+from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.idle import LEAST_RUNS
 from tether.facts import UNKNOWN
 from tether.finding import At, Claim, Repair, Step, say
 

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from tether.analysis.graph import Graph, graph_of
+from tether.analysis.gradients.graph import Graph, graph_of
 from tether.analysis.history import History, losses_of
 from tether.facts import UNKNOWN
 

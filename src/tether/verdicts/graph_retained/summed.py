@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tether.analysis.graph import graph_of
+from tether.analysis.copies.totals import Total, UnusedTotals, total_of
+from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.totals import Total, UnusedTotals, total_of
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tether.analysis.fillings import handed_on
 from tether.analysis.history import History
+from tether.analysis.sharing.fillings import handed_on
 from tether.facts import CACHE, WAITING
 from tether.finding import Sentence, Step, say
 

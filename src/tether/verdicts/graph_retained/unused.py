@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tether.analysis.fillings import growth_of
-from tether.analysis.graph import Graph, graph_of
+from tether.analysis.copies.idle import LEAST_BYTES, LEAST_RUNS, Idle, IdleMemory, outlive
+from tether.analysis.gradients.graph import Graph, graph_of
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS, Idle, IdleMemory, outlive
+from tether.analysis.sharing.fillings import growth_of
+from tether.analysis.sharing.holding import Holding
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say

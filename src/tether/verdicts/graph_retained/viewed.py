@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tether.analysis.fillings import put_at
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.fillings import put_at
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import GRAD_ON, UNKNOWN
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 from tether.operations.table import operation

@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.analysis.no_longer import ModeSwitches, OutOfUse
-from tether.analysis.stale_buffers import LEAST, Moves
+from tether.analysis.training.no_longer import ModeSwitches, OutOfUse
+from tether.analysis.training.stale_buffers import LEAST, Moves
 from tether.analysis.wording import listed
 from tether.facts import GRAD_ON, ModeSwitch
 from tether.finding import At, Claim, Repair, Step, Tensor, say

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.no_longer import ModeSwitches
+from tether.analysis.training.no_longer import ModeSwitches
 from tether.analysis.wording import listed
 from tether.facts import UNKNOWN, Event, ModeSwitch, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, say

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.analysis.no_longer import ModeSwitches
+from tether.analysis.training.no_longer import ModeSwitches
 from tether.facts import GRAD_ON, UNKNOWN, Event, TensorId
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Literal
 
-from tether.analysis.already_there import Copied, by_way, copied_on, may_differ
-from tether.analysis.copy_needs import Key, Need, needs
-from tether.analysis.gives_back import computes
+from tether.analysis.copies.already_there import Copied, by_way, copied_on, may_differ
+from tether.analysis.copies.gives_back import computes
+from tether.analysis.copies.needs import Key, Need, needs
+from tether.analysis.copies.relied_layout import Trials
 from tether.analysis.history import History, shortened
-from tether.analysis.relied_layout import Trials
 from tether.analysis.wording import place
 from tether.facts import LEAST_OF_A_LIST, UNKNOWN, Site
 from tether.finding import At, Claim, Repair, Segment, Sentence, Step, say

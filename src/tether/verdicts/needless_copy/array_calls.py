@@ -1,7 +1,7 @@
 """Copies that NumPy made at a line of the program's: whether any of them was needed.
 
 The recorder has heard the calls, and has seen in memory whether the array or its copy was written
-while both lived (`record.array_calls`). A copy that outlives a tensor's array is asked about once
+while both lived (`record.arrays.calls`). A copy that outlives a tensor's array is asked about once
 more: what is recorded of the tensor's memory says whether anything wrote that.
 """
 
@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.copy_needs import FLOOR, read_unseen
+from tether.analysis.copies.memory_lives import MemoryLives
+from tether.analysis.copies.needs import FLOOR, read_unseen
 from tether.analysis.history import History
-from tether.analysis.memory_lives import MemoryLives
 from tether.analysis.surroundings import Surroundings
 from tether.facts import RUNS_OF_ARRAYS, UNKNOWN, ArrayCall, ArrayLine, Operand, Site
 from tether.source.array_writes import array_writes, may_put_back

@@ -1,7 +1,7 @@
 """Arrays that NumPy copied on their way into PyTorch: whether the copies were needed.
 
 The recorder has looked which array each was made of, and whether either was written while both
-lived (`record.array_copies`). What else a copy may have been made for is asked here, as of any
+lived (`record.arrays.copies`). What else a copy may have been made for is asked here, as of any
 other (`copy_needs`). Of a copy that the tensor shows, the other array could have been shown in its
 place. One that is copied on, or is only read to be brought back into the other's format, is made
 beside the copy that the program has in the end.
@@ -14,8 +14,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from tether.analysis.already_there import Copied, nbytes
-from tether.analysis.copy_needs import FLOOR, LOOKED, Judge, WhyNeeded, needs
+from tether.analysis.copies.already_there import Copied, nbytes
+from tether.analysis.copies.needs import FLOOR, LOOKED, Judge, WhyNeeded, needs
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, ArrayCopied, Event, Operand, Taken
 from tether.operations.table import operation

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.copy_needs import FLOOR, read_unseen
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.layouts import contiguous
+from tether.analysis.copies.needs import FLOOR, read_unseen
 from tether.analysis.history import History
-from tether.analysis.layouts import contiguous
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN, Operand, SiteId
 from tether.operations.table import operation

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate
 
-from tether.analysis.frozen import (
+from tether.analysis.history import History
+from tether.analysis.training.frozen import (
     FlaggedInVain,
     FrozenInVain,
     MovedFrozen,
@@ -16,8 +17,7 @@ from tether.analysis.frozen import (
     moved_frozen,
     moved_in_part,
 )
-from tether.analysis.history import History
-from tether.analysis.training import Training
+from tether.analysis.training.unmoved import Training
 from tether.facts import NONE, Schedule
 from tether.finding import At, Claim, Repair, Step, say
 from tether.verdicts.base import Example, Expected, Verdict

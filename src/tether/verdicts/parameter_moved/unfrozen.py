@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from tether.analysis.frozen import switches_of, used_between
 from tether.analysis.history import History
 from tether.analysis.surroundings import WaysThere
+from tether.analysis.training.frozen import switches_of, used_between
 from tether.facts import UNKNOWN, Gradients, SiteId, TensorId
 
 _Way = tuple[SiteId, ...]  # a call's line and those above it

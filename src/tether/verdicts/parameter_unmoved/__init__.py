@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tether.analysis.history import History
-from tether.analysis.misplaced import Misplaced
-from tether.analysis.rates import RateSpent, rates_spent
 from tether.analysis.surroundings import Surroundings
-from tether.analysis.training import BY_VALUES, Training
+from tether.analysis.training.misplaced import Misplaced
+from tether.analysis.training.rates import RateSpent, rates_spent
+from tether.analysis.training.unmoved import BY_VALUES, Training
 from tether.facts import Schedule
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.training import Training
+from tether.analysis.training.unmoved import Training
 from tether.facts import UNKNOWN, SiteId, SlicesAlike, TensorId
 
 LEAST_LOOKS = 3

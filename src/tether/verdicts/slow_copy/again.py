@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.memory_lives import MemoryLives
 from tether.analysis.history import History
-from tether.analysis.memory_lives import MemoryLives
 from tether.facts import COMPARED, UNKNOWN, Drawn, Entered, Event, Operand
 from tether.operations.table import operation
 from tether.regions import may_overlap

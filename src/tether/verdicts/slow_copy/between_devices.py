@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import element_size

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.layouts import contiguous
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.layouts import contiguous
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.store.columns import Numbers, stretches

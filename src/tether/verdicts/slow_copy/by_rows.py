@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.loops import takes_only

@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.graph import Graph
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.gradients.graph import Graph
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.again import PART
 from tether.verdicts.slow_copy.on_device import LARGE, Lines, Slow

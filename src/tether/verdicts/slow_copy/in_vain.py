@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.already_there import Copied, copied_on, nbytes
-from tether.analysis.copy_needs import Need, needs
-from tether.analysis.graph import Graph
-from tether.analysis.layouts import channels_last, contiguous, same_layout, same_strides
+from tether.analysis.copies.already_there import Copied, copied_on, nbytes
+from tether.analysis.copies.layouts import channels_last, contiguous, same_layout, same_strides
+from tether.analysis.copies.needs import Need, needs
+from tether.analysis.gradients.graph import Graph
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.store.columns import Numbers

@@ -1,6 +1,6 @@
 """The lines by which the same elements are kept several times over: part of `slow-copy`.
 
-The figures are those of `record.kept_again`. What was seen only once must have been there for a
+The figures are those of `record.values.kept_again`. What was seen only once must have been there for a
 while. Of tensors it is asked as well that nothing wrote them meanwhile, unless they are parts of
 one: written, and the same all the while.
 """
@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.fillings import growth_of
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
+from tether.analysis.sharing.fillings import growth_of
+from tether.analysis.sharing.holding import Holding
 from tether.analysis.surroundings import WaysThere
 from tether.analysis.wording import and_more
 from tether.facts import UNKNOWN, KeptAgain, Operand

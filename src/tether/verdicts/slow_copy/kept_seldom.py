@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tether.analysis.already_there import Copied, nbytes
-from tether.analysis.copy_needs import Need, needs, read_unseen
-from tether.analysis.memory_lives import MemoryLives
-from tether.analysis.other_processes import OtherProcesses
+from tether.analysis.copies.already_there import Copied, nbytes
+from tether.analysis.copies.memory_lives import MemoryLives
+from tether.analysis.copies.needs import Need, needs, read_unseen
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.surroundings import Surroundings
 from tether.facts import UNKNOWN
 from tether.source.asked_next import asked_next

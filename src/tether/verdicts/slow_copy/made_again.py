@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
+from tether.analysis.sharing.holding import Holding
 from tether.facts import COMPARED, UNKNOWN, ArrayAgain, Operand
 from tether.finding import At, Bytes, Claim, Repair, Segment, Step, Where, say
 from tether.operations.table import operation

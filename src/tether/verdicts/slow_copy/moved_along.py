@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.copy_needs import read_unseen
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.memory_lives import MemoryLives
+from tether.analysis.copies.needs import read_unseen
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
-from tether.analysis.memory_lives import MemoryLives
-from tether.analysis.other_processes import OtherProcesses
 from tether.facts import UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.elements_read import ElementsRead, elements

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.copies.perhaps_again import devices_of, perhaps_again
 from tether.analysis.history import History
-from tether.analysis.perhaps_again import devices_of, perhaps_again
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.already_there import copied, nbytes
-from tether.analysis.copy_needs import needs
+from tether.analysis.copies.already_there import copied, nbytes
+from tether.analysis.copies.layouts import contiguous
+from tether.analysis.copies.needs import needs
 from tether.analysis.history import History
-from tether.analysis.layouts import contiguous
 from tether.analysis.log import by_number
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
 from tether.operations import table

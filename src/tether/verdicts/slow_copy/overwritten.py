@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tether.analysis.already_there import Copied, nbytes
-from tether.analysis.copy_needs import Need, needs, read_unseen
-from tether.analysis.graph import Graph
+from tether.analysis.copies.already_there import Copied, nbytes
+from tether.analysis.copies.needs import Need, needs, read_unseen
+from tether.analysis.copies.other_processes import OtherProcesses
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.other_processes import OtherProcesses
 from tether.facts import UNKNOWN, Operand
 from tether.operations.table import Spared, operation
 from tether.regions import may_overlap

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
 from tether.operations.table import operation, shown
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow
 

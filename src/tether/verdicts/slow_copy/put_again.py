@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.memory_lives import MemoryLives
 from tether.analysis.history import History
-from tether.analysis.memory_lives import MemoryLives
 from tether.facts import Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, STEPS, Lines, Slow

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.copy_needs import read_unseen
-from tether.analysis.other_processes import OtherProcesses
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.needs import read_unseen
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.facts import GRAD_INFERENCE, UNKNOWN, Event, Operand
 from tether.operations.table import in_place, operation
 from tether.regions import extent

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from tether.analysis.already_there import Copied, nbytes
+from tether.analysis.copies.already_there import Copied, nbytes
+from tether.analysis.copies.layouts import contiguous
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History
-from tether.analysis.layouts import contiguous
-from tether.analysis.other_processes import OtherProcesses
 from tether.facts import OUT, UNKNOWN, Event, Operand
 from tether.operations.table import ALL, operation
 from tether.regions import element_size, may_overlap

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes, shown_by
-from tether.analysis.layouts import contiguous
+from tether.analysis.copies.already_there import nbytes, shown_by
+from tether.analysis.copies.layouts import contiguous
 from tether.facts import GRAD_ON, Operand
 from tether.operations.rows import SAME_AS
 from tether.operations.table import operation

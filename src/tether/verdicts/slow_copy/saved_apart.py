@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
 from tether.facts import Operand
 from tether.verdicts.slow_copy.on_device import LARGE, NODE, Lines, Slow, Spec
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes
+from tether.analysis.copies.already_there import nbytes
 from tether.facts import Event, Operand
 from tether.operations.table import operation
 from tether.verdicts.slow_copy.on_device import LARGE, NODE, STEPS, Lines, Slow, Spec

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.memory_lives import MemoryLives
 from tether.facts import UNKNOWN, Operand
 from tether.verdicts.slow_copy.on_device import STEPS, Lines, Slow, Spec
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.copy_needs import read_unseen
-from tether.analysis.other_processes import OtherProcesses
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.needs import read_unseen
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.facts import GRAD_ON, UNKNOWN, Event, Operand, StorageId
 from tether.operations.table import operation
 from tether.regions import element_size

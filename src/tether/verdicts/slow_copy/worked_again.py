@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 
-from tether.analysis.already_there import nbytes
-from tether.analysis.graph import Graph
-from tether.analysis.memory_lives import MemoryLives
+from tether.analysis.copies.already_there import nbytes
+from tether.analysis.copies.memory_lives import MemoryLives
+from tether.analysis.gradients.graph import Graph
 from tether.facts import UNKNOWN, Operand
 from tether.verdicts.slow_copy.again import Repeats
 from tether.verdicts.slow_copy.numbered import Line, Numbered

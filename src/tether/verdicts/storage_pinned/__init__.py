@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from tether.analysis.fillings import put_at
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.fillings import put_at
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.finding import Claim, Code, Step, say
 from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.storage_pinned import arrays, caches, cut_off, left_over, small_views

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tether.analysis.fillings import growth_of
+from tether.analysis.copies.idle import LEAST_BYTES, LEAST_RUNS
 from tether.analysis.history import History
-from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
-from tether.analysis.shared_memory import container
+from tether.analysis.sharing.fillings import growth_of
+from tether.analysis.sharing.shared_memory import container
 from tether.facts import ArrayKept
 from tether.finding import At, Bytes, Claim, Code, Repair, Step, say
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tether.analysis.copies.idle import LEAST_BYTES
 from tether.analysis.history import History
-from tether.analysis.idle import LEAST_BYTES
 from tether.analysis.surroundings import Surroundings
 from tether.analysis.wording import listed
 from tether.facts import Site, SiteId

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.already_there import nbytes as bytes_of
+from tether.analysis.copies.already_there import nbytes as bytes_of
+from tether.analysis.copies.idle import LEAST_BYTES, LEAST_RUNS
 from tether.analysis.history import History
-from tether.analysis.idle import LEAST_BYTES, LEAST_RUNS
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, Operand, SiteId
 from tether.finding import At, Bytes, Claim, Code, Repair, Segment, Step, say
 from tether.operations.table import operation

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tether.analysis.fillings import growth_of
-from tether.analysis.graph import graph_of
+from tether.analysis.copies.idle import Idle, IdleMemory
+from tether.analysis.copies.totals import UnusedTotals
+from tether.analysis.gradients.graph import graph_of
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.idle import Idle, IdleMemory
-from tether.analysis.shared_memory import container
+from tether.analysis.sharing.fillings import growth_of
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.shared_memory import container
 from tether.analysis.surroundings import at_line
-from tether.analysis.totals import UnusedTotals
 from tether.analysis.wording import listed
 from tether.facts import CACHE, Site
 from tether.finding import At, Bytes, Claim, Code, Repair, Sentence, Step, say

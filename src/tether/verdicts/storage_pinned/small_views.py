@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from tether.analysis.copies.idle import LEAST_BYTES
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
-from tether.analysis.idle import LEAST_BYTES
-from tether.analysis.shared_memory import Sharing, container
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.sharing.shared_memory import Sharing, container
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, Claim, Sentence, Step, say
 from tether.source.names import steps_in

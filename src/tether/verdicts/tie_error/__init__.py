@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tether.analysis.gradients.overwritten import blamed
 from tether.analysis.history import History, shortened
-from tether.analysis.overwritten import blamed
 from tether.facts import Operand, Raised
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Tensor, say
 from tether.operations.table import operation

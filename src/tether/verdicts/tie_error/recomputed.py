@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tether.analysis.frozen import taken_off
 from tether.analysis.history import History, losses_of
 from tether.analysis.surroundings import CALLED, Surroundings, WaysThere
+from tether.analysis.training.frozen import taken_off
 from tether.facts import UNKNOWN, Operand, Raised, RunAgain, Site
 from tether.finding import At, CallOf, Code, Repair, Segment, Sentence, Step, Tensor, say
 from tether.source.changing import StateChange, changes_of, states_behind

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tether.analysis.fillings import set_at
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
+from tether.analysis.sharing.fillings import set_at
 from tether.analysis.surroundings import WaysThere
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Operand
 from tether.finding import At, Repair, Sentence, Step, Tensor, say

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from tether.analysis.frozen import frozen_for_its_value, taken_off
-from tether.analysis.gradient_paths import follow
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.leaving import left_the_graph
+from tether.analysis.gradients.paths import follow
 from tether.analysis.history import History, losses_of
-from tether.analysis.leaving import left_the_graph
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.analysis.surroundings import Surroundings, WaysThere
+from tether.analysis.training.frozen import frozen_for_its_value, taken_off
 from tether.facts import GRAD_INFERENCE, GRAD_ON, UNKNOWN, Event, Operand, Raised, Site
 from tether.finding import CallOf, Segment, Sentence, Step, Tensor, say
 from tether.operations.table import operation

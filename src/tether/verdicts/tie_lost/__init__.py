@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Moment, Name, Operand, TensorId
 from tether.finding import At, Claim, Repair, Severity, Step, say

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tether.analysis.copies.other_processes import OtherProcesses
 from tether.analysis.history import History, latest
-from tether.analysis.other_processes import OtherProcesses
-from tether.analysis.shared_memory import Sharing, Touch
+from tether.analysis.sharing.shared_memory import Sharing, Touch
 from tether.facts import OUT, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.regions import extent, may_overlap, overlaps

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Name, Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
 from tether.operations.table import operation

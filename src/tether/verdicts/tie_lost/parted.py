@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation

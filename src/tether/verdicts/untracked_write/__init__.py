@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.on_ctx import KeptOnCtx, overwritten_on_ctx
 from tether.analysis.history import History
 from tether.analysis.libraries import package_of
-from tether.analysis.on_ctx import KeptOnCtx, overwritten_on_ctx
-from tether.analysis.shared_memory import Sharing, unheard
+from tether.analysis.sharing.shared_memory import Sharing, unheard
 from tether.facts import CREATE_GRAPH, RETAIN_GRAPH, UNKNOWN, Event, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation, shown

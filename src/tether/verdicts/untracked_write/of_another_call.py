@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.graph import Graph
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.facts import OUT, UNKNOWN, Event, Operand
 from tether.operations.table import operation

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.shared_memory import Sharing
+from tether.analysis.sharing.shared_memory import Sharing
 from tether.facts import UNKNOWN, Event, SiteId
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.operations.table import operation

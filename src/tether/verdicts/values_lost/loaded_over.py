@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.loaded_over import LoadedOver, LoadedUnused, loaded_over, loaded_unused
+from tether.analysis.training.loaded_over import (
+    LoadedOver,
+    LoadedUnused,
+    loaded_over,
+    loaded_unused,
+)
 from tether.finding import At, Claim, Repair, Step, Tensor, say
 
 

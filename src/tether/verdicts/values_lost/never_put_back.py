@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tether.analysis.history import History
-from tether.analysis.loaded_over import gives_others
+from tether.analysis.training.loaded_over import gives_others
 from tether.facts import GRAD_ON, UNKNOWN, Operand
 from tether.finding import At, Claim, Repair, Step, say
 from tether.operations.table import operation

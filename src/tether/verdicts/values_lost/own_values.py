@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tether.analysis.from_itself import FromItself, from_itself
 from tether.analysis.history import History
-from tether.analysis.holding import Holding
+from tether.analysis.sharing.holding import Holding
+from tether.analysis.training.from_itself import FromItself, from_itself
 from tether.facts import UNKNOWN, Event
 from tether.finding import At, Claim, Code, Repair, Step, Tensor, say
 

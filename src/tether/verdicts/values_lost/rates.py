@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tether.analysis.history import History
-from tether.analysis.rates import (
+from tether.analysis.surroundings import Surroundings
+from tether.analysis.training.rates import (
     RateLost,
     RateUndone,
     ScheduleInVain,
@@ -13,7 +14,6 @@ from tether.analysis.rates import (
     rates_undone,
     schedules_in_vain,
 )
-from tether.analysis.surroundings import Surroundings
 from tether.finding import At, Claim, Repair, Step, say
 
 

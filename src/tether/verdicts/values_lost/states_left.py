@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from tether.analysis.history import History, latest
-from tether.analysis.rates import LOADS
+from tether.analysis.training.rates import LOADS
 from tether.facts import (
     GRAD_ON,
     UNKNOWN,

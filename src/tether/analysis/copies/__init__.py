@@ -1,0 +1,1 @@
+"""Copies: what was there already, how long it lives, whether anything needed its own memory."""

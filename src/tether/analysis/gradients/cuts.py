@@ -1,0 +1,208 @@
+"""Where values that were computed from trained parameters left the graph, and a loss used them.
+
+No judgement: a target is cut off on purpose. It is the list in which a cut that was not meant
+stands too, whether or not the parameters behind it get a gradient by another way. Of each line with
+a backward pass the first and the last pass are followed back, over values, to the calls that read
+what has a graph and gave what has none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from tether.analysis.dataflow import Edge, values_read
+from tether.analysis.gradients.cut_words import described
+from tether.analysis.gradients.graph import Graph
+from tether.analysis.gradients.leaving import gives_graph, has_graph, is_view_without
+from tether.analysis.history import History, losses_of
+from tether.analysis.speaking import Speaker
+from tether.analysis.surroundings import WaysThere
+from tether.facts import GRAD_ON, Event, Operand, Site, SiteId
+from tether.operations.table import operation
+
+MOST_CALLS = 200_000
+"""Calls behind one loss that are looked at."""
+
+MOST_NAMES = 50
+
+MOST_OF_ITS_OWN = 64
+"""Calls behind the value of a parameter that are asked whether they read another one."""
+
+
+class ActedCut(NamedTuple):
+    """The cuts of one line."""
+
+    site: Site  # the call that cuts, or the switch by which gradients are off there
+    what: str  # "`x.detach()` shares the values but not the graph"
+    names: tuple[str, ...]  # of the parameters that the values were computed from
+    callers: tuple[Site, ...]  # from where that line was reached, the nearest first
+    entered: Site  # the first line where the values went into the graph of a loss
+    loss: Site
+    meant: bool  # the program's own line asks for it: detach(), no_grad()
+
+
+class Met(NamedTuple):
+    """One call that cuts, and the loss that used what it gave: positions."""
+
+    cut: int
+    entered: int  # the call by which its values joined the graph of the loss
+    loss: int
+
+
+class _Way(NamedTuple):
+    """A call on the way back from a loss."""
+
+    at: int
+    entered: int  # the call by which its values joined the graph of the loss
+    numbers: bool = False  # what it gave was made numbers, and did not choose among others
+    chooses: bool = False  # what it gave went into truths or places that choose
+
+
+class Cuts:
+    """The cuts of a history: those that no line asks for first, then in the program's order."""
+
+    def __init__(self, history: History, found: Iterable[ActedCut] | None = None) -> None:
+        """Find the cuts, or take those that were `found` before."""
+        self._history = history
+        self.found = sorted(self._all(), key=lambda one: one.meant) if found is None else [*found]
+
+    def _all(self) -> Iterator[ActedCut]:
+        groups: dict[SiteId | Site, list[Met]] = defaultdict(list)
+        for met in self.met:
+            groups[self._history.events[met.cut].site].append(met)
+        for some in sorted(groups.values(), key=lambda one: one[0].cut):
+            found = self._told(some)
+            if found is not None:
+                yield found
+
+    @cached_property
+    def met(self) -> list[Met]:
+        """The single calls that cut, by the backward pass whose loss used what they gave."""
+        return [met for backward in self._passes() for met in self._behind(backward)]
+
+    @cached_property
+    def _trained(self) -> set[int]:
+        """What an optimizer holds; where there is none, what gradients were looked for."""
+        looks = self._history.trace.gradients
+        return self._history.held or {tensor for one in looks for tensor in one.status}
+
+    def _passes(self) -> Iterator[int]:
+        """Yield the first and the last backward pass of each line."""
+        lines: dict[SiteId, list[int]] = defaultdict(list)
+        for at in self._history.backwards:
+            if not self._history.events[at].raised:
+                lines[self._history.events[at].site].append(at)
+        for passes in lines.values():
+            yield from dict.fromkeys((passes[0], passes[-1]))
+
+    def _behind(self, backward: int) -> Iterator[Met]:
+        """Follow the values of a loss back to where they left the graph."""
+        losses = losses_of(self._history.events[backward])
+        ends = [one for one in self._history.flow.edges[backward] if one.operand in losses]
+        yield from self.behind_calls([edge.source for edge in ends], backward)
+
+    def behind_calls(self, calls: Iterable[int], backward: int) -> Iterator[Met]:
+        """Follow the values that some calls gave for a loss back to where they left the graph."""
+        events, flow = self._history.events, self._history.flow
+        waiting = [_Way(at, backward) for at in calls]
+        seen: set[int] = set()
+        while waiting and len(seen) < MOST_CALLS:
+            way = waiting.pop()
+            at = way.at
+            if at < 0 or at in seen or not flow.carries[at]:
+                continue
+            seen.add(at)
+            leaves = self._leaves(way)
+            if leaves:
+                yield Met(at, way.entered, backward)
+            if not leaves or events[at].grad_mode != GRAD_ON:  # there each layer leaves by itself
+                waiting += self._before(way)
+
+    def _leaves(self, way: _Way) -> bool:
+        """Whether a call read values that have a graph, and nothing that it gave has one.
+
+        Truths and places count where they become numbers again, not where they choose. The forward
+        of a custom Function decides nothing: its `apply` does.
+        """
+        event = self._history.events[way.at]
+        given = (*event.results, *event.writes)
+        reads = (event.reads[place] for place in values_read(event))
+        read = {one.tensor for one in reads if has_graph(self._history, one)}
+        same = read & {one.tensor for one in event.results}  # requires_grad_(): what it was given
+        return (
+            bool(read and not same)
+            and not gives_graph(event)
+            and self._history.inside(event, "function") < 0
+            and (
+                operation(event.operation).exports
+                or any("float" in one.dtype for one in given if not self._chooses(way, one))
+                or way.numbers
+            )
+        )
+
+    def _edges(self, at: int) -> Iterator[Edge]:
+        """Yield what went into a call, but for what a parameter had got of itself."""
+        return (one for one in self._history.flow.edges[at] if not self._gives_back(one))
+
+    def _gives_back(self, edge: Edge) -> bool:
+        """Whether a parameter had got its own values, in other memory, as a moved module's do."""
+        taken = edge.operand
+        if taken is None or not taken.leaf or not taken.requires_grad or edge.source < 0:
+            return False
+        events, flow = self._history.events, self._history.flow
+        behind = (events[at] for at in (edge.source, *flow.behind(edge.source, MOST_OF_ITS_OWN)))
+        read = {int(one.tensor) for event in behind for one in event.reads}
+        return read & self._trained <= {taken.tensor}
+
+    def _chooses(self, way: _Way, given: Operand) -> bool:
+        """Whether a call gave a view alone, and that went into what chooses among others."""
+        return way.chooses and is_view_without(self._history.events[way.at], given)
+
+    def _before(self, way: _Way) -> Iterator[_Way]:
+        """Yield where a call's values came from, each with the call that took it into the graph."""
+        event = self._history.events[way.at]
+        if event.operation == "step" or event.is_backward:
+            return
+        tracked, whole = gives_graph(event), _gives_no_float(event)
+        chooses = (way.chooses or whole) and not way.numbers
+        numbers = (way.numbers and whole) or operation(event.operation).copies in ("cast", "move")
+        for edge in self._edges(way.at):
+            outside = edge.operand is None or not has_graph(self._history, edge.operand)
+            entered = way.at if tracked and outside else way.entered
+            yield _Way(edge.source, entered, numbers, chooses and not numbers)
+
+    def _told(self, some: list[Met]) -> ActedCut | None:
+        """Return the cuts of one line; None where nothing that is trained lies behind them."""
+        history = self._history
+        calls = list(dict.fromkeys(met.cut for met in some))[:MOST_NAMES]
+        behind = set[int]().union(*map(history.get(Graph).leaves_behind, calls))
+        tensors = sorted(behind & self._trained, key=self._order)
+        if not tensors:
+            return None
+        first = some[0]
+        cut, event = described(history, first.cut), history.events[first.cut]
+        site = history.site(cut.site)
+        names = dict.fromkeys(history.name_of(one) for one in tensors[:MOST_NAMES])
+        return ActedCut(
+            site, Speaker(history, site).said(cut.what), tuple(names),
+            tuple(history.get(WaysThere).callers(event.site, (first.cut,))),
+            history.site_of(history.events[first.entered]),
+            history.site_of(history.events[first.loss]),
+            history.site(event.inner).user and _asked_for(event),
+        )  # fmt: skip
+
+    def _order(self, tensor: int) -> int:
+        return self._history.order.get(tensor, len(self._history.order) + tensor)
+
+
+def _gives_no_float(event: Event) -> bool:
+    """Whether all that a call gave are whole numbers or truths, or Python's own."""
+    return not any("float" in one.dtype for one in (*event.results, *event.writes))
+
+
+def _asked_for(event: Event) -> bool:
+    """Whether a call, or a block that it stands in, has no other use than to leave the graph."""
+    return operation(event.operation).cuts or event.grad_mode != GRAD_ON

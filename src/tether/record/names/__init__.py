@@ -1,0 +1,1 @@
+"""What holds tensors, and what the program calls them."""

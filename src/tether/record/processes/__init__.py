@@ -1,0 +1,1 @@
+"""Other processes: those that the program starts, and what they have of its memory."""

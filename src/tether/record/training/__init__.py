@@ -1,0 +1,1 @@
+"""Steps of optimizers: what moved, and with which state."""

@@ -1,0 +1,1 @@
+"""What the elements of tensors say: results that were there already, writes that lost values."""
