@@ -430,6 +430,28 @@ class MadeOnce(NamedTuple):
     kept: bool = False  # each owner has it as its own attribute, or in one; none by its class
 
 
+class ShallowCopy(NamedTuple):
+    """A line of the program's copied an object, and not its tensors: both objects hold them.
+
+    By `copy.copy` or `dataclasses.replace`, an object that is no module and no container.
+    """
+
+    at: Moment
+    site: SiteId
+    owner: str  # class of the object
+    of: int  # number of the object that was copied
+    made: int  # number of the copy
+    tensors: tuple[TensorId, ...]  # that both hold
+    names: tuple[str, ...]  # of the attribute that each is in
+
+
+class WrittenThrough(NamedTuple):
+    """The nearest function that ran had one of several objects that hold what a call wrote."""
+
+    event: EventId  # the write
+    holder: int  # number of the object, as in `ShallowCopy`
+
+
 class Suspended(NamedTuple):
     """A generator or coroutine that waits for its next turn, and keeps its variables until then."""
 
@@ -581,6 +603,24 @@ class SharedRate(NamedTuple):
     optimizer: OptimizerId
     groups: tuple[int, ...]  # that have the tensor
     rates: tuple[float, ...]  # that each was to have; the last one is what all have
+    before: tuple[float, ...] = ()  # what the tensor held as each was written; nothing: not known
+
+
+class RateOfAnother(NamedTuple):
+    """A step of an optimizer used a learning rate that the scheduler of another one had written.
+
+    Both have one tensor as the rate of a group. The scheduler of the optimizer itself, if it has
+    one, did not come to that rate. Of the first such step of the two, which began then.
+    """
+
+    at: Moment
+    site: SiteId  # the step of the scheduler
+    optimizer: OptimizerId
+    group: int  # of it
+    of: OptimizerId  # the scheduler's own
+    tensor: TensorId
+    rates: tuple[float, float, float]  # without the scheduler, with it, and at the last such step
+    scheduled: bool  # a scheduler of the optimizer itself writes the tensor as well
 
 
 class IteratorTaken(NamedTuple):
@@ -1248,6 +1288,8 @@ class Trace:
     in_rings: list[InRing] = field(default_factory=list)
     cache_kept: list[CacheKept] = field(default_factory=list)
     made_once: list[MadeOnce] = field(default_factory=list)
+    shallow_copies: list[ShallowCopy] = field(default_factory=list)
+    written_through: list[WrittenThrough] = field(default_factory=list)
     suspended: list[Suspended] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
     hooks: list[Hooked] = field(default_factory=list)
@@ -1256,6 +1298,7 @@ class Trace:
     rates: list[Rate] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
     shared_rates: list[SharedRate] = field(default_factory=list)
+    rates_of_others: list[RateOfAnother] = field(default_factory=list)
     iterators_taken: list[IteratorTaken] = field(default_factory=list)
     given_twice: list[GivenTwice] = field(default_factory=list)
     iterators_held: list[IteratorHeld] = field(default_factory=list)

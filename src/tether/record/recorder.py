@@ -34,6 +34,7 @@ from tether.record.names.made_once import MadeOnceLog
 from tether.record.names.naming import Naming, variables_of_error
 from tether.record.names.reassigned import ReassignedLog
 from tether.record.names.rings import RingLog
+from tether.record.names.shallow_copies import ShallowCopies
 from tether.record.processes.other_processes import SharingLog
 from tether.record.tape import Tape
 from tether.record.training.movement import AlikeLog, DriftLog, MovementLog
@@ -111,7 +112,8 @@ class Recorder:
         self.graph = GraphLog(self.tape)
         self.altered = AlteredLog(self.tape)
         made_once = MadeOnceLog(self.tape)
-        self.holders = HolderLog(self.tape, made_once)
+        self.shallow_copies = ShallowCopies(self.tape)
+        self.holders = HolderLog(self.tape, made_once, self.shallow_copies)
         self.movement = MovementLog(self.tape)
         self.drift = DriftLog(self.tape)
         self.alike = AlikeLog(self.tape)
@@ -212,6 +214,8 @@ class Recorder:
             "in_rings": list(self.rings.facts),
             "cache_kept": self.cached,
             "made_once": list(self.naming.made_once.facts.values()),
+            "shallow_copies": list(self.shallow_copies.facts),
+            "written_through": list(self.shallow_copies.writes),
             "suspended": list(self.naming.suspended.values()),
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),
@@ -220,6 +224,7 @@ class Recorder:
             "rates": list(tape.rates),
             "schedules": list(tape.schedules),
             "shared_rates": list(tape.shared_rates),
+            "rates_of_others": list(tape.rates_of_others.values()),
             "iterators_taken": list(tape.iterators_taken),
             "given_twice": list(tape.given_twice),
             "iterators_held": list(self.iterators.facts),

@@ -33,6 +33,7 @@ from tether.facts import (
     Process,
     Raised,
     Rate,
+    RateOfAnother,
     RatePutBack,
     Schedule,
     SharedRate,
@@ -108,6 +109,7 @@ class Tape:
         self.rates: list[Rate] = []
         self.schedules: list[Schedule] = []
         self.shared_rates: list[SharedRate] = []
+        self.rates_of_others: dict[tuple[int, int], RateOfAnother] = {}  # by both optimizers
         self.iterators_taken: list[IteratorTaken] = []
         self.given_twice: list[GivenTwice] = []
         self.rates_put_back: list[RatePutBack] = []

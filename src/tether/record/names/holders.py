@@ -20,7 +20,7 @@ import itertools
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +45,9 @@ from tether.record.names.naming import (
 from tether.record.sites import is_user_file, user_frames
 from tether.record.sparse import values_of
 from tether.record.tape import Tape
+
+if TYPE_CHECKING:
+    from tether.record.names.shallow_copies import ShallowCopies
 
 ALLOWED = 0.2
 """Seconds that searching may take beside that."""
@@ -96,9 +99,10 @@ class _Item(NamedTuple):
 class HolderLog:
     """The places found so far, and the search for more."""
 
-    def __init__(self, tape: Tape, made_once: MadeOnceLog) -> None:
+    def __init__(self, tape: Tape, made_once: MadeOnceLog, copies: ShallowCopies) -> None:
         self._tape = tape
         self._made_once = made_once
+        self._copies = copies
         self.facts: list[Holder] = []
         self._writes: dict[Hashable, int] = {}  # line, or library's line below it -> writes so far
         self._budget = Budget(0.01, ALLOWED)
@@ -108,11 +112,21 @@ class HolderLog:
 
         One is enough where a library wrote, whose own names are not looked at.
         """
+        if self._copies.shared:
+            self._through(tensors, event)
         site, inner = place
         line: Hashable = site
         if site != inner:
             line = site, inner, sum(map(sys.getrefcount, tensors))
         self._note(self._look(tensors, event, line), 2 if site == inner else 1)
+
+    def _through(self, tensors: Sequence[Any], event: int) -> None:
+        """Take note through which of several objects a call wrote, where some were copied."""
+        try:
+            with torch._C.DisableTorchFunction():
+                self._copies.wrote(tensors, event)
+        except Exception as error:  # noqa: BLE001 -- the program's objects may do anything
+            self._tape.failed("looking for who wrote", error)
 
     def reached(self, shown: Sequence[Any], event: int, site: int) -> None:
         """Take note of who shows gradients, or an array, that `event` reached, be it one place."""

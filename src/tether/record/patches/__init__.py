@@ -74,6 +74,7 @@ class Patches:
         self._recorder.mapped_files.install(self._replacements)
         self._recorder.packing.install(self._replacements)
         self._recorder.others.install(self._replacements)
+        self._recorder.shallow_copies.install(self._replacements)
         self._recorder.checkpoints.install(self._replacements)
         self._compiled.install()
 

@@ -32,7 +32,8 @@ from tether.record.listener import Listener
 from tether.record.mode_stack import muted, off_the_stack
 from tether.record.names.naming import attributes_of, locals_of
 from tether.record.patches.replacing import Original, Replacements, Tell
-from tether.record.patches.schedules import Schedules, SharedRates, rate_of, rates_of
+from tether.record.patches.schedules import Schedules, rate_of, rates_of
+from tether.record.patches.shared_rates import SharedRates
 from tether.record.recorder import Recorder
 from tether.record.sites import here, user_frames
 from tether.record.tape import NOWHERE, Tape
@@ -60,6 +61,7 @@ class Optimizers:
         self._tape = recorder.tape
         self._handles: list[Any] = []  # of the hooks around steps
         self._schedules = Schedules(replacements, recorder.resumptions)
+        self._shared_rates = SharedRates(replacements, self._numbers)
         recorder.resumptions.numbered = lambda one, site: self._know(wrapped_by(one), site).fact
         self.on_step: Callable[[Optimizer], None] = lambda _: (
             None
@@ -78,7 +80,7 @@ class Optimizers:
         replace = self._replacements.replace
         replace(Optimizer, "__init__", self._init)
         self._schedules.install()
-        SharedRates(self._replacements, self._numbers).install()
+        self._shared_rates.install()
         replace(
             Optimizer,
             "add_param_group",
@@ -259,6 +261,7 @@ class Optimizers:
             step = _Step(recorder, listener, known, tensors)
             recorder.saved_states.steps(optimizer, known.fact)
             recorder.resumptions.steps(optimizer, known.fact)
+            self._shared_rates.of_others.steps(optimizer, known.fact)
             step.begins(optimizer)
             span = tape.open_span("step", kind, place[0], listener.span)
             self._steps[span] = step

@@ -18,16 +18,17 @@ PAGE = """
 
 ## What it says
 Two names share one memory, since a call that looks like a copy was none. A write through one of
-them changed what the other one reads. The finding names the line from which they share, the line
-of the write, and the line that read the changed values.
+them changed what the other one reads. The finding names the line from which they share, the line of
+the write, and the line that read the changed values.
 
 Beside names that share by a call: one tensor in several places of a container, filled at different
 times or by `[t] * n`; a cached value that its caller changed; an argument that a function changed
 and returned, where the caller goes on to read both; two places of one memory that a later call
 compares; pieces of `unfold` or `expand` that overlap, written one after the other; a copy onto
 elements it has still to read; one gradient assigned to several parameters, or taken twice; two
-optimizers on one state; one tensor as the learning rate of groups that are to have different ones;
-a vector whose pieces became the memory of parameters; a write into a tensor that is gone after its
+optimizers on one state; one tensor as the learning rate of groups that are to have different ones,
+or of two optimizers, where a scheduler of one writes it in place and the other steps with it; a
+vector whose pieces became the memory of parameters; a write into a tensor that is gone after its
 line, or into a copy that was to be a view; one array in many places that NumPy code goes on to
 fill, whether PyTorch is given it or not; an item that a data set changes each time it is asked for;
 a buffer that is another attribute of its module as well, and is loaded; a buffer that a producer
@@ -42,27 +43,28 @@ where it is copied; a gradient that the backward of an `autograd.Function`, or a
 is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tensor for another part
 of the graph: an addition gives one tensor to all its summands; a module or parameter that a default
 argument made (`heads=(Head(32),)`), and that two objects train along with parameters of their own;
-a second name that a function gives a tensor (`labels = ids`) before it writes that by its first
-name and uses both (a note, where it writes by the second name); views of the same elements that one
-line takes again and again (`frames.append(screen.view(-1))`, the flattened `p.grad` of each of two
-losses), with a write in between, where nothing had read an earlier one before the next was taken
-and one line reads both later.
-Where the facts
-leave open whether it was meant the finding is a note: a module's tensor was put on another's memory
-once and is read in turn with its writes, what is written by one name is read through the other
-alone, an array that a tensor shows is written, one module stands in several places, an optimizer
-steps one memory as two parameters, a file is written over whenever a line opens it as an array, a
-constant that a function computes once is changed by who was given it, several optimizers step the
-same parameters in turn, a function or module writes what it is handed and its caller reads that
-again or hands it in again, a function writes what a conversion that had nothing to do gave back of
-an optimizer's or an object's own state, a line takes a view in some runs and a copy in others and
-both are written, a line writes what its function has just computed in some runs and what an
-attribute, a container or an optimizer's state keeps in the others (`update = mean / scale` or
-`update = mean`, and `update.mul_(lr)` below), a line hands a parameter to a function that writes it
-between two steps and whose result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a
-line keeps a tensor itself (`self.features.append(output)` in a hook), a later call writes it in
-place and what is kept is read after that, of the places of an expanded tensor that are one element
-the program writes no second one.
+two objects of which one is a shallow copy (`copy.copy(cache)`, `dataclasses.replace`), and that set
+the same elements of the tensors that both hold, one after the other, and go on (a note, where both
+add to them); a second name that a function gives a tensor (`labels = ids`) before it writes that by
+its first name and uses both (a note, where it writes by the second name); views of the same
+elements that one line takes again and again (`frames.append(screen.view(-1))`, the flattened
+`p.grad` of each of two losses), with a write in between, where nothing had read an earlier one
+before the next was taken and one line reads both later. Where the facts leave open whether it was
+meant the finding is a note: a module's tensor was put on another's memory once and is read in turn
+with its writes, what is written by one name is read through the other alone, an array that a tensor
+shows is written, one module stands in several places, an optimizer steps one memory as two
+parameters, a file is written over whenever a line opens it as an array, a constant that a function
+computes once is changed by who was given it, several optimizers step the same parameters in turn, a
+function or module writes what it is handed and its caller reads that again or hands it in again, a
+function writes what a conversion that had nothing to do gave back of an optimizer's or an object's
+own state, a line takes a view in some runs and a copy in others and both are written, a line writes
+what its function has just computed in some runs and what an attribute, a container or an
+optimizer's state keeps in the others (`update = mean / scale` or `update = mean`, and
+`update.mul_(lr)` below), a line hands a parameter to a function that writes it between two steps
+and whose result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a line keeps a
+tensor itself (`self.features.append(output)` in a hook), a later call writes it in place and what
+is kept is read after that, of the places of an expanded tensor that are one element the program
+writes no second one.
 
 Nothing is said of:
 

@@ -30,6 +30,7 @@ from tether.verdicts.alias_write.other_owners import other_owners
 from tether.verdicts.alias_write.own_buffer import own_buffer
 from tether.verdicts.alias_write.records_that_follow import records_that_follow
 from tether.verdicts.alias_write.second_names import second_names
+from tether.verdicts.alias_write.shallow_copies import shallow_copies
 from tether.verdicts.alias_write.sometimes_shared import sometimes_shared
 from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
@@ -60,7 +61,7 @@ SILENT = {
 _LAWS = (
     by_themselves, given_gradients, gradients_taken, handed_over, many_places, other_owners,
     mapped_files, arrays_kept, handed_out, computed_once,
-    named_twice, own_buffer, summands, taken_for_several, two_owners,
+    named_twice, own_buffer, shallow_copies, summands, taken_for_several, two_owners,
     given_back, sometimes_shared, written_below, given_parameter,
 )  # fmt: skip
 

@@ -23,6 +23,7 @@ from tether.operations.table import operation
 from tether.regions import overlaps
 from tether.source.names import container_of, steps_in
 from tether.store.columns import Numbers
+from tether.verdicts.alias_write.one_rate import one_rate
 from tether.verdicts.alias_write.telling import written
 
 
@@ -34,7 +35,7 @@ def other_owners(history: History) -> Iterator[Claim]:
     yield from _owned_twice(history)
     yield from _buffers_of_two(history)
     yield from _loaded_itself(history)
-    yield from _one_rate(history)
+    yield from one_rate(history)
     yield from stepped_twice(history)
 
 
@@ -338,34 +339,6 @@ def _restores_nothing(history: History, tensor: int, calls: tuple[int, int, int,
         ),
         repair=Repair(repair),
     )  # fmt: skip
-
-
-def _one_rate(history: History) -> Iterator[Claim]:
-    """Find the tensor that several groups have as learning rate, where each was to have its own."""
-    for fact in history.trace.shared_rates:
-        optimizer = history.trace.optimizers[fact.optimizer]
-        made, since = At(optimizer.site), At(fact.site)
-        groups = ", ".join(map(str, fact.groups))
-        rates = ", ".join(f"{one:.3g}" for one in fact.rates)
-        yield Claim(
-            tensors=(),
-            cause=("rate", optimizer.site),
-            site=optimizer.site,
-            operation="lr",
-            subject=f"{optimizer.kind}.param_groups",
-            message=say(
-                "Groups {groups} of {kind} ({made}) have one tensor as their learning rate: the"
-                " scheduler writes {rates} to it at {since}, one for each group, and the last is"
-                " what all of them have.",
-                groups=groups, kind=optimizer.kind, made=made, rates=rates, since=since,
-            ),
-            story=(
-                Step("shared", optimizer.site, say("each group is given the same tensor")),
-                Step("written", fact.site, say("written once for each group")),
-            ),
-            repair=Repair(say("Give each group a learning rate of its own at {made}: a number, or"
-                              " \"lr\": rate.clone().", made=made)),
-        )  # fmt: skip
 
 
 # -- stepped twice ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from tether.verdicts.base import Example, Expected, Verdict
 from tether.verdicts.values_lost import (
     bound_in_vain,
     collisions,
+    copies_trained,
     derived_in_vain,
     given_in_vain,
     handed_in_vain,
@@ -60,6 +61,9 @@ Values were computed, or brought, to be written somewhere, and are nowhere:
   from those: nothing ever reads the copies.
 - A line gives tensors the values that they have: a network loads its own `state_dict`, or is
   blended with itself by two names. It is a note where an optimizer trains them.
+- An optimizer trains copies of a model's parameters (`torch.func.stack_module_state`), nothing
+  reads them after the last step, and the model itself is called, with the values that it had (a
+  note).
 - The program sets the learning rate of a parameter group, and a scheduler, whose own rate of that
   group is zero, sets zero again at its next step: once and for all.
 - An optimizer loaded a state, and a scheduler that was made after it replaced the learning rate
@@ -113,6 +117,7 @@ DETECTORS = (
     loaded_over,
     never_put_back,
     own_values,
+    copies_trained,
 )
 
 
