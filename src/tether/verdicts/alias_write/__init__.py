@@ -21,50 +21,64 @@ Two names share one memory, since a call that looks like a copy was none. A writ
 them changed what the other one reads. The finding names the line from which they share, the line of
 the write, and the line that read the changed values.
 
-Beside names that share by a call: one tensor in several places of a container, filled at different
-times or by `[t] * n`; a cached value that its caller changed; an argument that a function changed
-and returned, where the caller goes on to read both; two places of one memory that a later call
-compares; pieces of `unfold` or `expand` that overlap, written one after the other; a copy onto
-elements it has still to read; one gradient assigned to several parameters, or taken twice; two
-optimizers on one state; one tensor as the learning rate of groups that are to have different ones,
-or of two optimizers, where a scheduler of one writes it in place and the other steps with it; a
-vector whose pieces became the memory of parameters; a write into a tensor that is gone after its
-line, or into a copy that was to be a view; one array in many places that NumPy code goes on to
-fill, whether PyTorch is given it or not; an item that a data set changes each time it is asked for;
-a buffer that is another attribute of its module as well, and is loaded; a buffer that a producer
-hands out each time and writes for the next; one model that is averaged with itself; a mean that is
-written into one of its summands, which a line reads beside the others; one summand added twice
-since two names of the sum are one memory; results that are all computed from the last of many
-writes; two lists of the same tensors, one filled before a write and one after it; a buffer of two
-modules that have weights of their own; a container that a hook fills with a layer's output, which
-the next layer writes in place, and with what that layer gives; a part that a target network has in
-common with the one that trains, so that each step moves it, while the rest of the target moves only
-where it is copied; a gradient that the backward of an `autograd.Function`, or a hook on a tensor,
-is given and writes in place (`grad.mul_(scale)`) while PyTorch holds that tensor for another part
-of the graph: an addition gives one tensor to all its summands; a module or parameter that a default
-argument made (`heads=(Head(32),)`), and that two objects train along with parameters of their own;
-two objects of which one is a shallow copy (`copy.copy(cache)`, `dataclasses.replace`), and that set
-the same elements of the tensors that both hold, one after the other, and go on (a note, where both
-add to them); a second name that a function gives a tensor (`labels = ids`) before it writes that by
-its first name and uses both (a note, where it writes by the second name); views of the same
-elements that one line takes again and again (`frames.append(screen.view(-1))`, the flattened
-`p.grad` of each of two losses), with a write in between, where nothing had read an earlier one
-before the next was taken and one line reads both later. Where the facts leave open whether it was
-meant the finding is a note: a module's tensor was put on another's memory once and is read in turn
-with its writes, what is written by one name is read through the other alone, an array that a tensor
-shows is written, one module stands in several places, an optimizer steps one memory as two
-parameters, a file is written over whenever a line opens it as an array, a constant that a function
-computes once is changed by who was given it, several optimizers step the same parameters in turn, a
-function or module writes what it is handed and its caller reads that again or hands it in again, a
-function writes what a conversion that had nothing to do gave back of an optimizer's or an object's
-own state, a line takes a view in some runs and a copy in others and both are written, a line writes
-what its function has just computed in some runs and what an attribute, a container or an
-optimizer's state keeps in the others (`update = mean / scale` or `update = mean`, and
-`update.mul_(lr)` below), a line hands a parameter to a function that writes it between two steps
-and whose result is used (`grid = make_grid(conv.weight.data, normalize=True)`), a line keeps a
-tensor itself (`self.features.append(output)` in a hook), a later call writes it in place and what
-is kept is read after that, of the places of an expanded tensor that are one element the program
-writes no second one.
+Other ways to come to this, by who shares the memory:
+
+- **Places of a container**: one tensor in several places, filled at different times or by `[t] *
+  n`; two lists of the same tensors, one filled before a write and one after it; results that are
+  all computed from the last of many writes.
+- **Views**: pieces of `unfold` or `expand` that overlap, written one after the other; a copy onto
+  elements it has still to read; views of the same elements that one line takes again and again
+  (`frames.append(screen.view(-1))`), with a write in between, where nothing had read an earlier one
+  before the next was taken and one line reads both later.
+- **Two names**: two places of one memory that a later call compares; one summand added twice, since
+  two names of the sum are one memory; a mean that is written into one of its summands, which a line
+  reads beside the others; a second name that a function gives a tensor (`labels = ids`) before it
+  writes that by its first name and uses both.
+- **A function and its caller**: an argument that a function changed and returned, where the caller
+  goes on to read both; a cached value that its caller changed; a container that a hook fills with a
+  layer's output, which the next layer writes in place, and with what that layer gives.
+- **A copy that is gone**: a write into a tensor that is gone after its line, or into a copy that
+  was to be a view.
+- **Gradients**: one gradient assigned to several parameters, or taken twice; a gradient that the
+  backward of an `autograd.Function`, or a hook on a tensor, is given and writes in place
+  (`grad.mul_(scale)`) while PyTorch holds that tensor for another part of the graph: an addition
+  gives one tensor to all its summands.
+- **Optimizers**: two optimizers on one state; one tensor as the learning rate of groups that are to
+  have different ones, or of two optimizers, where a scheduler of one writes it in place and the
+  other steps with it.
+- **Modules**: a vector whose pieces became the memory of parameters; a buffer that is another
+  attribute of its module as well, and is loaded; a buffer of two modules that have weights of their
+  own; one model that is averaged with itself; a part that a target network has in common with the
+  one that trains, so that each step moves it, while the rest of the target moves only where it is
+  copied; a module or parameter that a default argument made (`heads=(Head(32),)`), and that two
+  objects train along with parameters of their own.
+- **Objects**: two of which one is a shallow copy (`copy.copy(cache)`, `dataclasses.replace`), and
+  that set the same elements of the tensors that both hold, one after the other, and go on.
+- **Arrays**: one array in many places that NumPy code goes on to fill, whether PyTorch is given it
+  or not; an item that a data set changes each time it is asked for; a buffer that a producer hands
+  out each time and writes for the next.
+
+Where the facts leave open whether it was meant, the finding is a note:
+
+- **One tensor**: a module's tensor was put on another's memory once and is read in turn with its
+  writes; what is written by one name is read through the other alone; a line keeps a tensor itself
+  (`self.features.append(output)` in a hook), a later call writes it in place, and what is kept is
+  read after that; of the places of an expanded tensor that are one element the program writes no
+  second one.
+- **A line**: it takes a view in some runs and a copy in others, and both are written; it writes
+  what its function has just computed in some runs, and in the others what an attribute, a container
+  or an optimizer's state keeps (`update = mean / scale` or `update = mean`, and `update.mul_(lr)`
+  below); it writes by the second name that a function gives a tensor.
+- **A function or a module**: it writes what it is handed, and its caller reads that again or hands
+  it in again; it writes what a conversion that had nothing to do gave back of an optimizer's or an
+  object's own state; it is handed a parameter and writes that between two steps, and its result is
+  used (`grid = make_grid(conv.weight.data, normalize=True)`); a constant that it computes once is
+  changed by who was given it.
+- **Optimizers and modules**: one module is in several places; an optimizer steps one memory as two
+  parameters; several optimizers step the same parameters in turn; both of two shallow copies add to
+  what they share.
+- **Arrays and files**: an array that a tensor shows is written; a file is written over whenever a
+  line opens it as an array.
 
 Nothing is said of:
 
