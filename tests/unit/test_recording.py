@@ -12,15 +12,16 @@ import struct
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import NewType
 
 import pytest
 
 from lengths import LONG
 from tether import facts
-from tether.facts import Event, Operand, Site, Trace
-from tether.store import file, frames, layout
+from tether.facts import Event, EventId, Moment, Operand, Site, SiteId, Trace
+from tether.store import fields, file, frames, layout
 from tether.store.columns import columns_of
-from tether.store.fields import check
+from tether.store.fields import check, kinds_in, moved, numbers_in
 from tether.store.file import RecordingError, load, load_all, merge, save
 
 MUTATIONS = int(os.environ.get("TETHER_FUZZ", "3000" if LONG else "1000"))
@@ -63,8 +64,8 @@ def example() -> Trace:
         walks=[facts.Walk(8, 0, (0, 1), ((0, 3), (5, 9)), ((2, 2),), False, (), 8.0)],
         tensors={0: facts.TensorFact("Parameter", 7, 9), 1: facts.TensorFact("Tensor", 8)},
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
-        names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
-        reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
+        names=[facts.Name(0, "model.weight", 7, "Linear", False, "model", True, 2)],
+        reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1, 1)],
         runs_again=[facts.RunAgain(8, 0, 7, 8, 0, 8, 9, 2, "stopped", True, False)],
         plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
         own_backwards=[facts.OwnBackward(8, "Reversed", 0)],
@@ -488,6 +489,74 @@ def test_merge_keeps_ranks_apart():
     assert [one.memory for one in merged.storages.values()] == [3, 7]
     assert merged.outcome == "raised"
     assert merged.events[2].detail == "Name"
+
+
+KINDS = [one for one in vars(facts).values() if isinstance(one, NewType)]
+"""What a number in a fact can be the number of."""
+
+BOUNDED = [*fields.PLACES, SiteId, EventId, Moment]
+
+
+def numbers_of(trace: Trace, kind: NewType) -> list[int]:
+    """All numbers of a kind in a trace, but for those that say that none is known."""
+    rows = [fact for name in layout.TABLES for fact in getattr(trace, name)]
+    rows += [*trace.events, *trace.tensors.values(), *trace.storages.values()]
+    rows += [one for event in trace.events for one in event.reads + event.results + event.writes]
+    return [number for fact in rows for number in numbers_in(fact, kind) if number >= 0]
+
+
+@pytest.mark.parametrize("kind", [one for one in KINDS if one not in (SiteId, EventId, Moment)])
+def test_no_number_means_two_things_when_recordings_are_merged(kind):
+    """So that a new kind of numbers, or a column of them, cannot be forgotten."""
+    alone = numbers_of(plain(), kind)
+    both = numbers_of(merge([plain(), plain()]), kind)
+    assert alone
+    assert len(both) == 2 * len(alone)
+    step = max(both) - max(alone)
+    assert step > 0
+    assert sorted(both) == sorted([*alone, *(number + step for number in alone)])
+
+
+def test_a_call_is_of_its_kind_when_recordings_are_merged():
+    def one(*nodes):
+        calls = [Event(name, 0, kind=number) for number, name in enumerate(nodes)]
+        kinds = [facts.Kind((name,)) for name in nodes]
+        return Trace(events=calls, sites=[Site("a.py", 1)], kinds=kinds)
+
+    merged = merge([one("exp", "sin"), one("mul"), one("mul", "exp")])
+    assert len(merged.events) == 5
+    for event in merged.events:
+        assert merged.kinds[event.kind].nodes == (event.operation,)
+
+
+def test_modules_of_two_processes_are_two():
+    merged = merge([plain(), plain()])
+    assert [one.holder for one in merged.names] == [2, 5]
+    assert [one.holder for one in merged.reassigned] == [2, 5]
+    assert [one.named for one in merged.reassigned] == [1, 2]
+
+
+@pytest.mark.parametrize("stranger", [99, -2])
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_a_fact_that_points_nowhere_is_refused(tmp_path, kind, stranger):
+    homes = [name for name, row in layout.TABLES.items() if kind in kinds_in(row)]
+    for name in homes:
+        trace = plain()
+        setattr(
+            trace, name, [moved(one, {kind: lambda _: stranger}) for one in getattr(trace, name)]
+        )
+        assert "points at" in str(opened(path_of(tmp_path, trace))), name
+    assert homes or kind is facts.KindId
+
+
+@pytest.mark.parametrize("stranger", [99, -2])
+@pytest.mark.parametrize("field", ["site", "inner", "span", "kind"])
+def test_an_event_that_points_nowhere_is_refused(tmp_path, field, stranger):
+    trace = plain()
+    trace.events[1] = trace.events[1]._replace(**{field: stranger})
+    with pytest.raises(ValueError, match="points at"):
+        check(trace)
+    assert "points at" in str(opened(path_of(tmp_path, trace)))
 
 
 def test_what_lived_when_a_process_ended_ended_with_it():

@@ -203,10 +203,10 @@ class Recorder:
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),
             "altered": list(self.altered.facts),
+            "reassigned": list(self.reassigned.facts),  # says how many names there were
             "names": list(self.naming.facts.values()),
             "plain_flags": list(self.naming.flags.values()),
             "own_backwards": list(self.naming.own_backwards),
-            "reassigned": list(self.reassigned.facts),
             "in_rings": list(self.rings.facts),
             "cache_kept": self.cached,
             "made_once": list(self.naming.made_once.facts.values()),

@@ -9,21 +9,24 @@ import numpy as np
 
 from tether.facts import (
     UNKNOWN,
+    Event,
     EventId,
     MemoryId,
+    ModuleId,
     Moment,
-    OptimizerId,
+    Operand,
     Site,
     SiteId,
-    SpanId,
     StorageId,
     TensorId,
     ThreadId,
     Trace,
 )
 from tether.store.columns import Events, Names, Numbers, Operands, columns_of
-from tether.store.fields import Change, check, moved, numbers_in
+from tether.store.fields import PLACES, Change, check, moved, numbered_fields, numbers_in
 from tether.store.layout import TABLES
+
+_SERIALS = (TensorId, StorageId, MemoryId, ThreadId, ModuleId)  # minted, and nobody else's
 
 _WORST_FIRST = ("raised", "unfinished", "interrupted", "finished")
 
@@ -45,7 +48,7 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
     """
     merged = Trace(dropped=sum(trace.dropped for trace in traces))
     events, sites, added = _Joined(), dict[Site, int](), list[int]()
-    free: dict[Any, int] = dict.fromkeys((TensorId, StorageId, MemoryId, ThreadId), 0)
+    free: dict[Any, int] = dict.fromkeys(_SERIALS, 0)
     for number, trace in enumerate(traces):
         columns = columns_of(trace.events)
         added.append(free[TensorId])
@@ -87,8 +90,7 @@ def _changes(
         SiteId: lambda number: numbers[number] if number >= 0 else number,
         EventId: later(start, first),
         Moment: later(start, first),
-        SpanId: later(len(merged.spans)),
-        OptimizerId: later(len(merged.optimizers)),
+        **{kind: later(len(getattr(merged, name))) for kind, name in PLACES.items()},
         **{kind: later(offset) for kind, offset in free.items()},
     }
 
@@ -108,6 +110,7 @@ def _lives(
 def _largest(trace: Trace, events: Events) -> dict[Any, int]:
     """Return the largest number of each kind of serial that a trace speaks of."""
     found: dict[Any, list[Any]] = {
+        **{kind: [] for kind in _SERIALS},
         TensorId: [events.operands.column("tensor"), list(trace.tensors)],
         StorageId: [events.operands.column("storage"), list(trace.storages)],
         MemoryId: [[one.memory for one in trace.storages.values()]],
@@ -142,25 +145,15 @@ class _Joined:
         """Append the events of one recording, its numbers changed."""
         heads = dict(events.heads.by_name)
         strings = _renumbered(events.names.strings, self._strings)
-        for name, change in (
-            ("operation", strings.__getitem__),
-            ("detail", strings.__getitem__),
-            ("site", changes[SiteId]),
-            ("inner", changes[SiteId]),
-            ("span", changes[SpanId]),
-            ("thread", changes[ThreadId]),
-        ):
+        texts = dict.fromkeys(("operation", "detail"), strings.__getitem__)
+        for name, change in (texts | _changes_of(Event, changes)).items():
             heads[name] = _mapped(heads[name], change)
         operands = dict(events.operands.columns.by_name)
         words = _renumbered(events.names.words, self._words)
         tuples = _renumbered(events.names.tuples, self._tuples)
-        for name, change in (
-            ("tensor", changes[TensorId]),
-            ("storage", changes[StorageId]),
-            ("shape", tuples.__getitem__),
-            ("strides", tuples.__getitem__),
-            ("kind", lambda kind: words[kind >> 2] << 2 | kind & 3),
-        ):
+        dtypes: dict[str, Change] = {"kind": lambda kind: words[kind >> 2] << 2 | kind & 3}
+        layouts = dict.fromkeys(("shape", "strides"), tuples.__getitem__)
+        for name, change in (dtypes | layouts | _changes_of(Operand, changes)).items():
             operands[name] = _mapped(operands[name], change)
         self._heads.append(list(heads.values()))
         self._rows.append(events.rows + self._operands)
@@ -178,6 +171,12 @@ class _Joined:
             return columns_of([])
         operands = Operands([np.arange(self._operands), *_below(self._tables)], names)
         return Events(_below(self._heads), np.concatenate(self._rows), operands, names)
+
+
+def _changes_of(kind: Any, changes: Mapping[Any, Change]) -> dict[str, Change]:
+    """Return what becomes of the numbers in the columns that stand for a class of facts."""
+    fields = numbered_fields(kind)
+    return {one.name: changes[one.number] for one in fields if one.fact is None}
 
 
 def _below(tables: list[list[Numbers]]) -> list[Numbers]:
