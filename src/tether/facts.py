@@ -1209,8 +1209,8 @@ class Trace:
     python: str = ""
     outcome: Outcome = "finished"
     process: Process = field(default_factory=Process)
-    dropped: int = 0  # events forgotten at the start, under a limit, but for those in `kept`
-    kept: list[EventId] = field(default_factory=list)  # the first events, from before `dropped`
+    dropped: Moment = Moment(0)  # what came before is forgotten, under a limit, but for `kept`
+    kept: list[EventId] = field(default_factory=list)  # the first of `events`: from before that
     events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     callers: list[Callers] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import random
@@ -460,7 +461,7 @@ def test_readable_as_any_new_file(tmp_path):
 
 
 def plain() -> Trace:
-    """The example as a recording under no limit, as those are that get merged."""
+    """The example without an event from before the limit."""
     trace = example()
     trace.kept, trace.events = [], trace.events[1:]
     return trace
@@ -471,7 +472,8 @@ def test_merge_keeps_ranks_apart():
     merged = merge([one, two])
     check(merged)
     assert len(merged.events) == 4
-    assert merged.dropped == 14
+    assert (merged.dropped, merged.kept) == (16, [7, 8])
+    assert merged.ended == 18
     assert merged.sites == one.sites
     ranks = [
         {item.tensor for event in half for item in event.reads}
@@ -505,16 +507,65 @@ def numbers_of(trace: Trace, kind: NewType) -> list[int]:
     return [number for fact in rows for number in numbers_in(fact, kind) if number >= 0]
 
 
-@pytest.mark.parametrize("kind", [one for one in KINDS if one not in (SiteId, EventId, Moment)])
+@pytest.mark.parametrize("kind", [one for one in KINDS if one is not SiteId])
 def test_no_number_means_two_things_when_recordings_are_merged(kind):
     """So that a new kind of numbers, or a column of them, cannot be forgotten."""
-    alone = numbers_of(plain(), kind)
-    both = numbers_of(merge([plain(), plain()]), kind)
+    one = example()
+    one.tensors[1] = one.tensors[1]._replace(died=9)  # or it would be gone as the first one ended
+    alone, both = numbers_of(one, kind), numbers_of(merge([one, one]), kind)
     assert alone
     assert len(both) == 2 * len(alone)
     step = max(both) - max(alone)
     assert step > 0
     assert sorted(both) == sorted([*alone, *(number + step for number in alone)])
+
+
+def numbered(count: int, limit: int = 0, *kept: int) -> Trace:
+    """So many calls, named by their numbers, of which the last `limit` are there and some others."""
+    first = count - limit if limit else 0
+    there = [*kept, *range(first, count)]
+    return Trace(
+        dropped=first,
+        kept=list(kept),
+        events=[Event(f"call {at}", 0, (operand(0, 0, at),)) for at in there],
+        sites=[Site("a.py", 1)],
+        tensors={0: facts.TensorFact("Tensor", 0, count)},
+        raised=[facts.Raised(at + 1, "E", f"call {at}", 0, False, at) for at in there],
+        gradients=[facts.Gradients("end", count, 0, -1, {})],
+    )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_events_are_found_when_recordings_under_a_limit_are_merged(tmp_path, order):
+    all_of_them = [numbered(5), numbered(20, 3, 2, 7), numbered(9, 4), numbered(30, 2, 0, 1, 27)]
+    traces = [all_of_them[number] for number in order]
+    save(traces, path := tmp_path / "all.tether")
+    merged = load(path)
+    assert merged.ended == sum(one.ended for one in traces)
+    forgotten = sum(one.dropped - len(one.kept) for one in traces)
+    assert merged.dropped - len(merged.kept) == forgotten
+    assert len(merged.events) == len(merged.raised) == 5 + 5 + 4 + 5
+    for at, one in enumerate(merged.raised):
+        assert merged.position(one.event) == at
+        assert merged.events[at].operation == one.message
+        assert merged.event_id(at) == one.event
+        assert merged.first_after(one.at) == at + 1
+    ends = itertools.accumulate(one.ended for one in traces)
+    assert [one.at for one in merged.gradients] == list(ends)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "kept"), [(-1, []), (0, [0]), (7, [7]), (7, [3, 3]), (7, [-1]), (7, [1, 2, 3, 4])]
+)
+def test_what_cannot_be_left_from_before_a_limit_is_refused(tmp_path, dropped, kept):
+    trace = replace(numbered(3), dropped=dropped, kept=kept, raised=[], tensors={}, gradients=[])
+    assert "before the limit" in str(opened(path_of(tmp_path, trace)))
+
+
+def test_a_fact_from_after_the_end_is_refused_under_a_limit(tmp_path):
+    trace = numbered(20, 3, 2, 7)
+    trace.raised = [facts.Raised(20, "E", "", 0, False, 20)]
+    assert "points at an event" in str(opened(path_of(tmp_path, trace)))
 
 
 def test_a_call_is_of_its_kind_when_recordings_are_merged():
@@ -562,7 +613,7 @@ def test_an_event_that_points_nowhere_is_refused(tmp_path, field, stranger):
 def test_what_lived_when_a_process_ended_ended_with_it():
     one = plain()
     merged = merge([one, one, one])
-    assert [life.died for life in merged.tensors.values()][1::2] == [23, 25, -1]
+    assert [life.died for life in merged.tensors.values()][1::2] == [9, 18, -1]
 
 
 @pytest.mark.long

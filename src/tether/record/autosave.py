@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from tether.facts import Site, Trace
+from tether.facts import EventId, Moment, Site, Trace
 from tether.record.tape import Tape
 from tether.source.syntax import read
 from tether.store import frames
@@ -114,7 +114,8 @@ class Autosave:
         small: dict[str, Any] = {}
         if first:
             self._trace.process = tape.process
-            self._trace.dropped, self._trace.kept = tape.log.dropped, list(tape.log.kept)  # type: ignore[arg-type]
+            self._trace.dropped = Moment(tape.log.dropped)
+            self._trace.kept = [EventId(number) for number in tape.log.kept]
             small = frames.header(self._trace)
         elif self._trace.process != tape.process:  # its rank is known now
             self._trace.process = tape.process

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
+from tether.facts import UNKNOWN, Callers, EventId, Followed, Moment, SiteId, Trace
 from tether.record.arrays.calls import ArrayCallLog
 from tether.record.arrays.copies import ArrayCopyLog
 from tether.record.arrays.mapped_files import MappedFiles
@@ -274,7 +274,7 @@ class Recorder:
         name = multiprocessing.current_process().name
         process = self.tape.process
         trace.process = process if name == "MainProcess" else process._replace(name=name)
-        trace.dropped = log.dropped
+        trace.dropped = Moment(log.dropped)
         trace.kept = [EventId(number) for number in log.kept]
         for name, facts in self.tables().items():
             setattr(trace, name, facts)

@@ -8,6 +8,7 @@ fact is checked and merged without a line of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, NewType, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -133,6 +134,7 @@ def check(trace: Trace) -> None:
 
     Raises `ValueError` naming the first fact that points nowhere.
     """
+    _check_forgotten(trace)
     bounds = _bounds(trace)
     for name in TABLES:
         for kind in _KINDS[name] & bounds.keys():
@@ -146,9 +148,16 @@ def check(trace: Trace) -> None:
             raise ValueError(f"span {number} lies within one that began after it")
 
 
+def _check_forgotten(trace: Trace) -> None:
+    kept = [-1, *trace.kept, trace.dropped]
+    rising = all(one < then for one, then in pairwise(kept)) or not (trace.dropped or trace.kept)
+    if not rising or len(trace.kept) > len(trace.events):
+        raise ValueError("the events that are left from before the limit are not there")
+
+
 def _bounds(trace: Trace) -> Bounds:
     """Return the least and the largest number that each kind may have; `UNKNOWN` is the least."""
-    end = trace.dropped + len(trace.events)
+    end = trace.ended
     counts = {kind: len(getattr(trace, name)) for kind, name in PLACES.items()}
     most = {kind: count - 1 for kind, count in counts.items()}
     most |= {SiteId: len(trace.sites) - 1, EventId: end - 1}

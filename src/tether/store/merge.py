@@ -34,9 +34,10 @@ _WORST_FIRST = ("raised", "unfinished", "interrupted", "finished")
 def merge(traces: Sequence[Trace]) -> Trace:
     """Return one trace of several recordings (one per rank of a distributed run, in rank order).
 
-    They are laid end to end: the ranks' clocks cannot be compared, and no fact of one rank speaks
-    of another's tensors. Serial numbers, threads and positions are moved so that none collide;
-    equal sites become one. Program and versions are the first's, the outcome the worst.
+    They are laid end to end, each with the time of the events that it has forgotten: the ranks'
+    clocks cannot be compared, and no fact of one rank speaks of another's tensors. Serial numbers,
+    threads and positions are moved so that none collide; equal sites become one. Program and
+    versions are the first's, the outcome the worst.
     """
     return traces[0] if len(traces) == 1 else laid_out(traces)[0]
 
@@ -46,13 +47,14 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
 
     What lived when a process ended went with it: only the last one's is alive at the end.
     """
-    merged = Trace(dropped=sum(trace.dropped for trace in traces))
-    events, sites, added = _Joined(), dict[Site, int](), list[int]()
+    merged = Trace()
+    events, sites, added, start = _Joined(), dict[Site, int](), list[int](), 0
     free: dict[Any, int] = dict.fromkeys(_SERIALS, 0)
     for number, trace in enumerate(traces):
         columns = columns_of(trace.events)
         added.append(free[TensorId])
-        changes = _changes(trace, merged, events.count, sites, free)
+        changes = _changes(trace, merged, start, sites, free)
+        _forgotten(trace, merged, start, events.count)
         last = Moment(UNKNOWN) if number == len(traces) - 1 else changes[Moment](trace.ended)
         for name in TABLES:
             if name != "sites":
@@ -63,6 +65,7 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
         for file, text in trace.sources.items():
             merged.sources.setdefault(file, text)
         events.add(columns, changes)
+        start += trace.ended
         for kind, largest in _largest(trace, columns).items():
             free[kind] += largest + 1
     merged.events, merged.sites = events.whole(), list(sites)
@@ -76,23 +79,33 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
 
 
 def _changes(
-    trace: Trace, merged: Trace, events: int, sites: dict[Site, int], free: Mapping[Any, int]
+    trace: Trace, merged: Trace, start: int, sites: dict[Site, int], free: Mapping[Any, int]
 ) -> dict[Any, Change]:
-    """Return what becomes of each kind of number of a trace that is laid behind `merged`."""
-    first = merged.dropped + events  # nothing of this trace is earlier
-    start = first - trace.dropped
+    """Return what becomes of each kind of number of a trace that begins at `start` in `merged`."""
     numbers = [sites.setdefault(site, len(sites)) for site in trace.sites]
 
-    def later(offset: int, least: int = 0) -> Change:
-        return lambda number: number if number < 0 else max(number + offset, least)
+    def later(offset: int) -> Change:
+        return lambda number: number if number < 0 else number + offset
 
     return {
         SiteId: lambda number: numbers[number] if number >= 0 else number,
-        EventId: later(start, first),
-        Moment: later(start, first),
+        EventId: later(start),
+        Moment: later(start),
         **{kind: later(len(getattr(merged, name))) for kind, name in PLACES.items()},
         **{kind: later(offset) for kind, offset in free.items()},
     }
+
+
+def _forgotten(trace: Trace, merged: Trace, start: int, before: int) -> None:
+    """Take over which events of a trace are there, which begins at `start` in `merged`.
+
+    Where it has forgotten some, all that are there from before these (`before` of other traces,
+    and those that it has kept) are kept ones.
+    """
+    if trace.dropped:
+        merged.kept += [merged.event_id(at) for at in range(len(merged.kept), before)]
+        merged.kept += [EventId(start + at) for at in trace.kept]
+        merged.dropped = Moment(start + trace.dropped)
 
 
 def _lives(
