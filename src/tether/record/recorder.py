@@ -198,7 +198,7 @@ class Recorder:
                 for number, above in tape.places.callers.items()
             ],
             "reached": list(self.ways.facts),
-            "spans": list(tape.span_facts()),
+            "spans": list(tape.spans),
             "runs_again": list(self.checkpoints.facts),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),
