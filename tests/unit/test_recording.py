@@ -283,8 +283,9 @@ def test_a_recording_that_grows_while_it_is_read(tmp_path):
         (b"PK\x03\x04 a torch.save file", "not a tether recording"),
         (b"tether recording 3\n", "newer tether"),
         (b"tether recording 1\n", "older tether"),
-        (b"tether journal 1\n", "older tether"),
         (b"tether recording 2", "damaged"),
+        (b"tether rec", "cut off"),
+        (b"tether recording ", "cut off"),
         (b"tether recording x\n", "damaged"),
         (b"tether recording 2\n" + b"\0" * 100, "damaged"),
         (b"tether recording 2\n" + struct.pack("<II", 1 << 31, 0), "too long"),
@@ -334,6 +335,33 @@ def test_older_file_without_a_field(tmp_path):
     path = tmp_path / "old.tether"
     path.write_bytes(sealed(json.dumps(header).encode() + b"\n", *rest))
     assert load(path).gaps == [facts.Gap("traced", "", 1)]
+
+
+OTHERS = sorted({*dir(Trace()), "x", ""} - layout.TABLES.keys())
+"""What a trace has that is no table, and what it has not."""
+
+
+@pytest.mark.parametrize("rows", [[], [[0, []]], [[0, 0]], [0]])
+@pytest.mark.parametrize("part", ["whole", "new", "changed"])
+def test_what_is_no_table_is_refused(tmp_path, part, rows):
+    """Whatever in a trace goes by the name that a file gives to a table."""
+    first, *rest = parts(path_of(tmp_path, Trace()))
+    header, path = json.loads(first.partition(b"\n")[0]), tmp_path / "odd.tether"
+    for name in OTHERS:
+        put(path, sealed(json.dumps(header | {part: {name: rows}}).encode() + b"\n", *rest))
+        assert "does not name" in str(opened(path)), name
+
+
+@pytest.mark.parametrize("part", ["whole", "new", "changed"])
+def test_a_table_that_the_header_leaves_out_is_refused(tmp_path, part):
+    """A file from before a table was added has none of its rows."""
+    first, *rest = parts(path_of(tmp_path, Trace()))
+    header, path = json.loads(first.partition(b"\n")[0]), tmp_path / "odd.tether"
+    for name in layout.TABLES:
+        fields_left = {key: row for key, row in header["fields"].items() if key != name}
+        odd = header | {"fields": fields_left, part: {name: []}}
+        put(path, sealed(json.dumps(odd).encode() + b"\n", *rest))
+        assert "does not name" in str(opened(path)), name
 
 
 def test_bomb_is_refused(tmp_path):
