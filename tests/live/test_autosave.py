@@ -283,6 +283,41 @@ def test_rows_that_change_are_in_the_file_as_they_are_by_now(tmp_path, monkeypat
         assert saved.arrays
 
 
+def written_late(*, late=True, rounds=600):
+    """Arrays that are written, or are not, long after they were copied."""
+    rows = [np.arange(1 << 17, dtype=np.float32) + n for n in range(3)]
+    made = [torch.tensor(row) for row in rows]
+    copied = np.copy(rows[1])
+    shown = torch.from_numpy(copied)
+    for _ in range(rounds):
+        made[0].sum() + shown.sum()
+    if late:
+        for one in rows:
+            one[:] = 7
+    for _ in range(rounds):
+        made[0].sum() + shown.sum()
+    return rows, made, copied, shown
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_whether_it_is_saved_changes_no_fact(tmp_path, monkeypatch, every, late):
+    """An array may be written after the first batch: nothing is decided while the program runs."""
+    monkeypatch.setattr(autosave, "EVERY", every)
+    session = Session()
+    session.save_as_it_grows(str(tmp_path / "run.tether"), [], "")
+    session.start()
+    held = written_late(late=late)
+    trace = session.stop()
+    del held
+    found = [*trace.taken, *trace.arrays_copied, *trace.array_calls]
+    assert min(map(len, (trace.taken, trace.arrays_copied, trace.array_calls))) > 0
+    assert {one.changed for one in found} == {"yes" if late else "no"}
+    growing = load(tmp_path / "run.tether")
+    lives = [one for one in (*growing.taken, *growing.arrays_copied) if one.released < 0]
+    assert {one.changed for one in lives} == {"unknown"}
+
+
 # -- as a user meets it ----------------------------------------------------------------------------
 
 LOOP = """\

@@ -173,6 +173,7 @@ class Recorder:
     ) -> None:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
+        self._look_at_arrays()
         variables = list(variables)
         known = {(name, id(value)) for name, value in variables}
         left = [one for one in variables_of_error(error) if (one[0], id(one[1])) not in known]
@@ -185,6 +186,12 @@ class Recorder:
         self.gradients.at_end()
         self.movement.at_end(self.gradients.leaves())
         self.alike.at_end(self.gradients.leaves())
+
+    def _look_at_arrays(self) -> None:
+        """Say of arrays that live whether they were written: while a program runs they may be."""
+        self.tape.arrays.look_at_all()
+        for log in (self.same.taken, self.array_copies, self.array_calls):
+            log.at_end()
 
     # -- facts ---------------------------------------------------------------------------------
 
