@@ -9,7 +9,7 @@ again, since addresses come back within microseconds. `UNKNOWN` (-1) means "not 
 number is expected, and each unknown has a `Gap` or a reason beside it.
 
 Time. The index of an `Event` is the only clock. An `EventId` is the index of one event; a `Moment`
-is a time between events: "so many events had been recorded by then".
+is a time between events: "so many events had been recorded by then". So is a `NameId` among names.
 
 A field's type says what its number is. Checking, saving and merging are derived from these
 annotations (`tether.store`), so a new fact is a class here, a table in `Trace`, and whatever
@@ -33,6 +33,8 @@ SpanId = NewType("SpanId", int)
 ThreadId = NewType("ThreadId", int)
 OptimizerId = NewType("OptimizerId", int)
 KindId = NewType("KindId", int)
+ModuleId = NewType("ModuleId", int)
+NameId = NewType("NameId", int)
 
 UNKNOWN: Final = -1
 """No number is known."""
@@ -333,7 +335,7 @@ class Name(NamedTuple):
     owner_user: bool = True  # the nearest class around it that is not PyTorch's is the user's own
     module: str = ""  # name of the module whose direct parameter or buffer it is
     listed: bool = True  # parameters() of the module that the name goes through lists it
-    holder: int = UNKNOWN  # number of that module: one object, whatever it is called
+    holder: ModuleId = ModuleId(UNKNOWN)  # that module: one object, whatever it is called
 
 
 class PlainFlag(NamedTuple):
@@ -387,11 +389,11 @@ class Reassigned(NamedTuple):
 
     at: Moment
     site: SiteId
-    holder: int  # number of the module, as in `Name`
+    holder: ModuleId  # as in `Name`
     name: str  # of the place: "weight"; "layer.weight", from the module around the replaced one
     old: TensorId
     new: TensorId
-    named: int = 0  # names that had been found by then: they come first in `Trace.names`
+    named: NameId = NameId(0)  # names that had been found by then: they come first in `Trace.names`
 
 
 class InRing(NamedTuple):
@@ -1268,8 +1270,8 @@ class Trace:
     python: str = ""
     outcome: Outcome = "finished"
     process: Process = field(default_factory=Process)
-    dropped: int = 0  # events forgotten at the start, under a limit, but for those in `kept`
-    kept: list[EventId] = field(default_factory=list)  # the first events, from before `dropped`
+    dropped: Moment = Moment(0)  # what came before is forgotten, under a limit, but for `kept`
+    kept: list[EventId] = field(default_factory=list)  # the first of `events`: from before that
     events: Sequence[Event] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
     callers: list[Callers] = field(default_factory=list)

@@ -5,15 +5,21 @@ import signal
 import subprocess
 import threading
 import time
+from itertools import pairwise
+from typing import Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 
-from tether.facts import Trace
+from tether.facts import ArrayFact, Gap, Trace
 from tether.record import autosave
 from tether.record.session import Session
+from tether.record.tape import Tape
+from tether.store import frames
 from tether.store.file import RecordingError, load
 from tether.store.frames import MAGIC
+from tether.store.layout import TABLES
 from warm import Child, python, tether
 
 
@@ -50,9 +56,8 @@ def recorded(path, monkeypatch, run=work, every=0.0, **options):
 
 
 def same_facts(trace, saved):
-    for name in ("sites", "events", "spans", "tensors", "storages", "names", "optimizers",
-                 "gradients", "bridges", "arrays", "unseen", "raised", "attached",
-                 "allocators", "dropped", "kept"):  # fmt: skip
+    names = {*TABLES, "events", "tensors", "storages", "dropped", "kept"} - {"gaps"}
+    for name in sorted(names):
         assert getattr(saved, name) == getattr(trace, name), name
     assert saved.gaps[1:] == trace.gaps
 
@@ -149,6 +154,170 @@ def test_cut_off_anywhere_it_opens_up_to_there(tmp_path, monkeypatch):
     assert len(seen) > 3
 
 
+# -- rows that change ------------------------------------------------------------------------------
+
+
+def value(hint, n):
+    """A value of an annotation: number `n` of however many."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return inner[n % len(inner)]
+    if origin is dict:
+        return {value(inner[0], n): value(inner[1], n)}
+    if origin is tuple:
+        return tuple(value(one, n) for one in inner if one is not ...) * (n % 3)
+    if hasattr(hint, "_fields"):
+        return hint(*(value(one, n) for one in get_type_hints(hint).values()))
+    kind = getattr(hint, "__supertype__", hint)
+    return f"text {n}" if kind is str else n % 2 == 1 if kind is bool else kind(n)
+
+
+STATES = [
+    [], [1], [1, 2, 3], [1, 2, 3], [1, 4, 3], [1, 4, 3, 5], [7, 8, 9, 5, 6], [8, 5, 6], [6, 5, 8],
+    [1, 6, 5, 8], [], [2, 3], [2, 3, 4, 5, 6], [3, 4],
+]  # fmt: skip
+"""What rows a table has from batch to batch: it grows, changes, comes in between, shrinks."""
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_table_is_in_the_file_as_it_is_by_now(tmp_path, monkeypatch, forgets):
+    """Each table there is, whatever becomes of its rows from batch to batch."""
+    monkeypatch.setattr(frames, "check", lambda _: None)  # the rows point nowhere
+    tape, rows = Tape(), []
+
+    def tables():
+        kinds = {name: kind for name, kind in TABLES.items() if name != "sites"}
+        return {name: [value(kind, n) for n in rows] for name, kind in kinds.items()}
+
+    saving = autosave.Autosave(tape, tables, str(tmp_path / "run.tether"), Trace())
+    for number, state in enumerate(STATES):
+        rows = state
+        tape.log.rewritten += forgets and number % 3 == 2
+        saving.flush()
+        saved = load(tmp_path / "run.tether")
+        for name, facts in tables().items():
+            assert [one for one in getattr(saved, name) if one != Gap("killed")] == facts, name
+    assert not tape.gaps
+
+
+def test_what_has_not_changed_is_not_written_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(frames, "check", lambda _: None)
+    tape, count = Tape(), 1000
+
+    def tables():  # made anew each time, as some are
+        return {name: [value(TABLES[name], n) for n in range(count)] for name in TABLES} | {
+            "arrays": [ArrayFact(n, 7 if n in gone else -1) for n in range(count)]
+        }
+
+    gone, sizes = set(), []
+    saving = autosave.Autosave(tape, tables, str(tmp_path / "run.tether"), Trace())
+    for one in (-1, -1, 500, 500, 501):
+        gone.add(one)
+        saving.flush()
+        sizes.append(saving.size)
+    first, *steps = (then - one for one, then in pairwise([0, *sizes]))
+    assert first > 20_000
+    assert max(steps) < 300
+    assert load(tmp_path / "run.tether").arrays == tables()["arrays"]
+
+
+def hooks(rounds=12):
+    """A hook that is registered again in each step, and a schedule that goes on."""
+    model = torch.nn.Linear(3, 1)
+    model.requires_gradient = False
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    for _ in range(rounds):
+        model.weight.register_hook(lambda gradient: gradient * 2)
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        schedule.step()
+    return model, schedule
+
+
+class Filter(torch.nn.Module):
+    def __init__(self, taps=torch.ones(3)):  # noqa: B008 -- which is what is looked for
+        super().__init__()
+        self.taps = taps
+
+
+def arrays(rounds=400):
+    """Arrays that are copied, drawn from and kept, and modules that share a default."""
+    table, kept, filters = np.random.default_rng(0).random((64, 512)), [], []
+    for number in range(rounds):
+        row = table[number % 64]
+        made = torch.tensor(row.astype(np.float32))
+        again = torch.from_numpy(np.copy(row))
+        torch.tensor(table[:32])
+        again.mul_(made.sum().item())
+        kept.append(again.numpy()[:4])
+        if number % 100 == 0:
+            filters.append(Filter())
+            filters[-1].taps + 1
+    return table, kept, filters
+
+
+def swaps(rounds=300):
+    """A parameter that becomes another object's tensor, once the file has it."""
+    weight, other = torch.nn.Parameter(torch.ones(3)), torch.ones(3)
+    weight * other
+    for _ in range(rounds):
+        (weight * 2).sum()
+    torch.utils.swap_tensors(weight, other)
+    for _ in range(rounds):
+        (other * 2).sum()
+    return weight, other
+
+
+@pytest.mark.parametrize("limit", [None, 300])
+@pytest.mark.parametrize("run", [hooks, arrays, swaps])
+def test_rows_that_change_are_in_the_file_as_they_are_by_now(tmp_path, monkeypatch, run, limit):
+    trace, saved = recorded(tmp_path / "run.tether", monkeypatch, run, limit=limit)
+    same_facts(trace, saved)
+    if run is hooks:
+        assert [len(one.at) for one in saved.hooks] == [12]
+        assert [one.steps for one in saved.schedules] == [12]
+    elif run is arrays:
+        assert saved.array_lines
+        assert saved.arrays
+
+
+def written_late(*, late=True, rounds=600):
+    """Arrays that are written, or are not, long after they were copied."""
+    rows = [np.arange(1 << 17, dtype=np.float32) + n for n in range(3)]
+    made = [torch.tensor(row) for row in rows]
+    copied = np.copy(rows[1])
+    shown = torch.from_numpy(copied)
+    for _ in range(rounds):
+        made[0].sum() + shown.sum()
+    if late:
+        for one in rows:
+            one[:] = 7
+    for _ in range(rounds):
+        made[0].sum() + shown.sum()
+    return rows, made, copied, shown
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_whether_it_is_saved_changes_no_fact(tmp_path, monkeypatch, every, late):
+    """An array may be written after the first batch: nothing is decided while the program runs."""
+    monkeypatch.setattr(autosave, "EVERY", every)
+    session = Session()
+    session.save_as_it_grows(str(tmp_path / "run.tether"), [], "")
+    session.start()
+    held = written_late(late=late)
+    trace = session.stop()
+    del held
+    found = [*trace.taken, *trace.arrays_copied, *trace.array_calls]
+    assert min(map(len, (trace.taken, trace.arrays_copied, trace.array_calls))) > 0
+    assert {one.changed for one in found} == {"yes" if late else "no"}
+    growing = load(tmp_path / "run.tether")
+    lives = [one for one in (*growing.taken, *growing.arrays_copied) if one.released < 0]
+    assert {one.changed for one in lives} == {"unknown"}
+
+
 # -- as a user meets it ----------------------------------------------------------------------------
 
 LOOP = """\
@@ -194,6 +363,39 @@ def test_kill_9_leaves_all_but_the_last_second(tmp_path):
     assert [one.name for one in tmp_path.glob("run*")] == ["run.tether"]
     why = tether("why", "w", "run.tether", folder=tmp_path)
     assert "w.detach()" in why.stdout
+
+
+HOOKED = """\
+import torch, time
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 50)
+log = open("steps", "w", buffering=1)
+for step in range(100000):
+    model.weight.register_hook(lambda gradient: gradient * 0.5)
+    optimizer.zero_grad(); model(torch.ones(2, 3)).sum().backward(); optimizer.step()
+    schedule.step()
+    print(step, file=log)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")
+def test_kill_9_leaves_what_became_of_a_hook_and_a_schedule(tmp_path):
+    (tmp_path / "train.py").write_text(HOOKED)
+    process = Child("-m", "tether", "run", "-o", "run.tether", "train.py", folder=tmp_path)
+    for _ in range(600):
+        time.sleep(0.1)
+        if (tmp_path / "steps").exists() and (tmp_path / "steps").read_text().count("\n") > 110:
+            break
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+    saved = load(tmp_path / "run.tether")
+    (hooked,), (schedule,) = saved.hooks, saved.schedules
+    assert len(hooked.at) > 50
+    assert schedule.steps > 50  # of the first second there were some 20
+    done = tether("report", "run.tether", folder=tmp_path)
+    assert "hook-repeated" in done.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is POSIX's")

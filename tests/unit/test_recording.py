@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import random
@@ -12,15 +13,16 @@ import struct
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import NewType
 
 import pytest
 
 from lengths import LONG
 from tether import facts
-from tether.facts import Event, Operand, Site, Trace
-from tether.store import file, frames, layout
+from tether.facts import Event, EventId, Moment, Operand, Site, SiteId, Trace
+from tether.store import fields, file, frames, layout
 from tether.store.columns import columns_of
-from tether.store.fields import check
+from tether.store.fields import check, kinds_in, moved, numbers_in
 from tether.store.file import RecordingError, load, load_all, merge, save
 
 MUTATIONS = int(os.environ.get("TETHER_FUZZ", "3000" if LONG else "1000"))
@@ -63,8 +65,8 @@ def example() -> Trace:
         walks=[facts.Walk(8, 0, (0, 1), ((0, 3), (5, 9)), ((2, 2),), False, (), 8.0)],
         tensors={0: facts.TensorFact("Parameter", 7, 9), 1: facts.TensorFact("Tensor", 8)},
         storages={0: facts.StorageFact(24, "cpu", 7, 9, 3, 8)},
-        names=[facts.Name(0, "model.weight", 7, "Linear", False, "model")],
-        reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1)],
+        names=[facts.Name(0, "model.weight", 7, "Linear", False, "model", True, 2)],
+        reassigned=[facts.Reassigned(8, 1, 2, "weight", 0, 1, 1)],
         runs_again=[facts.RunAgain(8, 0, 7, 8, 0, 8, 9, 2, "stopped", True, False)],
         plain_flags=[facts.PlainFlag(8, "Linear", "requires_grad", (0, 1))],
         own_backwards=[facts.OwnBackward(8, "Reversed", 0)],
@@ -285,8 +287,9 @@ def test_a_recording_that_grows_while_it_is_read(tmp_path):
         (b"PK\x03\x04 a torch.save file", "not a tether recording"),
         (b"tether recording 3\n", "newer tether"),
         (b"tether recording 1\n", "older tether"),
-        (b"tether journal 1\n", "older tether"),
         (b"tether recording 2", "damaged"),
+        (b"tether rec", "cut off"),
+        (b"tether recording ", "cut off"),
         (b"tether recording x\n", "damaged"),
         (b"tether recording 2\n" + b"\0" * 100, "damaged"),
         (b"tether recording 2\n" + struct.pack("<II", 1 << 31, 0), "too long"),
@@ -336,6 +339,33 @@ def test_older_file_without_a_field(tmp_path):
     path = tmp_path / "old.tether"
     path.write_bytes(sealed(json.dumps(header).encode() + b"\n", *rest))
     assert load(path).gaps == [facts.Gap("traced", "", 1)]
+
+
+OTHERS = sorted({*dir(Trace()), "x", ""} - layout.TABLES.keys())
+"""What a trace has that is no table, and what it has not."""
+
+
+@pytest.mark.parametrize("rows", [[], [[0, []]], [[0, 0]], [0]])
+@pytest.mark.parametrize("part", ["whole", "new", "changed"])
+def test_what_is_no_table_is_refused(tmp_path, part, rows):
+    """Whatever in a trace goes by the name that a file gives to a table."""
+    first, *rest = parts(path_of(tmp_path, Trace()))
+    header, path = json.loads(first.partition(b"\n")[0]), tmp_path / "odd.tether"
+    for name in OTHERS:
+        put(path, sealed(json.dumps(header | {part: {name: rows}}).encode() + b"\n", *rest))
+        assert "does not name" in str(opened(path)), name
+
+
+@pytest.mark.parametrize("part", ["whole", "new", "changed"])
+def test_a_table_that_the_header_leaves_out_is_refused(tmp_path, part):
+    """A file from before a table was added has none of its rows."""
+    first, *rest = parts(path_of(tmp_path, Trace()))
+    header, path = json.loads(first.partition(b"\n")[0]), tmp_path / "odd.tether"
+    for name in layout.TABLES:
+        fields_left = {key: row for key, row in header["fields"].items() if key != name}
+        odd = header | {"fields": fields_left, part: {name: []}}
+        put(path, sealed(json.dumps(odd).encode() + b"\n", *rest))
+        assert "does not name" in str(opened(path)), name
 
 
 def test_bomb_is_refused(tmp_path):
@@ -463,7 +493,7 @@ def test_readable_as_any_new_file(tmp_path):
 
 
 def plain() -> Trace:
-    """The example as a recording under no limit, as those are that get merged."""
+    """The example without an event from before the limit."""
     trace = example()
     trace.kept, trace.events = [], trace.events[1:]
     return trace
@@ -474,7 +504,8 @@ def test_merge_keeps_ranks_apart():
     merged = merge([one, two])
     check(merged)
     assert len(merged.events) == 4
-    assert merged.dropped == 14
+    assert (merged.dropped, merged.kept) == (16, [7, 8])
+    assert merged.ended == 18
     assert merged.sites == one.sites
     ranks = [
         {item.tensor for event in half for item in event.reads}
@@ -494,10 +525,127 @@ def test_merge_keeps_ranks_apart():
     assert merged.events[2].detail == "Name"
 
 
+KINDS = [one for one in vars(facts).values() if isinstance(one, NewType)]
+"""What a number in a fact can be the number of."""
+
+BOUNDED = [*fields.PLACES, SiteId, EventId, Moment]
+
+
+def numbers_of(trace: Trace, kind: NewType) -> list[int]:
+    """All numbers of a kind in a trace, but for those that say that none is known."""
+    rows = [fact for name in layout.TABLES for fact in getattr(trace, name)]
+    rows += [*trace.events, *trace.tensors.values(), *trace.storages.values()]
+    rows += [one for event in trace.events for one in event.reads + event.results + event.writes]
+    return [number for fact in rows for number in numbers_in(fact, kind) if number >= 0]
+
+
+@pytest.mark.parametrize("kind", [one for one in KINDS if one is not SiteId])
+def test_no_number_means_two_things_when_recordings_are_merged(kind):
+    """So that a new kind of numbers, or a column of them, cannot be forgotten."""
+    one = example()
+    one.tensors[1] = one.tensors[1]._replace(died=9)  # or it would be gone as the first one ended
+    alone, both = numbers_of(one, kind), numbers_of(merge([one, one]), kind)
+    assert alone
+    assert len(both) == 2 * len(alone)
+    step = max(both) - max(alone)
+    assert step > 0
+    assert sorted(both) == sorted([*alone, *(number + step for number in alone)])
+
+
+def numbered(count: int, limit: int = 0, *kept: int) -> Trace:
+    """So many calls, named by their numbers, of which the last `limit` are there and some others."""
+    first = count - limit if limit else 0
+    there = [*kept, *range(first, count)]
+    return Trace(
+        dropped=first,
+        kept=list(kept),
+        events=[Event(f"call {at}", 0, (operand(0, 0, at),)) for at in there],
+        sites=[Site("a.py", 1)],
+        tensors={0: facts.TensorFact("Tensor", 0, count)},
+        raised=[facts.Raised(at + 1, "E", f"call {at}", 0, False, at) for at in there],
+        gradients=[facts.Gradients("end", count, 0, -1, {})],
+    )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_events_are_found_when_recordings_under_a_limit_are_merged(tmp_path, order):
+    all_of_them = [numbered(5), numbered(20, 3, 2, 7), numbered(9, 4), numbered(30, 2, 0, 1, 27)]
+    traces = [all_of_them[number] for number in order]
+    save(traces, path := tmp_path / "all.tether")
+    merged = load(path)
+    assert merged.ended == sum(one.ended for one in traces)
+    forgotten = sum(one.dropped - len(one.kept) for one in traces)
+    assert merged.dropped - len(merged.kept) == forgotten
+    assert len(merged.events) == len(merged.raised) == 5 + 5 + 4 + 5
+    for at, one in enumerate(merged.raised):
+        assert merged.position(one.event) == at
+        assert merged.events[at].operation == one.message
+        assert merged.event_id(at) == one.event
+        assert merged.first_after(one.at) == at + 1
+    ends = itertools.accumulate(one.ended for one in traces)
+    assert [one.at for one in merged.gradients] == list(ends)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "kept"), [(-1, []), (0, [0]), (7, [7]), (7, [3, 3]), (7, [-1]), (7, [1, 2, 3, 4])]
+)
+def test_what_cannot_be_left_from_before_a_limit_is_refused(tmp_path, dropped, kept):
+    trace = replace(numbered(3), dropped=dropped, kept=kept, raised=[], tensors={}, gradients=[])
+    assert "before the limit" in str(opened(path_of(tmp_path, trace)))
+
+
+def test_a_fact_from_after_the_end_is_refused_under_a_limit(tmp_path):
+    trace = numbered(20, 3, 2, 7)
+    trace.raised = [facts.Raised(20, "E", "", 0, False, 20)]
+    assert "points at an event" in str(opened(path_of(tmp_path, trace)))
+
+
+def test_a_call_is_of_its_kind_when_recordings_are_merged():
+    def one(*nodes):
+        calls = [Event(name, 0, kind=number) for number, name in enumerate(nodes)]
+        kinds = [facts.Kind((name,)) for name in nodes]
+        return Trace(events=calls, sites=[Site("a.py", 1)], kinds=kinds)
+
+    merged = merge([one("exp", "sin"), one("mul"), one("mul", "exp")])
+    assert len(merged.events) == 5
+    for event in merged.events:
+        assert merged.kinds[event.kind].nodes == (event.operation,)
+
+
+def test_modules_of_two_processes_are_two():
+    merged = merge([plain(), plain()])
+    assert [one.holder for one in merged.names] == [2, 5]
+    assert [one.holder for one in merged.reassigned] == [2, 5]
+    assert [one.named for one in merged.reassigned] == [1, 2]
+
+
+@pytest.mark.parametrize("stranger", [99, -2])
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_a_fact_that_points_nowhere_is_refused(tmp_path, kind, stranger):
+    homes = [name for name, row in layout.TABLES.items() if kind in kinds_in(row)]
+    for name in homes:
+        trace = plain()
+        setattr(
+            trace, name, [moved(one, {kind: lambda _: stranger}) for one in getattr(trace, name)]
+        )
+        assert "points at" in str(opened(path_of(tmp_path, trace))), name
+    assert homes or kind is facts.KindId
+
+
+@pytest.mark.parametrize("stranger", [99, -2])
+@pytest.mark.parametrize("field", ["site", "inner", "span", "kind"])
+def test_an_event_that_points_nowhere_is_refused(tmp_path, field, stranger):
+    trace = plain()
+    trace.events[1] = trace.events[1]._replace(**{field: stranger})
+    with pytest.raises(ValueError, match="points at"):
+        check(trace)
+    assert "points at" in str(opened(path_of(tmp_path, trace)))
+
+
 def test_what_lived_when_a_process_ended_ended_with_it():
     one = plain()
     merged = merge([one, one, one])
-    assert [life.died for life in merged.tensors.values()][1::2] == [23, 25, -1]
+    assert [life.died for life in merged.tensors.values()][1::2] == [9, 18, -1]
 
 
 @pytest.mark.long

@@ -12,10 +12,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import compress, islice
+from operator import is_not
 from typing import Any
 
-from tether.facts import Site, Trace
+from tether.facts import EventId, Moment, Site, Trace
 from tether.record.tape import Tape
 from tether.source.syntax import read
 from tether.store import frames
@@ -27,7 +28,6 @@ EVERY = 1.0
 pass and every optimizer step, so a kill costs the calls of a second and at most 256 more."""
 
 AT_MOST = 1 << 15  # events in a batch: the clock may be a fake one, that stands still
-_WHOLE = ("gaps", "arrays", "allocators")  # small tables whose rows change: written anew
 _SLACK = 64  # serial numbers that another thread may have taken and not used yet
 
 # As they are now: the program may replace any of them.
@@ -60,8 +60,8 @@ class Autosave:
         self.size = 0  # of the file; 0: not there yet
         self._inode = 0
         self._rewritten = self._starts()
-        self._sent: dict[str, int] = {}  # of each table, the rows that the file has
-        self._whole: dict[str, list[object]] = {}
+        self._facts: dict[str, list[object]] = {}  # of each table, the rows that the file has
+        self._sent: dict[str, int] = {}  # of sites, and of what are numbers: how many it has
         self._files: set[str] = set()
         self._rows = Rows()
         self._events = 0
@@ -114,27 +114,25 @@ class Autosave:
         small: dict[str, Any] = {}
         if first:
             self._trace.process = tape.process
-            self._trace.dropped, self._trace.kept = tape.log.dropped, list(tape.log.kept)  # type: ignore[arg-type]
+            self._trace.dropped = Moment(tape.log.dropped)
+            self._trace.kept = [EventId(number) for number in tape.log.kept]
             small = frames.header(self._trace)
         elif self._trace.process != tape.process:  # its rank is known now
             self._trace.process = tape.process
             small = {"trace": {"process": tape.process}}
         blocks = self._blocks()
-        tables = self._tables()
-        closed = self._closed_spans()
-        small["whole"] = {name: self._changed(name, tables.pop(name)) for name in _WHOLE}
-        small["new"] = {name: self._new(name, facts) for name, facts in tables.items()}
-        small["changed"] = {"spans": closed}
+        small |= {"whole": {}, "new": {}, "changed": {}}
+        for name, facts in self._tables().items():
+            self._compare(name, facts, small)
         sites = tape.places.resolve(self._sent.get("sites", 0))
         self._sent["sites"] = self._sent.get("sites", 0) + len(sites)
-        small["new"]["sites"] = [self._rows.row(site) for site in sites]
+        if sites:
+            small["new"]["sites"] = [self._rows.row(site) for site in sites]
         small["sources"] = self._sources(sites)
         small["dictionaries"] = self._rows.take_new()
         small["strings"] = self._pairs("strings", tape.log.strings)
         small["words"] = self._pairs("words", tape.who.names, texts=True)
         small["tuples"] = self._pairs("tuples", tape.who.tuples)
-        for name in ("whole", "new", "changed"):
-            small[name] = {key: rows for key, rows in small[name].items() if rows is not None}
         return frames.frame(small, blocks)
 
     def _blocks(self) -> dict[str, list[Numbers]]:
@@ -158,24 +156,27 @@ class Autosave:
             blocks[name] = [*found.T]
         return blocks
 
-    def _new(self, name: str, facts: list[object]) -> list[list[Any]] | None:
-        """Return the rows of a table that only grows which the file does not have."""
-        sent = self._sent.get(name, 0)
-        self._sent[name] = len(facts)
-        return [self._rows.row(fact) for fact in facts[sent:]] or None
+    def _compare(self, name: str, facts: list[object], small: dict[str, Any]) -> None:
+        """Add what a table has that the file has not: rows behind those, and in their places.
 
-    def _changed(self, name: str, facts: list[object]) -> list[list[Any]] | None:
-        """Return all rows of a small table, if any has changed."""
-        if self._whole.get(name, []) == facts:
-            return None
-        self._whole[name] = facts
-        return [self._rows.row(fact) for fact in facts]
-
-    def _closed_spans(self) -> list[Any] | None:
-        """Return the spans that the file has open and that have ended since."""
-        sent = self._sent.get("spans", 0)
-        closed = self._tape.take_closed()
-        return [[number, self._tape.spans[number]] for number in closed if number < sent] or None
+        Of any table rows may change, go and come in between. Facts themselves never change, so most
+        are the objects that they were, and no Python runs to compare those. A table that has become
+        shorter is written anew.
+        """
+        row, sent = self._rows.row, self._facts.setdefault(name, [])
+        if len(facts) < len(sent):
+            small["whole"][name] = [row(fact) for fact in facts]
+            sent[:] = facts
+            return
+        others = compress(range(len(sent)), map(is_not, sent, facts))
+        changed = [at for at in others if sent[at] != facts[at]]
+        if changed:
+            small["changed"][name] = [[at, row(facts[at])] for at in changed]
+        for at in changed:
+            sent[at] = facts[at]
+        if new := facts[len(sent) :]:
+            small["new"][name] = [row(fact) for fact in new]
+            sent += new
 
     def _pairs(self, name: str, numbered: dict[Any, int], *, texts: bool = False) -> list[Any]:
         """Return the new pairs of a number and what it stands for; `texts`: those of texts."""

@@ -106,6 +106,7 @@ class Identities:
         self.dead_tensors = bytearray()  # serial, kind, born, died
         self.dead_storages = bytearray()  # serial, bytes, device, born, freed, memory, start
         self.rewritten = 0  # how often the start of these was forgotten
+        self._swapped: set[int] = set()  # serial numbers of tensors whose class may have changed
         self.categories: dict[type, int] = {
             torch.Tensor: PLAIN,
             torch.nn.Parameter: PLAIN,
@@ -382,6 +383,7 @@ class Identities:
                 again.born = born
                 self._look(tensor, again)
                 self.tensors[again.key] = again
+                self._swapped.add(serial)
 
     # -- memory ------------------------------------------------------------------------------
 
@@ -558,12 +560,13 @@ class Identities:
     def tensor_table(self, dead: int = 0, since: int = 0) -> Numbers:
         """Return lives of tensors, as lines of `store.columns.TENSOR`.
 
-        Those that ended, from byte `dead` on, and of the living those numbered `since` or higher.
+        Those that ended, from byte `dead` on, and of the living those numbered `since` or higher
+        and those that may have changed.
         """
         living = b"".join(
             _pack_tensor(one.serial, one.kind, one.born, UNKNOWN)
             for one in list(self.tensors.values())
-            if one.serial >= since
+            if one.serial >= since or one.serial in self._swapped
         )
         return _table(living + self.dead_tensors[dead:], len(TENSOR))
 

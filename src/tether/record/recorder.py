@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tether.facts import UNKNOWN, Callers, EventId, Followed, SiteId, Trace
+from tether.facts import UNKNOWN, Callers, EventId, Followed, Moment, SiteId, Trace
 from tether.record.arrays.calls import ArrayCallLog
 from tether.record.arrays.copies import ArrayCopyLog
 from tether.record.arrays.mapped_files import MappedFiles
@@ -177,6 +177,7 @@ class Recorder:
     ) -> None:
         """Look for the last time: at arrays, gradients, values and names."""
         self.arrays.compare_all(UNKNOWN)  # what was written after the last call
+        self._look_at_arrays()
         variables = list(variables)
         known = {(name, id(value)) for name, value in variables}
         left = [one for one in variables_of_error(error) if (one[0], id(one[1])) not in known]
@@ -190,6 +191,12 @@ class Recorder:
         self.movement.at_end(self.gradients.leaves())
         self.alike.at_end(self.gradients.leaves())
 
+    def _look_at_arrays(self) -> None:
+        """Say of arrays that live whether they were written: while a program runs they may be."""
+        self.tape.arrays.look_at_all()
+        for log in (self.same.taken, self.array_copies, self.array_calls):
+            log.at_end()
+
     # -- facts ---------------------------------------------------------------------------------
 
     def tables(self) -> dict[str, list[object]]:
@@ -202,15 +209,15 @@ class Recorder:
                 for number, above in tape.places.callers.items()
             ],
             "reached": list(self.ways.facts),
-            "spans": list(tape.span_facts()),
+            "spans": list(tape.spans),
             "runs_again": list(self.checkpoints.facts),
             "kinds": list(self.graph.facts),
             "walks": list(self.graph.walks),
             "altered": list(self.altered.facts),
+            "reassigned": list(self.reassigned.facts),  # says how many names there were
             "names": list(self.naming.facts.values()),
             "plain_flags": list(self.naming.flags.values()),
             "own_backwards": list(self.naming.own_backwards),
-            "reassigned": list(self.reassigned.facts),
             "in_rings": list(self.rings.facts),
             "cache_kept": self.cached,
             "made_once": list(self.naming.made_once.facts.values()),
@@ -282,7 +289,7 @@ class Recorder:
         name = multiprocessing.current_process().name
         process = self.tape.process
         trace.process = process if name == "MainProcess" else process._replace(name=name)
-        trace.dropped = log.dropped
+        trace.dropped = Moment(log.dropped)
         trace.kept = [EventId(number) for number in log.kept]
         for name, facts in self.tables().items():
             setattr(trace, name, facts)

@@ -39,6 +39,8 @@ from tether.facts import (
     SharedRate,
     SiteId,
     Span,
+    SpanId,
+    SpanKind,
     Unmatched,
 )
 from tether.record.arrays.lives import ArrayLives
@@ -94,8 +96,7 @@ class Tape:
         self.places = Places()
         self.who = Identities(self.gap, self.log)
         self.arrays = ArrayLives()
-        self.spans: list[list[Any]] = []
-        self._closed: list[int] = []  # numbers of those that ended since they were last asked for
+        self.spans: list[Span] = []
         self.raised: list[Raised] = []
         self.gaps: dict[tuple[GapCode, str, int], int] = {}
         self.bridges: list[Bridge] = []
@@ -208,27 +209,19 @@ class Tape:
 
     # -- spans -----------------------------------------------------------------------------------
 
-    def open_span(self, kind: str, name: str, site: int, parent: int) -> int:
+    def open_span(self, kind: SpanKind, name: str, site: int, parent: int) -> int:
         """Begin a stretch that belongs to one call; return its number."""
-        self.spans.append([kind, name, site, self.now(), UNKNOWN, parent, UNKNOWN])
+        now = Moment(self.now())
+        self.spans.append(Span(kind, name, SiteId(site), now, parent=SpanId(parent)))
         return len(self.spans) - 1
 
     def close_span(self, number: int, event: int = UNKNOWN) -> None:
         """End a stretch; `event` is the event of the call itself."""
         if number == UNKNOWN:
             return
-        span = self.spans[number]
-        span[4], span[6] = self.now(), event
-        self._closed.append(number)
-
-    def take_closed(self) -> list[int]:
-        """Return the numbers of the spans that ended since this was last asked."""
-        found, self._closed = self._closed, []
-        return found
-
-    def span_facts(self) -> list[Span]:
-        """Return the spans so far."""
-        return [Span(*span) for span in self.spans]
+        kind, name, site, first, _, parent, _ = self.spans[number]
+        last = Moment(self.now())
+        self.spans[number] = Span(kind, name, site, first, last, parent, EventId(event))
 
     def gap_facts(self) -> list[Gap]:
         """Return the gaps noted so far, and one for the events that were forgotten."""

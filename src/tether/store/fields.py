@@ -8,11 +8,23 @@ fact is checked and merged without a line of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, NewType, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from tether.facts import EventId, Moment, OptimizerId, SiteId, SpanId, Trace
+from tether.facts import (
+    UNKNOWN,
+    Event,
+    EventId,
+    KindId,
+    Moment,
+    NameId,
+    OptimizerId,
+    SiteId,
+    SpanId,
+    Trace,
+)
 from tether.store.columns import Events
 from tether.store.layout import TABLES
 
@@ -77,10 +89,19 @@ def numbers_in(fact: Any, kind: Any) -> Sequence[int]:
     """Return the numbers of one kind that a fact holds."""
     found: list[int] = []
     for one in numbered_fields(type(fact)):
-        if one.number is kind:
-            value = getattr(fact, one.name)
+        value = getattr(fact, one.name)
+        if one.fact is not None:
+            found += [number for inner in value for number in numbers_in(inner, kind)]
+        elif one.number is kind:
             found += list(value) if one.many else [value]
     return found
+
+
+def kinds_in(kind: Any) -> set[Any]:
+    """Return the kinds of numbers that facts of a class hold."""
+    fields = numbered_fields(kind)
+    inner = (kinds_in(one.fact) for one in fields if one.fact is not None)
+    return {one.number for one in fields if one.fact is None}.union(*inner)
 
 
 # -- check -----------------------------------------------------------------------------------------
@@ -91,12 +112,21 @@ _WORDS = {
     SiteId: "a site",
     SpanId: "a span",
     OptimizerId: "an optimizer",
+    KindId: "a kind of call",
     EventId: "an event",
     Moment: "a time",
+    NameId: "a name",
 }
 
-_KINDS = {name: {one.number for one in numbered_fields(kind)} for name, kind in TABLES.items()}
+PLACES = {SpanId: "spans", OptimizerId: "optimizers", KindId: "kinds", NameId: "names"}
+"""The kinds of numbers that count the rows of a table, and which; sites are shared, when merged."""
+
+_KINDS = {name: kinds_in(kind) for name, kind in TABLES.items()}
 """The kinds of numbers in each table. Now: annotations are read where their modules still are."""
+
+_OF_EVENTS = [one for one in numbered_fields(Event) if one.number in _WORDS]
+
+Bounds = Mapping[Any, tuple[int, int]]
 
 
 def check(trace: Trace) -> None:
@@ -104,44 +134,43 @@ def check(trace: Trace) -> None:
 
     Raises `ValueError` naming the first fact that points nowhere.
     """
-    end = trace.dropped + len(trace.events)
-    least_and_most = {
-        SiteId: (-1, len(trace.sites) - 1),
-        SpanId: (-1, len(trace.spans) - 1),
-        OptimizerId: (-1, len(trace.optimizers) - 1),
-        EventId: (-1, end - 1),
-        Moment: (-1, end),
-    }
-
-    def fits(kind: Any) -> Callable[[int], bool]:
-        least, most = least_and_most[kind]
-        return lambda number: least <= number <= most
-
+    _check_forgotten(trace)
+    bounds = _bounds(trace)
     for name in TABLES:
-        facts = getattr(trace, name)
-        kinds = _KINDS[name] & least_and_most.keys()
-        for kind in kinds:
-            fitting = fits(kind)
-            for fact in facts:
-                if not all(map(fitting, numbers_in(fact, kind))):
+        for kind in _KINDS[name] & bounds.keys():
+            least, most = bounds[kind]
+            for fact in getattr(trace, name):
+                if not all(least <= number <= most for number in numbers_in(fact, kind)):
                     raise ValueError(f"a fact points at {_WORDS[kind]} that is not there: {fact}")
-    _check_events(trace)
+    _check_events(trace.events, bounds)
     for number, span in enumerate(trace.spans):
         if span.parent >= number:
             raise ValueError(f"span {number} lies within one that began after it")
 
 
-def _check_events(trace: Trace) -> None:
-    sites, spans = len(trace.sites), len(trace.spans)
-    events = trace.events
-    if isinstance(events, Events):
-        for name, count in (("site", sites), ("inner", sites), ("span", spans)):
-            column = events.column(name)
-            if len(column) and not (-1 <= int(np.min(column)) <= int(np.max(column)) < count):
-                raise ValueError(f"an event's {name} is not there")
-        return
-    for number, event in enumerate(events):
-        if not -1 <= event.site < sites or not -1 <= event.inner < sites:
-            raise ValueError(f"event {number} points at a site that is not there")
-        if not -1 <= event.span < spans:
-            raise ValueError(f"event {number} points at a span that is not there")
+def _check_forgotten(trace: Trace) -> None:
+    kept = [-1, *trace.kept, trace.dropped]
+    rising = all(one < then for one, then in pairwise(kept)) or not (trace.dropped or trace.kept)
+    if not rising or len(trace.kept) > len(trace.events):
+        raise ValueError("the events that are left from before the limit are not there")
+
+
+def _bounds(trace: Trace) -> Bounds:
+    """Return the least and the largest number that each kind may have; `UNKNOWN` is the least."""
+    end = trace.ended
+    counts = {kind: len(getattr(trace, name)) for kind, name in PLACES.items()}
+    most = {kind: count - 1 for kind, count in counts.items()}
+    most |= {SiteId: len(trace.sites) - 1, EventId: end - 1}
+    most |= {Moment: end, NameId: counts[NameId]}  # so many had come: all of them is one, too
+    return {kind: (UNKNOWN, number) for kind, number in most.items()}
+
+
+def _check_events(events: Sequence[Event], bounds: Bounds) -> None:
+    for one in _OF_EVENTS:
+        least, most = bounds[one.number]
+        if isinstance(events, Events):
+            column = events.column(one.name)
+        else:
+            column = np.array([getattr(event, one.name) for event in events], np.int64)
+        if len(column) and not least <= int(np.min(column)) <= int(np.max(column)) <= most:
+            raise ValueError(f"an event points at {_WORDS[one.number]} that is not there")

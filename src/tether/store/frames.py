@@ -148,9 +148,9 @@ def read(stream: BinaryIO, path: str | os.PathLike[str], most: int = MAX_BYTES) 
 
 
 def _check_first_line(line: bytes, path: str | os.PathLike[str]) -> None:
+    if line and MAGIC.startswith(line):
+        raise Damage("it is cut off")
     if not line.startswith(MAGIC):
-        if line.startswith(b"tether journal ") or (line and MAGIC.startswith(line)):
-            raise _older(path) if line.startswith(b"tether journal ") else Damage("it is cut off")
         raise RecordingError(
             f"{path} is not a tether recording; make one with `tether run -o FILE SCRIPT`"
         )
@@ -160,11 +160,7 @@ def _check_first_line(line: bytes, path: str | os.PathLike[str]) -> None:
     if int(number) > VERSION:
         raise newer(path, f"format {int(number)}, this one reads up to {VERSION}")
     if int(number) < VERSION:
-        raise _older(path)
-
-
-def _older(path: str | os.PathLike[str]) -> RecordingError:
-    return RecordingError(f"{path} was written by an older tether; record the program again")
+        raise RecordingError(f"{path} was written by an older tether; record the program again")
 
 
 def _frames(stream: BinaryIO) -> Iterator[bytes]:
@@ -293,22 +289,28 @@ class _Reader:
         """Add the new rows of each table, put changed ones in their places, replace whole ones."""
         self._dictionaries += list_of(small.get("dictionaries", []))
         for name, rows in table_of(small.get("whole", {})).items():
-            setattr(self._trace, name, self._facts(name, list_of(rows)))
+            table = self._table(name)
+            table[:] = self._facts(name, list_of(rows))
         for name, rows in table_of(small.get("new", {})).items():
-            getattr(self._trace, name, []).extend(self._facts(name, list_of(rows)))
+            self._table(name).extend(self._facts(name, list_of(rows)))
         for name, rows in table_of(small.get("changed", {})).items():
+            table = self._table(name)
             pairs = [pair_of(row) for row in list_of(rows)]
-            table = getattr(self._trace, name, [])
             facts = self._facts(name, [row for _, row in pairs])
             for (number, _), fact in zip(pairs, facts, strict=True):
                 if not 0 <= integer(number) < len(table):
                     raise Damage(f"a row of {name} is missing")
                 table[number] = fact
 
-    def _facts(self, name: str, rows: list[Any]) -> list[Any]:
-        layout = self._layouts.get(name)
-        if layout is None:
+    def _table(self, name: str) -> list[Any]:
+        """Return the rows of a table so far: a file may name anything else that a trace has."""
+        if name not in self._layouts:
             raise Damage("it has a table that its header does not name")
+        table: list[Any] = getattr(self._trace, name)
+        return table
+
+    def _facts(self, name: str, rows: list[Any]) -> list[Any]:
+        layout = self._layouts[name]
         return [fact_of(row, layout, name, self._dictionaries) for row in rows]
 
     def trace(self) -> Trace:

@@ -9,21 +9,24 @@ import numpy as np
 
 from tether.facts import (
     UNKNOWN,
+    Event,
     EventId,
     MemoryId,
+    ModuleId,
     Moment,
-    OptimizerId,
+    Operand,
     Site,
     SiteId,
-    SpanId,
     StorageId,
     TensorId,
     ThreadId,
     Trace,
 )
 from tether.store.columns import Events, Names, Numbers, Operands, columns_of
-from tether.store.fields import Change, check, moved, numbers_in
+from tether.store.fields import PLACES, Change, check, moved, numbered_fields, numbers_in
 from tether.store.layout import TABLES
+
+_SERIALS = (TensorId, StorageId, MemoryId, ThreadId, ModuleId)  # minted, and nobody else's
 
 _WORST_FIRST = ("raised", "unfinished", "interrupted", "finished")
 
@@ -31,9 +34,10 @@ _WORST_FIRST = ("raised", "unfinished", "interrupted", "finished")
 def merge(traces: Sequence[Trace]) -> Trace:
     """Return one trace of several recordings (one per rank of a distributed run, in rank order).
 
-    They are laid end to end: the ranks' clocks cannot be compared, and no fact of one rank speaks
-    of another's tensors. Serial numbers, threads and positions are moved so that none collide;
-    equal sites become one. Program and versions are the first's, the outcome the worst.
+    They are laid end to end, each with the time of the events that it has forgotten: the ranks'
+    clocks cannot be compared, and no fact of one rank speaks of another's tensors. Serial numbers,
+    threads and positions are moved so that none collide; equal sites become one. Program and
+    versions are the first's, the outcome the worst.
     """
     return traces[0] if len(traces) == 1 else laid_out(traces)[0]
 
@@ -43,13 +47,14 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
 
     What lived when a process ended went with it: only the last one's is alive at the end.
     """
-    merged = Trace(dropped=sum(trace.dropped for trace in traces))
-    events, sites, added = _Joined(), dict[Site, int](), list[int]()
-    free: dict[Any, int] = dict.fromkeys((TensorId, StorageId, MemoryId, ThreadId), 0)
+    merged = Trace()
+    events, sites, added, start = _Joined(), dict[Site, int](), list[int](), 0
+    free: dict[Any, int] = dict.fromkeys(_SERIALS, 0)
     for number, trace in enumerate(traces):
         columns = columns_of(trace.events)
         added.append(free[TensorId])
-        changes = _changes(trace, merged, events.count, sites, free)
+        changes = _changes(trace, merged, start, sites, free)
+        _forgotten(trace, merged, start, events.count)
         last = Moment(UNKNOWN) if number == len(traces) - 1 else changes[Moment](trace.ended)
         for name in TABLES:
             if name != "sites":
@@ -60,6 +65,7 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
         for file, text in trace.sources.items():
             merged.sources.setdefault(file, text)
         events.add(columns, changes)
+        start += trace.ended
         for kind, largest in _largest(trace, columns).items():
             free[kind] += largest + 1
     merged.events, merged.sites = events.whole(), list(sites)
@@ -73,24 +79,33 @@ def laid_out(traces: Sequence[Trace]) -> tuple[Trace, list[int]]:
 
 
 def _changes(
-    trace: Trace, merged: Trace, events: int, sites: dict[Site, int], free: Mapping[Any, int]
+    trace: Trace, merged: Trace, start: int, sites: dict[Site, int], free: Mapping[Any, int]
 ) -> dict[Any, Change]:
-    """Return what becomes of each kind of number of a trace that is laid behind `merged`."""
-    first = merged.dropped + events  # nothing of this trace is earlier
-    start = first - trace.dropped
+    """Return what becomes of each kind of number of a trace that begins at `start` in `merged`."""
     numbers = [sites.setdefault(site, len(sites)) for site in trace.sites]
 
-    def later(offset: int, least: int = 0) -> Change:
-        return lambda number: number if number < 0 else max(number + offset, least)
+    def later(offset: int) -> Change:
+        return lambda number: number if number < 0 else number + offset
 
     return {
         SiteId: lambda number: numbers[number] if number >= 0 else number,
-        EventId: later(start, first),
-        Moment: later(start, first),
-        SpanId: later(len(merged.spans)),
-        OptimizerId: later(len(merged.optimizers)),
+        EventId: later(start),
+        Moment: later(start),
+        **{kind: later(len(getattr(merged, name))) for kind, name in PLACES.items()},
         **{kind: later(offset) for kind, offset in free.items()},
     }
+
+
+def _forgotten(trace: Trace, merged: Trace, start: int, before: int) -> None:
+    """Take over which events of a trace are there, which begins at `start` in `merged`.
+
+    Where it has forgotten some, all that are there from before these (`before` of other traces,
+    and those that it has kept) are kept ones.
+    """
+    if trace.dropped:
+        merged.kept += [merged.event_id(at) for at in range(len(merged.kept), before)]
+        merged.kept += [EventId(start + at) for at in trace.kept]
+        merged.dropped = Moment(start + trace.dropped)
 
 
 def _lives(
@@ -108,6 +123,7 @@ def _lives(
 def _largest(trace: Trace, events: Events) -> dict[Any, int]:
     """Return the largest number of each kind of serial that a trace speaks of."""
     found: dict[Any, list[Any]] = {
+        **{kind: [] for kind in _SERIALS},
         TensorId: [events.operands.column("tensor"), list(trace.tensors)],
         StorageId: [events.operands.column("storage"), list(trace.storages)],
         MemoryId: [[one.memory for one in trace.storages.values()]],
@@ -142,25 +158,15 @@ class _Joined:
         """Append the events of one recording, its numbers changed."""
         heads = dict(events.heads.by_name)
         strings = _renumbered(events.names.strings, self._strings)
-        for name, change in (
-            ("operation", strings.__getitem__),
-            ("detail", strings.__getitem__),
-            ("site", changes[SiteId]),
-            ("inner", changes[SiteId]),
-            ("span", changes[SpanId]),
-            ("thread", changes[ThreadId]),
-        ):
+        texts = dict.fromkeys(("operation", "detail"), strings.__getitem__)
+        for name, change in (texts | _changes_of(Event, changes)).items():
             heads[name] = _mapped(heads[name], change)
         operands = dict(events.operands.columns.by_name)
         words = _renumbered(events.names.words, self._words)
         tuples = _renumbered(events.names.tuples, self._tuples)
-        for name, change in (
-            ("tensor", changes[TensorId]),
-            ("storage", changes[StorageId]),
-            ("shape", tuples.__getitem__),
-            ("strides", tuples.__getitem__),
-            ("kind", lambda kind: words[kind >> 2] << 2 | kind & 3),
-        ):
+        dtypes: dict[str, Change] = {"kind": lambda kind: words[kind >> 2] << 2 | kind & 3}
+        layouts = dict.fromkeys(("shape", "strides"), tuples.__getitem__)
+        for name, change in (dtypes | layouts | _changes_of(Operand, changes)).items():
             operands[name] = _mapped(operands[name], change)
         self._heads.append(list(heads.values()))
         self._rows.append(events.rows + self._operands)
@@ -178,6 +184,12 @@ class _Joined:
             return columns_of([])
         operands = Operands([np.arange(self._operands), *_below(self._tables)], names)
         return Events(_below(self._heads), np.concatenate(self._rows), operands, names)
+
+
+def _changes_of(kind: Any, changes: Mapping[Any, Change]) -> dict[str, Change]:
+    """Return what becomes of the numbers in the columns that stand for a class of facts."""
+    fields = numbered_fields(kind)
+    return {one.name: changes[one.number] for one in fields if one.fact is None}
 
 
 def _below(tables: list[list[Numbers]]) -> list[Numbers]:

@@ -79,12 +79,13 @@ class _CallPair(ArrayPair):
     def look_after(self) -> None:
         """Say whether the copy was written since the array of a tensor has gone."""
         self.rewritten = self.after is not None and self.after.changed()
+        self.after = None
 
     def told(self) -> ArrayCall:
         """Return what is known by now."""
         return self.fact._replace(
             changed=self.changed, released=Moment(self.released), gone=Moment(self.gone),
-            rewritten=self.rewritten,
+            rewritten=self.rewritten or self.after is not None,  # no look was taken yet
         )  # fmt: skip
 
 
@@ -223,13 +224,16 @@ class ArrayCallLog:
         return [ArrayLine(SiteId(one.site), one.name, one.within, one.runs, one.bytes)
                 for one in self._lines.values()]  # fmt: skip
 
-    def facts(self) -> list[ArrayCall]:
-        """Return what is known of each run that was looked at."""
+    def at_end(self) -> None:
+        """Look at what lives as the recording ends."""
         for pair in self._open:
             self._look_at(pair.look)
         for pair in self._pairs:
             if pair.after is not None:
                 self._look_at(pair.look_after)
+
+    def facts(self) -> list[ArrayCall]:
+        """Return what is known of each run that was looked at."""
         return [pair.told() for pair in self._pairs]
 
 

@@ -164,12 +164,15 @@ class ArrayCopyLog:
                 pair.look()
         pair.both = []
 
-    def facts(self) -> list[ArrayCopied]:
-        """Return what is known of each array that was looked at."""
+    def at_end(self) -> None:
+        """Look at the arrays that live, as do what they are copies of, as the recording ends."""
         for pair in self._pairs:
             if not pair.decided and not self._budget.late():
                 with self._budget:
                     pair.look()
+
+    def facts(self) -> list[ArrayCopied]:
+        """Return what is known of each array that was looked at."""
         return [_fact(pair) for pair in self._pairs]
 
     # -- the text --------------------------------------------------------------------------------

@@ -117,13 +117,16 @@ class TakenLog:
         with self._budget:
             one.look()
 
-    def facts(self) -> list[Taken]:
-        """Return what is known of each array."""
+    def at_end(self) -> None:
+        """Look at the arrays that live as the recording ends: what is decided stays so."""
         for one in self._followed:
             if not one.changed and one.array is not None and one.array() is not None:
                 one.look()
                 one.decided = True
                 self._open -= 1
+
+    def facts(self) -> list[Taken]:
+        """Return what is known of each array."""
         return [_fact(one) for one in self._followed]
 
 

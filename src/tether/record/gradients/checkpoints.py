@@ -140,6 +140,6 @@ class CheckpointLog:
     def failed(self, event: int, span: int) -> None:
         """Note at which block a backward pass failed: the last that ran again in its span."""
         last = self._last
-        if last is not None and last.again >= self._tape.spans[span][3]:
+        if last is not None and last.again >= self._tape.spans[span].first:
             self._last = None
             self.facts.append(last._replace(event=EventId(event)))

@@ -25,6 +25,7 @@ from tether.facts import (
     CACHE,
     UNKNOWN,
     WAITING,
+    ModuleId,
     Moment,
     Name,
     OwnBackward,
@@ -70,6 +71,7 @@ _CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
 
 
 _PACKAGE = __name__.partition(".")[0]
+_NO_MODULE = ModuleId(UNKNOWN)
 _SWITCH = "requires_grad"
 _BACKWARD = "backward"
 _WORDS = ["require", "gra"]  # of the switch, without endings
@@ -100,7 +102,7 @@ class Naming:
         self.own_backwards: list[OwnBackward] = []
         self._classes: set[type] = set()  # of modules that were come to
         self._count: dict[int, int] = {}
-        self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
+        self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], ModuleId]] = {}
         self._next_module = itertools.count().__next__
         self.paths: dict[
             int, str
@@ -221,12 +223,12 @@ class Naming:
             site = SiteId(self._tape.places.add_definition(method))
             self.own_backwards.append(OwnBackward(Moment(self._tape.now()), kind.__name__, site))
 
-    def number(self, module: torch.nn.Module) -> int:
+    def number(self, module: torch.nn.Module) -> ModuleId:
         """Return the number of a module object: an address alone may come back."""
         known = self._modules.get(id(module))
         if known is not None and known[0]() is module:
             return known[1]
-        number = self._next_module()
+        number = ModuleId(self._next_module())
         self._modules[id(module)] = weakref.ref(module), number
         return number
 
@@ -255,7 +257,7 @@ class Naming:
             now = Moment(self._tape.now())
             self.flags[key] = PlainFlag(now, type(owner).__name__, key[1], tensors, key[2])
 
-    def _found(self, place: Reached, module: str = "", holder: int = UNKNOWN) -> None:
+    def _found(self, place: Reached, module: str = "", holder: ModuleId = _NO_MODULE) -> None:
         ref = self._tape.who.find(place.value)
         if ref is None:
             return  # never part of a call: nothing will be said of it

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tether.facts import Moment, Reassigned, SiteId, TensorId
+from tether.facts import Moment, NameId, Reassigned, SiteId, TensorId
 from tether.record.names.naming import Naming, modules_of, registered
 from tether.record.tape import Tape
 
@@ -50,7 +50,7 @@ class ReassignedLog:
         self._times[place] += 1
         if self._times[place] <= TIMES:
             ends = TensorId(who.serial(old)), TensorId(who.serial(new))
-            now, named = Moment(self._tape.now()), len(self._naming.facts)
+            now, named = Moment(self._tape.now()), NameId(len(self._naming.facts))
             self.facts.append(Reassigned(now, SiteId(site), holder, name, *ends, named))
 
 

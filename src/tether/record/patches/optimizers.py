@@ -294,7 +294,7 @@ class Optimizers:
         with muted(listener):
             place = tape.places.user_place(here(3))
             span = listener.steps.pop()
-            listener.span = tape.spans[span][5]
+            listener.span = tape.spans[span].parent
             step = self._steps.pop(span)
             step.finished(place[0])
             kind = type(optimizer).__name__

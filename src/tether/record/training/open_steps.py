@@ -40,7 +40,7 @@ def leave_stale_steps(listener: Stepping, frame: types.FrameType | None) -> None
     while len(listener.steps) > running:
         stale = listener.steps.pop()
         listener.tape.close_span(stale)
-        listener.span = spans[stale][5]
+        listener.span = spans[stale].parent
 
 
 def stepping() -> bool:

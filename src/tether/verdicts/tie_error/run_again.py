@@ -76,7 +76,8 @@ def _gave_others(history: History, run: RunAgain, at: int) -> bool:
 
 def parting(history: History, run: RunAgain) -> Parting | None:
     """Return where the runs of a block part: at the first call that the graph can differ by."""
-    whole = run.first >= history.trace.dropped
+    first, last = (history.trace.first_after(one) for one in (run.first, run.last))
+    whole = last - first == run.last - run.first  # nothing of it was forgotten
     return _BothRuns(history, run).parting() if whole else None
 
 
