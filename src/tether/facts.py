@@ -701,7 +701,8 @@ class Movement(NamedTuple):
     """What became of the values of many tensors between two looks.
 
     ``step``: from before to after one step of an optimizer. ``since``: from the first look at a
-    tensor to before that step, or to the end of a backward pass (then without an optimizer).
+    tensor to before that step, or to the end of a backward pass (then without an optimizer); where
+    no ``step`` has the same moment, to after the step.
     ``end``: from the first look to the end of the recording. The first look is before the first
     step of its optimizer, or after the first backward pass.
     """

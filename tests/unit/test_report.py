@@ -405,7 +405,8 @@ def test_json_fits_its_schema():
     }
     assert finding["fix"]["edits"][0]["file"] == "train.py"
     assert made["gradients"][0] == {
-        "name": "net.layer1.weight", "status": "none", "changed": None, "finding": 0, "ranks": "",
+        "name": "net.layer1.weight", "status": "none", "changed": None, "unlooked": 0,
+        "finding": 0, "ranks": "",
     }  # fmt: skip
     assert made["gaps"] == [{"code": "compiled", "reason": SENTENCES["compiled"], "count": 2}]
     assert made["memory"]["peak_bytes"] is None, "there are steps, and no look at what they hold"

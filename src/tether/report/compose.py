@@ -374,8 +374,11 @@ def _gradients(about: Findings) -> list[Block]:
         return []
     counts = Counter(row.status for row in rows)
     text = f"{counts['reached']} of {counted(len(rows), 'parameter')} got a gradient"
-    if counts["zero"]:
-        text += f", {counts['zero']} only zeros"
+    partly = sum(bool(row.unlooked) for row in rows)
+    if counts["zero"] > partly:
+        text += f", {counts['zero'] - partly} only zeros"
+    if partly:
+        text += f", {partly} zeros whenever it was looked at"
     if counts["none"]:
         text += f", {counts['none']} none"
     blocks: list[Block] = [Heading("gradients"), Paragraph((Phrase(text),))]
@@ -412,6 +415,9 @@ def _gradient_of(row: Gradient, optimized: bool) -> Phrase:
         return Phrase(row.ranks, kind)
     if optimized and row.status == "reached" and row.changed is False:
         return Phrase("reached, unchanged", "warning")
+    if row.unlooked:
+        text += f" ({row.looked:,} of {row.looked + row.unlooked:,} looked at)"
+        text += ", changed" if row.changed else ""
     return Phrase(text, kind)
 
 
@@ -475,7 +481,10 @@ def _module_cells(inside: Sequence[Gradient]) -> tuple[str, Phrase, Phrase]:
     worst = next(status for status in ("none", "zero", "reached") if statuses[status])
     most = str(len(inside))
     number = most if statuses[worst] == len(inside) else f"{statuses[worst]} of {most}"
-    return number, Phrase(*_STATUS[worst]), _why({row.finding for row in inside} - {None})
+    text, kind = _STATUS[worst]
+    if worst == "zero" and any(row.unlooked for row in inside):
+        text += " where looked at"
+    return number, Phrase(text, kind), _why({row.finding for row in inside} - {None})
 
 
 def _why(numbers: set[int | None]) -> Phrase:
@@ -515,7 +524,10 @@ def _copies(about: Findings) -> list[Block]:
 
 
 def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
-    """Say of each line that copies whether the copy was needed, and why."""
+    """Say of each line that copies whether the copy was needed, and why.
+
+    Once, where several calls of a line, or one with and without a gradient, have the same answer.
+    """
     told = {one.site for one in about.findings if one.slug == "needless-copy"}
     columns = (Column("needed"), Column("because", give=True, wrap=True))
     cells = [
@@ -529,7 +541,8 @@ def _needs(rows: Sequence[Copy], about: Findings) -> list[Block]:
         for row in rows
         if (row.reason or row.needed == "no") and (about.show_all or row.site not in told)
     ]
-    return [by_line(columns, cells, about)] if cells else []
+    once = {(site.file, site.line, *said): (site, said) for site, said in reversed(cells)}
+    return [by_line(columns, [*reversed(once.values())], about)] if cells else []
 
 
 def _copy_cells(row: Copy) -> tuple[Phrase, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -22,6 +23,9 @@ class Gradient(NamedTuple):
     module: str = ""  # the part of the name before the last dot
     changed: bool | None = None  # its values are others than at the first look; None: not known
     ranks: str = ""  # what which rank saw, where they differ
+    # Of one that was zero whenever it was looked into: how often it was, and how often it was not.
+    looked: int = 0
+    unlooked: int = 0
 
 
 _OF_COST = frozenset({"needless-copy", "slow-copy", "repeated-transfer", "storage-pinned"})
@@ -51,6 +55,8 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
             why.get(tensor),
             names.get(tensor, "").rpartition(".")[0],
             training.moved(tensor),
+            looked=_times(statuses, "zero"),
+            unlooked=_times(statuses, "unchecked"),
         )
         for tensor, statuses in seen.items()
     ]
@@ -59,23 +65,23 @@ def gradients(history: History, findings: Sequence[Finding] = ()) -> list[Gradie
     return rows
 
 
-def _statuses(trace: Trace, names: Mapping[int, str]) -> dict[int, set[str]]:
-    """Return what the gradient of each parameter was seen to be."""
+def _statuses(trace: Trace, names: Mapping[int, str]) -> dict[int, Counter[str]]:
+    """Return what the gradient of each parameter was seen to be, and how often."""
     if not trace.gradients:
         return {}
     held = {tensor for one in trace.optimizers for tensor in one.tensors}
     judged = held or names.keys()
-    seen: dict[int, set[str]] = {tensor: set() for tensor in held}
+    seen: dict[int, Counter[str]] = {tensor: Counter() for tensor in held}
     for moment in _judged_at(trace):
         for tensor, status in moment.status.items():
             if tensor in judged:
-                seen.setdefault(tensor, set()).add(status)
+                seen.setdefault(tensor, Counter())[status] += 1
     return seen
 
 
 def _of_none(
     history: History, told: Collection[int], names: Mapping[int, str]
-) -> dict[int, set[str]]:
+) -> dict[int, Counter[str]]:
     """Return what backward gave to parameters of modules that no optimizer holds, of some told."""
     tensors = history.trace.tensors
     left = [
@@ -84,8 +90,10 @@ def _of_none(
         if one not in history.held and one in names and tensors[one].kind == "Parameter"
     ]
     looks = [look.status for look in history.after_backward]
-    seen = {one: {str(look[one]) for look in looks if one in look} for one in map(TensorId, left)}
-    return {int(one): found for one, found in seen.items() if found - {"none"}}
+    seen = {
+        one: Counter(str(look[one]) for look in looks if one in look) for one in map(TensorId, left)
+    }
+    return {int(one): found for one, found in seen.items() if found.keys() - {"none"}}
 
 
 def _judged_at(trace: Trace) -> list[Gradients]:
@@ -97,7 +105,12 @@ def _judged_at(trace: Trace) -> list[Gradients]:
     return trace.gradients
 
 
-def _status(seen: set[str]) -> Status:
+def _times(seen: Counter[str], status: str) -> int:
+    """Return how often a gradient that is only known as zero was seen so."""
+    return seen[status] if _status(seen) == "zero" else 0
+
+
+def _status(seen: Collection[str]) -> Status:
     if "some" in seen:
         return "reached"
     if "zero" in seen:

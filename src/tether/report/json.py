@@ -46,6 +46,7 @@ def to_json(about: Findings) -> dict[str, Any]:
                 "name": row.name,
                 "status": row.status,
                 "changed": row.changed,
+                "unlooked": row.unlooked,
                 "finding": row.finding,
                 "ranks": row.ranks,
             }

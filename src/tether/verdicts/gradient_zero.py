@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tether.analysis.gradients.graph import Graph, graph_of
 from tether.analysis.gradients.second_order import NoSecond, no_second
-from tether.analysis.gradients.ungraded import Missing
+from tether.analysis.gradients.ungraded import Missing, zero_when
 from tether.analysis.gradients.zeroed import Zeroed
 from tether.analysis.history import History
 from tether.analysis.training.unmoved import BY_VALUES, Reason, Training
@@ -135,7 +135,9 @@ def _nothing(history: History, tensor: int, call: int, why: str, does: str, repa
         calls=(call,),
         operation=event.operation,
         message=say(
-            "{subject} got a gradient of exactly zero at every step: " + why, code=Code(event.site)
+            "{subject} got a gradient of exactly zero {when}: " + why,
+            when=zero_when(history, tensor),
+            code=Code(event.site),
         ),
         story=(Step("step", event.site, say(does, call=CallOf(call))),),
         repair=Repair(say(repair, x=Tensor(tensor))),
@@ -252,8 +254,9 @@ def _hooked(history: History, tensor: int) -> Iterator[Claim]:
             site=event.site,
             operation=event.operation,
             message=say(
-                "{subject} got a gradient of exactly zero at every step: most likely the hook"
+                "{subject} got a gradient of exactly zero {when}: most likely the hook"
                 " `{hook}` replaces the gradient on its way.",
+                when=zero_when(history, tensor),
                 hook=event.detail,
             ),
             story=(Step("hook", event.site, say("the hook is registered here")),),

@@ -2,8 +2,8 @@
 
 Asked of every call that made what was there already (`already_there`). Each condition that fails is
 a reason, with the event it rests on; what the recording cannot tell makes the answer "unknown". A
-copy that nothing in the whole program read was not needed, whatever was written, if none of its
-line was read. Of any other is asked, in this order:
+copy that nothing in the whole program read, and of which nothing took a view, was not needed,
+whatever was written, if none of its line was read. Of any other is asked, in this order:
 
 - the source was written while the copy lived, or the copy while the source did. Lived, not read:
   memory lives as long as anything holds it, the gradient graph and exported arrays included;
@@ -430,9 +430,10 @@ class Judge:
     def unread(self, copied: Copied) -> bool | None:
         """Say of a copy that nothing in the whole program read whether it was written.
 
-        None for any other. A call that gives another tensor on the same memory, or writes nothing
-        but it, has read nothing for anybody else; but a view that its source could not give needs
-        the copy.
+        None for any other. A call that writes nothing but it has read nothing for anybody else. One
+        that gives a view of it, or the copy itself, makes use of it: who was handed that may have
+        it still, and may be no code that is heard. All the more a view that its source could not
+        give.
         """
         memory = self.flow.memory(copied.copy)
         event = self.history.events[copied.position]
@@ -440,7 +441,7 @@ class Judge:
             return None  # the engine reads what a backward or a hook returns
         if self.library or self._blind or memory in self.lives.exported:
             return None
-        if self._of_others(copied) or self._was_read(copied):
+        if self._of_others(copied) or self._was_read(copied) or self._was_handed_on(copied):
             return None
         layout = self.layout(copied._replace(source=self._resolved(copied.source)[0]))
         if layout is not None and layout.needed == "yes":
@@ -461,6 +462,20 @@ class Judge:
     def _was_read(self, copied: Copied) -> bool:
         memory = self.flow.memory(copied.copy)
         return not all(self._reads_nothing(one, memory) for one in self._afterwards(copied))
+
+    def _was_handed_on(self, copied: Copied) -> bool:
+        """Whether a call gave a view of a copy, or the copy itself, and did not write it.
+
+        Not what the copying itself goes on to make of it: a deep copy makes it a Parameter.
+        """
+        memory, own = self.flow.memory(copied.copy), self.event(copied).site
+        return any(
+            self.flow.memory(one) == memory
+            for event in self._afterwards(copied)
+            if event.site != own
+            for one in event.results
+            if all(one.tensor != written.tensor for written in event.writes)
+        )
 
     def _afterwards(self, copied: Copied) -> Iterator[Event]:
         """Yield the calls on a copy's memory that came after it."""

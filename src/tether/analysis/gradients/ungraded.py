@@ -6,14 +6,14 @@ program read its gradient; it is missing only if it had no gradient at any step.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cached_property
 
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.gradients.paths import Paths, follow
 from tether.analysis.history import History, latest, losses_of
 from tether.analysis.training.frozen import ended_frozen
-from tether.facts import UNKNOWN, Operand, Span
+from tether.facts import UNKNOWN, Gradients, Operand, Span, TensorId
 from tether.regions import overlaps
 
 
@@ -206,3 +206,26 @@ def in_how_many(history: History, tensor: int) -> str:
     if steps == 0:
         return "in the backward pass" if len(history.backwards) == 1 else "in any backward pass"
     return "in the one step" if steps == 1 else f"in any of {steps} steps"
+
+
+def zero_when(history: History, tensor: int) -> str:
+    """Say when a gradient was zero, in words; nothing of steps that were not looked into."""
+    facts, at, one, many = _looks_at(history, TensorId(tensor))
+    seen = Counter(fact.status[TensorId(tensor)] for fact in facts)
+    if not seen["none"] and not seen["unchecked"]:
+        return f"{at} every {one}"
+    was, were = "gave it one", "gave it one"
+    if seen["unchecked"]:
+        was, were = "was looked at", "were looked at"
+    if seen["zero"] == 1:
+        return f"{at} the one {one} that {was}"
+    return f"{at} each of the {seen['zero']:,} {many} that {were}"
+
+
+def _looks_at(history: History, tensor: TensorId) -> tuple[list[Gradients], str, str, str]:
+    """Return the looks at a gradient, those of steps if there are any, and what they are of."""
+    steps = [fact for fact in history.steps if tensor in fact.status]
+    if steps:
+        return steps, "at", "step", "steps"
+    passes = [fact for fact in history.after_backward if tensor in fact.status]
+    return passes, "after", "backward pass", "backward passes"

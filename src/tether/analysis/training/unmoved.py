@@ -26,7 +26,7 @@ from tether.analysis.surroundings import Surroundings, WaysThere, at_line
 from tether.analysis.training.handed import Handed
 from tether.analysis.training.made_anew import LinesAnew
 from tether.analysis.training.undone import Undone
-from tether.facts import UNKNOWN, Movement, Stop, TensorId
+from tether.facts import UNKNOWN, Moment, Movement, Stop, TensorId
 from tether.finding import At, CallOf, Sentence, Step, Tensor, Where, say
 from tether.source.reading import calls_of, gathered, left_by, returns
 
@@ -74,10 +74,13 @@ class Training:
                 self._groups[tensor].add((number, group))
         self._steps = [one for one in self._trace.movements if one.moment == "step"]
         self._state: dict[TensorId, str] = {}  # "same" or "moved", as far as it was looked at
+        self._last: dict[TensorId, Moment] = {}  # the last look that found the same values
         for one in self._trace.movements:
             for tensor, status in one.status.items():
                 if status == "moved" or (status == "same" and one.moment != "step"):
                     self._state[tensor] = status
+                if status == "same":
+                    self._last[tensor] = max(one.at, self._last.get(tensor, one.at))
 
     @cached_property
     def reasons(self) -> dict[int, Reason]:
@@ -92,8 +95,14 @@ class Training:
         return found
 
     def moved(self, tensor: int) -> bool | None:
-        """Whether the values of a tensor are others than at the first look; None: not known."""
+        """Whether the values of a tensor are others than at the first look; None: not known.
+
+        That they are the same is known if there was a look after the last step.
+        """
         status = self._state.get(TensorId(tensor))
+        if status == "same" and (steps := self._history.steps_of(tensor)):
+            last = self._history.position(self._last[TensorId(tensor)])
+            status = status if last >= steps[-1] else None
         return None if status is None else status == "moved"
 
     # -- whom it is about ------------------------------------------------------------------------

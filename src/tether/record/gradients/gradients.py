@@ -2,8 +2,9 @@
 
 Only leaves that require grad are looked at: those that an optimizer holds, and those that were
 seen as an argument of a call. Whether a gradient is exactly zero is looked into until it was once
-seen to be something else, at the 1st, 2nd, 4th, 8th... step of an optimizer; of what an optimizer
-holds and is frozen, at each look.
+seen to be something else: at the 1st, 2nd, 4th, 8th... step of an optimizer, and at those between
+for at most half a percent of the run's time; of what an optimizer holds and is frozen, at each of
+the former. What was not looked into is "unchecked", and nothing is concluded of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 
 from tether.facts import UNKNOWN, Gradients, GradientStatus, Moment, OptimizerId, SiteId, TensorId
 from tether.record.arrays.contents import is_zero
+from tether.record.budget import Budget
 from tether.record.identity import TensorRef, is_leaf, version_of
 from tether.record.tape import Tape
 
@@ -51,6 +53,9 @@ class GradientLog:
         self._held: set[int] = set()  # serials of those that an optimizer holds
         # Serials whose gradient was once something: after a backward pass, at a step or the end.
         self._alive: dict[str, set[int]] = {"backward": set(), "step": set(), "end": set()}
+        # Of these nothing is asked between looks: some of `_alive`, and what could not be read.
+        self._settled: dict[str, set[int]] = {"backward": set(), "step": set(), "end": set()}
+        self._budget = Budget(0.005, allowed=0.1)  # of the looks between
         self._last: dict[tuple[str, int], dict[TensorId, GradientStatus]] = {}
         self._owners: dict[int, int] = {}  # serial -> the thread that met it; 0: several did
         self._trainers: set[int] = set()  # threads that have run a backward pass or a step
@@ -197,8 +202,7 @@ class GradientLog:
     ) -> dict[TensorId, GradientStatus]:  # fmt: skip
         given = map(gradient_of, tensors)
         if not look:
-            pairs = zip(numbers, given, strict=True)
-            return {one: "none" if grad is None else "unchecked" for one, grad in pairs}
+            return self._between(dict(zip(numbers, given, strict=True)), moment)
         status: dict[TensorId, GradientStatus] = {}
         alive = self._alive[moment]
         for tensor, serial, gradient in zip(tensors, numbers, given, strict=True):
@@ -207,11 +211,35 @@ class GradientLog:
             elif serial in alive and tensor.requires_grad:
                 status[serial] = "unchecked"
             else:
-                zero = is_zero(gradient)
-                status[serial] = "unchecked" if zero is None else "zero" if zero else "some"
-                if status[serial] == "some":
-                    alive.add(serial)
+                status[serial] = self._look(serial, gradient, moment)
         return status
+
+    def _between(
+        self, given: dict[TensorId, torch.Tensor | None], moment: str
+    ) -> dict[TensorId, GradientStatus]:
+        """Return what is known where no look is due: of what was zeros so far, whether it still is.
+
+        Where there is time for it.
+        """
+        status: dict[TensorId, GradientStatus] = {
+            one: "none" if gradient is None else "unchecked" for one, gradient in given.items()
+        }
+        if self._settled[moment].issuperset(given) or self._budget.late():
+            return status
+        with self._budget:
+            for serial in given.keys() - self._settled[moment]:
+                gradient = given[serial]
+                if gradient is not None:
+                    status[serial] = self._look(serial, gradient, moment)
+        return status
+
+    def _look(self, serial: TensorId, gradient: torch.Tensor, moment: str) -> GradientStatus:
+        zero = is_zero(gradient)
+        if not zero:
+            self._settled[moment].add(serial)
+        if zero is False:
+            self._alive[moment].add(serial)
+        return "unchecked" if zero is None else "zero" if zero else "some"
 
     def _add(
         self,

@@ -370,6 +370,8 @@ class _Step:
             recorder.gradients.carried(site, self.optimizer, self._carried)
         if self._looks:
             recorder.carried.stepped(self.optimizer, self.tensors)
+        else:
+            recorder.movement.stepped_between(self.numbers, self.tensors, site, self.optimizer)
         if self._before is not None or self._still:
             held = self._held()
             if self._before is not None:

@@ -1,12 +1,13 @@
 """Whether the values of parameters moved: over a step, since the first look, until the end.
 
 Values are compared by a check sum of their bits, at the 1st, 2nd, 4th, 8th... step of an optimizer
-and at the end, for at most 2 % of the time since the recording began.
+and at the end, for at most 2 % of the time since the recording began. What did not move so far is
+looked at after the steps between as well, for half a percent: it may be gone before the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,6 +44,10 @@ class MovementLog:
         self._first: Sums = {}
         self._graded: set[TensorId] = set()  # those whose first look is after a gradient
         self._budget = Budget(0.02, allowed=0.5)
+        self._still: set[TensorId] = set()  # those that had their first values at each look
+        # Of these the last look between: when it was, its line and the optimizer.
+        self._seen_still: dict[TensorId, tuple[Moment, SiteId, OptimizerId]] = {}
+        self._between = Budget(0.005, allowed=0.1)
 
     # -- around a step ---------------------------------------------------------------------------
 
@@ -58,7 +63,35 @@ class MovementLog:
     def stepped(self, before: Sums, held: Held, site: int, optimizer: int) -> None:
         """Look at them again, now that the step has finished."""
         self._add("since", site, optimizer, self._compared(self._first, before, held))
-        self._add("step", site, optimizer, self._compared(before, self._sums(held), held))
+        after = self._sums(held)
+        self._add("step", site, optimizer, self._compared(before, after, held))
+        for number, one in after.items():
+            still = one is not None and one == self._first.get(number)
+            (self._still.add if still else self._still.discard)(number)
+
+    def stepped_between(
+        self,
+        numbers: Sequence[TensorId],
+        tensors: Sequence[torch.Tensor],
+        site: int,
+        optimizer: int,
+    ) -> None:
+        """Look, after a step of which no look is due, at what did not move so far."""
+        if self._still.isdisjoint(numbers) or self._between.late():
+            return
+        now = Moment(self._tape.now()), SiteId(site), OptimizerId(optimizer)
+        moved: dict[TensorId, ValueStatus] = {}
+        with self._between:
+            for number, tensor in zip(numbers, tensors, strict=True):
+                if number not in self._still:
+                    continue
+                if fingerprint(tensor) == self._first.get(number):
+                    self._seen_still[number] = now
+                else:
+                    self._still.discard(number)
+                    moved[number] = "moved"
+        if moved:
+            self._add("since", site, optimizer, moved)
 
     # -- of what no optimizer holds, and at the end ----------------------------------------------
 
@@ -90,11 +123,16 @@ class MovementLog:
     def at_end(self, leaves: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Look for the last time."""
         known = {TensorId(n): one for n, one in leaves if TensorId(n) in self._first}
+        looks: dict[tuple[Moment, SiteId, OptimizerId], dict[TensorId, ValueStatus]] = {}
+        for number in self._still & self._seen_still.keys() - known.keys():
+            looks.setdefault(self._seen_still[number], {})[number] = "same"
+        self.facts += [Movement("since", *look, status) for look, status in looks.items()]
         self._add("end", -1, -1, self._compared(self._first, self._sums(known), known))
 
     def forget(self, number: int) -> None:
         """Let go of a tensor that is gone."""
         self._first.pop(TensorId(number), None)
+        self._still.discard(TensorId(number))
         self._graded.discard(TensorId(number))
 
     # -- parts -----------------------------------------------------------------------------------

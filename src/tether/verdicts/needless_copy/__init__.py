@@ -27,7 +27,7 @@ What this line made was there already, element by element: every time the line r
 nor what it was made of was written while the other lived, nothing was done to the copy that its
 source could not have been used for, and the gradient graph says the same without it. Or the copy
 was written, and nothing used its source again, whose memory did not outlive the copy's. Or nothing
-in the whole run read the copy at all.
+in the whole run read the copy, or took a view of it.
 
 A copy also counts as gone once the text cannot read it: a function's variable that is read in the
 statements behind its assignment alone, in the same block, and that nothing else holds. So a model
@@ -361,6 +361,7 @@ def _story(history: History, copied: Copied, need: Need) -> Iterator[Step]:
     sides = {copied.copy.tensor: "the copy"} | (
         {copied.source.tensor: "its source"} if copied.taken is None else {}
     )
+    unread = need.unread == len(need.executions)
     for tensor, who in sides.items():
         lines: dict[int, str] = {}
         for at in range(position + 1, min(position + 5_000, len(history.events))):
@@ -370,7 +371,8 @@ def _story(history: History, copied: Copied, need: Need) -> Iterator[Step]:
                 if len(lines) == 2:
                     break
         for site, name in lines.items():
-            yield Step("read", site, say("{call} reads {who}", call=shown(name), who=who))
+            does = "writes" if unread and tensor == copied.copy.tensor else "reads"
+            yield Step("read", site, say("{call} " + does + " {who}", call=shown(name), who=who))
 
 
 def _without(name: str, site: Site, what: str = "tensor") -> Sentence:

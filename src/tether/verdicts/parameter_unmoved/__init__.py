@@ -128,8 +128,8 @@ def _spent(history: History, found: RateSpent) -> Claim:
         operation="step",
         severity="warning" if half and found.alone and schedule is not None else "note",
         message=say(
-            "From step {n} of {steps} on no step moves {subject}: the learning rate of {kind}, once"
-            " {before}, is {rate} there, and none that was looked at changed a bit.",
+            "From step {n} of {steps} on no step that was looked at changed a bit of {subject}: the"
+            " learning rate of {kind}, once {before}, is {rate} there.",
             **parts,
         ),
         story=(

@@ -132,7 +132,9 @@ def _taken(lines: Lines, name: str, places: Sequence[int]) -> Slow | None:
     parts, way = "rows", "an index of all their numbers, index_select"
     if not lines.events[at].reads[0].shape:
         parts, way = "elements", "gather, or an index with a tensor for each dimension"
-    what = f"{name} joins {parts} that were taken out of it by one call each, {count:,} in"
+    others = len({one.tensor for _, one in joins}) - 1
+    more = f" and {others:,} more" if others else ""
+    what = f"{name} joins {parts} that were taken out of it{more} by one call each, {count:,} in"
     what += f" {len(joins):,} runs"
     fix = f"Take them by one call: {way}."
     return Slow(at, source, count, 0, None, "read", what, fix)
@@ -301,9 +303,12 @@ def _counted(lines: Lines, places: Sequence[int]) -> Slow | None:
     count = sum(map(len, runs))
     if count < max(CALLS, len(places)):
         return None
-    at, name = runs[0][0], lines.events[runs[0][0]].operation
-    what = f"{name} changes one of its elements by one number at a time, {count:,} times, and"
+    most = max(runs, key=len)
+    at, name = most[0], lines.events[most[0]].operation
+    what = f"{name} changes one of its elements by one number at a time, {len(most):,} times, and"
     what += " nothing else reads them meanwhile"
+    if len(runs) > 1:
+        what += f"; so it does with {len(runs) - 1:,} more, {count - len(most):,} times"
     fix = "Do it by one call: torch.bincount counts, and index_put_(..., accumulate=True) adds"
     fix += " values up, each at its place."
     return Slow(at, lines.events[at].writes[0], count, 0, None, "written", what, fix)

@@ -52,7 +52,7 @@ def _singly(lines: Lines, places: Sequence[int]) -> Slow | None:
     singly = [at for at in places if lines.single[at]]
     runs = [(at, one) for at in singly if (one := _element(lines, at)) is not None]
     best = max(_of_one_tensor(runs).values(), key=len, default=[])
-    offsets = {one.offset for _, one in best}
+    offsets = set(_offsets(lines, best))
     if len(offsets) <= SETTINGS or len(runs) < READS:
         return None
     at, element = best[0]
@@ -60,11 +60,19 @@ def _singly(lines: Lines, places: Sequence[int]) -> Slow | None:
     if len(runs) * _single_calls(lines, best) < CALLS or _carried(lines, best):
         return None
     what = f"{len(offsets):,} of its elements are taken one by one, and calls of their own compute"
-    what += f" with each, {lines.events[at].operation} in {len(runs):,} runs"
+    what += f" with each, {lines.events[at].operation} in {len(best):,} runs"
     fix = "Compute for the whole tensor, by one call for all elements"
     fix += "." if graded else "; where that cannot be, take them all at once, .tolist(), and go on"
     fix += "" if graded else " with numbers of Python."
-    return Slow(at, element, len(runs), 0, None, "read", what, fix)
+    return Slow(at, element, len(best), 0, None, "read", what, fix)
+
+
+def _offsets(lines: Lines, runs: Runs) -> Iterator[int]:
+    """Yield where the elements of one tensor lie that calls were given, however many each."""
+    for at, element in runs:
+        for one in lines.events[at].reads:
+            if (one.storage, one.dtype) == (element.storage, element.dtype):
+                yield one.offset
 
 
 def _element(lines: Lines, at: int) -> Operand | None:
@@ -126,12 +134,23 @@ def _gone_through(lines: Lines, places: Sequence[int]) -> Slow | None:
     if count < READS or (count < CALLS and elements < LARGE) or 2 * count < len(places):
         return None
     at, whole = max(groups, key=len)[0]
-    many = math.prod(whole.shape)
-    what = f"all of its {many:,} elements with one number in each of {count:,} runs,"
-    what += f" {elements:,} comparisons in all"
+    what = _compared(whole, groups)
     fix = "Ask for all numbers by one call: compare along a new dimension, or sort it once and use"
     fix += " torch.searchsorted; to count or add up by number there is torch.bincount, index_add_."
     return Slow(at, whole, count, 0, None, "compared", what, fix)
+
+
+def _compared(whole: Operand, groups: list[Runs]) -> str:
+    """Say how often all of a tensor was compared, and how often others were."""
+    own = sum(len(some) for some in groups if some[0][1].storage == whole.storage)
+    count = sum(map(len, groups))
+    elements = sum(math.prod(one.shape) for some in groups for _, one in some)
+    what = (
+        f"all of its {math.prod(whole.shape):,} elements with one number in each of {own:,} runs,"
+    )
+    if own < count:
+        what += f" and so others in {count - own:,} runs,"
+    return f"{what} {elements:,} comparisons in all"
 
 
 def _in_a_row(runs: Runs) -> Iterator[Runs]:

@@ -226,12 +226,17 @@ def _beyond(given: Operand, made: Operand, dimension: int) -> Operand | None:
 
 
 def _reads(history: History, at: int, rest: Operand) -> bool:
-    """Whether a call read elements of a tensor, and did not only show them as another."""
+    """Whether a call read elements of a tensor, and did not only show them as another.
+
+    Another that an object keeps may yet be read.
+    """
     event, memory = history.events[at], history.flow.memory
     touched = [one for one in (*event.reads, *event.writes) if may_overlap(one, rest)]
     given = [one for one in touched if one.storage == rest.storage]
     shows = bool(event.results) and not event.writes
-    shows = shows and all(memory(one) == memory(rest) for one in event.results)
+    shows = shows and all(
+        memory(one) == memory(rest) and _is_dropped(history, one) for one in event.results
+    )
     return bool(given) and not shows
 
 
