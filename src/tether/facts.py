@@ -775,6 +775,7 @@ class Bridge(NamedTuple):
     entry: EventId
     certain: bool
     via: str = ""  # in words: "the NumPy array", "the float, through `total`"
+    doubtful: bool = False  # the source leads to other fields, or from other callers, just as well
 
 
 class Collision(NamedTuple):

@@ -99,7 +99,10 @@ def example() -> Trace:
             facts.Followed(8, 0, (facts.Stop(3, 0, True, "other", 0.0, 1.5),), (4,), (7,), (9,))
         ],
         gradients=[facts.Gradients("end", 9, 0, -1, {0: "none", 1: "unchecked"})],
-        bridges=[facts.Bridge(7, 8, True, "the NumPy array")],
+        bridges=[
+            facts.Bridge(7, 8, True, "the NumPy array"),
+            facts.Bridge(7, 8, certain=False, via="`v`", doubtful=True),
+        ],
         same=[facts.Same(8, 1, 0, 0, 4, (3, 1), 7)],
         tried=[facts.Tried(8, 0, same=True)],
         collisions=[facts.Collision(8, 2, 6)],
@@ -517,7 +520,7 @@ def test_merge_keeps_ranks_apart():
     assert {event.thread for event in merged.events[2:]} == {3, 5}
     assert [name.tensor for name in merged.names] == [0, 2]
     assert merged.gradients[1].status == {2: "none", 3: "unchecked"}
-    bridge = merged.bridges[1]
+    bridge = merged.bridges[2]
     assert merged.events[merged.position(bridge.exit)] == merged.events[2]
     assert merged.spans[3].parent == 2
     assert [one.memory for one in merged.storages.values()] == [3, 7]

@@ -135,6 +135,92 @@ def test_does_not_flow(program):
     assert joined(program) == []
 
 
+FIELDS = [
+    # A field of a container comes out by its place alone.
+    "t = (<<x.item()>>, 3.0)\na, b = t\ny = <:torch.tensor({}):>",
+    "t = [<<x.item()>>, 3.0]\na, b = t[0], t[1]\ny = <:torch.tensor({}):>",
+    "t = dict()\nt['a'] = <<x.item()>>\nt['b'] = 3.0\na, b = t['a'], t['b']\ny = <:torch.tensor({}):>",
+    "t = {{'a': <<x.item()>>, 'b': 3.0}}\na, b = t['a'], t['b']\ny = <:torch.tensor({}):>",
+    "t = []\nt.append((<<x.item()>>, 3.0))\nfor a, b in t:\n    y = <:torch.tensor({}):>",
+    "t = []\nt.append((<<x.item()>>, 3.0))\na, b = zip(*t)\ny = <:torch.tensor({}):>",
+    "t = [(<<x.item()>>, 3.0)]\na = [p for p, q in t]\nb = [q for p, q in t]\ny = <:torch.tensor({}):>",
+    "t = [<<x.item()>>]\nfor a, b in zip(t, [1.0]):\n    y = <:torch.tensor({}):>",
+    "t = [<<x.item()>>]\nfor i, (a, b) in enumerate(zip(t, [1.0])):\n    y = <:torch.tensor({}):>",
+    "t = list((<<x.item()>>, 3.0))\na, *b = t[0], 2\ny = <:torch.tensor({}):>",
+    (
+        "class A:\n    def __init__(self):\n        self.t = []\n"
+        "    def put(self, step):\n        self.t.append(step)\n"
+        "    def get(self):\n        first, second = [], []\n"
+        "        for one in self.t:\n            p, q = one\n            first.append([p])\n"
+        "            second.append([q])\n        return first, second\n"
+        "m = A()\nm.put((<<x.item()>>, 3.0))\na, b = m.get()\ny = <:torch.tensor({}):>"
+    ),
+    "def f(*t):\n    return t\na, b = f(<<x.item()>>, 3.0)\ny = <:torch.tensor({}):>",
+    "def f(**t):\n    return t\nt = f(p=<<x.item()>>, q=1)\na, b = t['p'], t['q']\ny = <:torch.tensor({}):>",
+    "def f(p, q):\n    return q, p\nb, a = f(*(<<x.item()>>, 3.0))\ny = <:torch.tensor({}):>",
+    "def f(p, q):\n    return q, p\nb, a = f(**dict_of)\na = <<x.item()>>\ny = <:torch.tensor({}):>",
+]
+
+
+@pytest.mark.parametrize("program", FIELDS)
+def test_a_field_comes_out_of_its_place(program):
+    trace = trace_of(program.format("a"))
+    assert [(one.exit, one.entry, one.doubtful) for one in follow(trace)] == [(0, 1, False)]
+    assert joined(program.format("b")) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "t = Step(<<x.item()>>, b)\ny = <:torch.tensor(t.b):>",
+        "t = Step(<<x.item()>>, b)\np, q = t\ny = <:torch.tensor(q):>",
+        "t = [(<<x.item()>>, b)]\np, q = shuffled(t)[0]\ny = <:torch.tensor(q):>",
+        "t = [(<<x.item()>>, b)]\nfor step in sample(t, 3):\n    y = <:torch.tensor(step[1]):>",
+        "t = (<<x.item()>>, b)\nfor i in range(2):\n    y = <:torch.tensor(t[i]):>",
+        "t = (<<x.item()>>, b) + (1,)\ny = <:torch.tensor(t[1]):>",
+        "t = (0.0, <<x.item()>>)\ny = <:torch.tensor(t[-1]):>",
+        "t = (((((<<x.item()>>, 1), 2), 3), 4), 5)\ny = <:torch.tensor(t[0][0][0][0][1]):>",
+    ],
+)
+def test_which_field_it_is_may_not_be_known(program):
+    assert [(one.exit, one.entry, one.doubtful) for one in follow(trace_of(program))] == [
+        (0, 1, True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "try:\n    v = <<x.item()>>\n    w = int(name)\nexcept ValueError:\n    y = <:torch.tensor(v):>",
+        (
+            "try:\n    for x in xs:\n        v = <<x.item()>>\n        check(v)\n        v = 0\n"
+            "except ValueError:\n    y = <:torch.tensor(v):>"
+        ),
+        (
+            "try:\n    try:\n        v = <<x.item()>>\n    finally:\n        v, w = 0, v\n"
+            "except ValueError:\n    y = <:torch.tensor(w):>"
+        ),
+        "try:\n    v = <<x.item()>>\n    v = int(n)\nfinally:\n    y = <:torch.tensor(v):>",
+        "v = 0\ntry:\n    pass\nexcept E:\n    v = 1\nelse:\n    v = <<x.item()>>\ny = <:torch.tensor(v):>",
+    ],
+)
+def test_what_a_try_had_come_to(program):
+    assert joined(program, order="01")[0][:2] == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "try:\n    f()\nexcept E:\n    y = <:torch.tensor(v):>\nv = <<x.item()>>",
+        "try:\n    f()\nexcept E:\n    y = <:torch.tensor(v):>\nelse:\n    v = <<x.item()>>",
+        "v = <<x.item()>>\nv = 1\ntry:\n    f()\nexcept E:\n    y = <:torch.tensor(v):>",
+        "try:\n    v = <<x.item()>>\nfinally:\n    v = 0\ny = <:torch.tensor(v):>",
+    ],
+)
+def test_what_a_try_had_not_come_to(program):
+    assert joined(program) == []
+
+
 def test_a_number_beside_a_tensor():
     assert joined("loss = <:z + 0.1 * <<x.item()>>:>", entry="add") == [(0, 1, "the Python value")]
     assert joined("v = <<x.item()>>\n<:loss += v:>", entry="__iadd__") == [(0, 1, "`v`")]
@@ -197,9 +283,23 @@ def test_two_files(tmp_path):
     trace.sites.append(Site(other, 2, 12, 2, 27))
     trace.sources[other] = "def f(v):\n    return torch.tensor(v)\n"
     trace.events.append(Event("tensor", 1, results=(operand(9),)))
-    assert follow(trace) == [Bridge(0, 1, certain=False, via="`v`")]
+    # By which call `f` was reached the trace does not say.
+    assert follow(trace) == [Bridge(0, 1, certain=False, via="`v`", doubtful=True)]
 
 
 def test_a_sum_too_long_to_walk_hides_no_other_line():
     long = "w = " + "+".join(["1"] * 2000)
     assert joined(f"v = <<x.item()>>\n{long}\ny = <:torch.tensor(v):>") == [(0, 1, "`v`")]
+
+
+def test_too_many_ways_are_not_told_apart():
+    """The value is found, and that another caller's may have come instead."""
+    functions = "".join(
+        f"def f{n}(v):\n    return v + " + " + ".join(f"f{(n + k) % 12}(v)" for k in (1, 2, 3, 5)) + "\n"
+        for n in range(12)
+    )  # fmt: skip
+    found = follow(trace_of(f"{functions}y = <:torch.tensor(f0(<<x.item()>>)):>", order="01"))
+    assert [(one.exit, one.entry, one.doubtful) for one in found] == [(0, 1, True)]
+    few = "def f(v):\n    return v + g(v)\ndef g(v):\n    return v + f(v)\n"
+    found = follow(trace_of(f"{few}y = <:torch.tensor(f(<<x.item()>>)):>", order="01"))
+    assert [(one.exit, one.entry, one.doubtful) for one in found] == [(0, 1, False)]

@@ -250,6 +250,13 @@ class Dataflow:
                 found.setdefault(entry, []).append(exit_)
         return found
 
+    @cached_property
+    def doubtful(self) -> set[tuple[int, int]]:
+        """The events by which values left and came in of which the text does not tell for sure."""
+        place = self._trace.position
+        of = (one for one in self._trace.bridges if one.doubtful)
+        return {(place(one.exit), place(one.entry)) for one in of}
+
     def memory(self, operand: Operand) -> int:
         """Return the number of the memory behind an operand; storages on one array have one."""
         return self.memory_of(operand.storage)

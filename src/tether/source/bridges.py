@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy as np
 from tether.facts import Bridge, Event, EventId, Trace
 from tether.operations.table import operation
 from tether.source.flow import Flow
+from tether.source.held import Way
+from tether.source.run_ways import Fit, WaysOfRuns, same_way
 from tether.source.syntax import read, source_of
 from tether.store.columns import columns_of
 
@@ -34,32 +36,74 @@ def follow(trace: Trace, *, elsewhere: bool = True) -> list[Bridge]:
     `elsewhere` only the text that the trace has is used.
     """
     calls = _Calls(trace)
-    reached = _reached(trace, calls, elsewhere=elsewhere)
-    if not reached:
+    text = _followed(trace, calls, elsewhere=elsewhere)
+    if text is None:
         return []
     known = {(bridge.exit, bridge.entry) for bridge in trace.bridges}
     settled = {bridge.entry for bridge in trace.bridges if bridge.certain}
-    passed: dict[tuple[int, int], list[int]] = defaultdict(list)  # (thread, exit site) -> events
-    used: dict[tuple[int, int, int], int] = {}  # (thread, exit site, entry site) -> how many
+    joining = _Joining(text)
     bridges: list[Bridge] = []
     for position, thread, site, leaves in calls.crossing:
         number = trace.event_id(position)
+        way = text.ways.at(site, number)
         if leaves:
-            passed[thread, site].append(number)
+            joining.leaves(number, thread, site, way)
             continue
-        for exit_site, via in reached.get(site, {}).items():
-            events = passed[thread, exit_site]
-            key = (thread, exit_site, site)
-            since = max(min(used.get(key, 0), len(events) - 1), len(events) - WINDOW, 0)
-            used[key] = len(events)
-            if number in settled:
-                continue
-            bridges += (
-                Bridge(EventId(exit_), number, certain=False, via=_in_words(exit_, via, trace))
-                for exit_ in events[since:]
-                if (exit_, number) not in known
-            )
+        bridges += (
+            Bridge(EventId(exit_), number, False, _in_words(exit_, via, trace), doubtful)
+            for exit_, via, doubtful in joining.enters(thread, site, way)
+            if number not in settled and (exit_, number) not in known
+        )
     return bridges
+
+
+class _Join(NamedTuple):
+    """What the text leads from an exit to an entry that was reached by one way."""
+
+    ways: frozenset[tuple[Way, bool]]  # to the exit, each with whether it is doubtful
+    via: str
+
+
+class _Joining:
+    """Joins the calls by which values came in to those by which they had left."""
+
+    def __init__(self, text: _Text) -> None:
+        self._text = text
+        self._left: dict[tuple[int, int], list[tuple[int, Way]]] = defaultdict(list)
+        self._of: dict[tuple[int, Way], dict[int, _Join]] = {}
+        self._matching: dict[tuple[object, ...], tuple[list[tuple[int, bool]], list[int]]] = {}
+        self._used: dict[tuple[object, ...], int] = {}  # how many calls of an exit
+
+    def leaves(self, number: int, thread: int, site: int, way: Way) -> None:
+        """Note a call of an exit."""
+        if site in self._text.exits:
+            self._left[thread, self._text.exits[site]].append((number, way))
+
+    def enters(self, thread: int, site: int, way: Way) -> Iterator[tuple[int, str, bool]]:
+        """Yield by which calls left what an entry took in, by which name, and if it is doubtful."""
+        entry = self._text.entries.get(site)
+        if entry is None:
+            return
+        if (entry, way) not in self._of:
+            self._of[entry, way] = self._text.joins(entry, way)
+        for exit_, join in self._of[entry, way].items():
+            events = self._those(thread, exit_, join)
+            key = (thread, exit_, entry, way)
+            since = max(min(self._used.get(key, 0), len(events) - 1), len(events) - WINDOW, 0)
+            self._used[key] = len(events)
+            yield from ((number, join.via, unsure) for number, unsure in events[since:])
+
+    def _those(self, thread: int, exit_: int, join: _Join) -> list[tuple[int, bool]]:
+        """Return the calls of an exit that were reached by ways, and whether each is doubtful."""
+        left = self._left[thread, exit_]
+        found, seen = self._matching.setdefault((thread, exit_, join.ways), ([], [0]))
+        for number, way in left[seen[0] :]:
+            fits = [(same_way(one, way), unsure) for one, unsure in join.ways]
+            sure = [fit is Fit.SURE and not unsure for fit, unsure in fits if fit is not Fit.NOT]
+            if sure:
+                found.append((number, not any(sure)))
+        seen[0] = len(left)
+        return found
 
 
 def _in_words(exit_: int, via: str, trace: Trace) -> str:
@@ -134,23 +178,42 @@ def _iterates(node: ast.AST) -> bool:
     return isinstance(node, _LOOPS)
 
 
-def _reached(trace: Trace, calls: _Calls, *, elsewhere: bool) -> dict[int, dict[int, str]]:
-    """Return for each entry site the exit sites whose value can reach it, and by which name."""
+class _Text:
+    """Where the text leads values, by the ways to its lines."""
+
+    def __init__(self, trace: Trace, flow: Flow, nodes: dict[int, ast.AST]) -> None:
+        self._flow = flow
+        self.ways = WaysOfRuns(trace, flow, nodes)
+        self.exits = {one: flow.exits[node] for one, node in nodes.items() if node in flow.exits}
+        self.entries = {
+            one: flow.entries[node] for one, node in nodes.items() if node in flow.entries
+        }
+
+    def joins(self, entry: int, way: Way) -> dict[int, _Join]:
+        """Return the exits whose values come to an entry that was reached by a way."""
+        found: dict[int, dict[Way, bool]] = defaultdict(dict)
+        names: dict[int, str] = {}
+        for known, held in self._flow.reached.get(entry, {}).items():
+            fit = same_way(known, way)
+            for one, via in held.items() if fit is not Fit.NOT else ():
+                doubtful = one.mixed or fit is Fit.PERHAPS or self._flow.full
+                found[one.exit][one.way] = doubtful and found[one.exit].get(one.way, True)
+                names.setdefault(one.exit, via)
+        return {one: _Join(frozenset(ways.items()), names[one]) for one, ways in found.items()}
+
+
+def _followed(trace: Trace, calls: _Calls, *, elsewhere: bool) -> _Text | None:
+    """Return where the text leads values that leave and come in; None if from none to another."""
     exit_sites, entry_sites = calls.sites(leaves=True), calls.sites(leaves=False)
     if not exit_sites or not entry_sites:
-        return {}
+        return None
     made = calls.makers() - exit_sites - {-1}
     trees, nodes = _placed(trace, elsewhere=elsewhere)
     exits = _numbered(exit_sites, nodes)
     entries = _numbered(entry_sites, nodes)
     tensors = [one for one in _numbered(made, nodes) if not _iterates(one)]
-    flow = Flow(trees, exits, entries, tensors).run()
-    back = _sites_of(nodes)
-    return {
-        twin: {number: via for one, via in held.items() for number in back[one] & exit_sites}
-        for entry, held in flow.items()
-        for twin in back[entry] & entry_sites
-    }
+    flow = Flow(trees, exits, entries, tensors)
+    return _Text(trace, flow, nodes) if flow.run() else None
 
 
 def _numbered(numbers: Iterable[int], nodes: dict[int, ast.AST]) -> dict[ast.AST, int]:
@@ -173,11 +236,3 @@ def _placed(trace: Trace, *, elsewhere: bool) -> tuple[dict[str, ast.Module], di
         if node is not None:
             nodes[number] = node
     return trees, nodes
-
-
-def _sites_of(nodes: dict[int, ast.AST]) -> dict[int, set[int]]:
-    """Return for each site all sites of its expression (one runs in several code objects)."""
-    by_node: dict[ast.AST, set[int]] = defaultdict(set)
-    for number, node in nodes.items():
-        by_node[node].add(number)
-    return {number: by_node[node] for number, node in nodes.items()}

@@ -1,10 +1,11 @@
 """Where a value can go once it has left the tensors: def-use through the user's functions.
 
 A small abstract interpreter. Every function is walked statement by statement with what its local
-names can hold (a set of exits: sites where a value left the tensors). An assignment to a name
-replaces what it held; branches are joined; loops are walked until nothing changes. What crosses
-functions (parameters, returned values, attributes, globals, names seen by inner functions) is kept
-in one store that only grows, and functions that mention what grew are walked again.
+names can hold (exits: sites where a value left the tensors; see `source.held`). An assignment to a
+name replaces what it held; branches are joined; loops are walked until nothing changes. A function
+is walked for each way by which it is called, so that what one caller gives does not come out at
+another. What outlives a call (attributes, globals, names seen by inner functions) is kept in one
+store that only grows, and functions that mention what grew are walked again.
 
 Not followed: control (``if x.item() > 0``), an index (``names[i]``), a length or shape. A call of a
 function that is not the user's is taken to use its arguments: what comes out may hold them.
@@ -14,13 +15,34 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
-Held = dict[int, str]
-"""Exits that a value can come from, each with the name it was last read by."""
+from tether.source.held import (
+    EACH,
+    Held,
+    Some,
+    Way,
+    each,
+    from_place,
+    grows,
+    joined,
+    made_of,
+    named,
+    picked,
+    put_at,
+    stored_at,
+    subscripted,
+    transposed,
+    unnamed,
+    within,
+    zipped,
+)
+from tether.source.scopes import Scope, Scopes, way_by
 
-ROUNDS = 12  # of the whole program; each goes one call deeper, and values rarely cross five
+ROUNDS = 30  # of the whole program; each goes one call deeper or back, and values rarely cross ten
+
+MOST_WALKS = 1500
+"""Walks through functions in which their ways are told apart; a walk takes a millisecond or two."""
 
 OPAQUE = frozenset(
     {"len", "print", "isinstance", "issubclass", "type", "id", "hash", "range", "hasattr", "repr"}
@@ -36,25 +58,26 @@ STORING = frozenset(
 )
 """Methods that put their arguments into the container they are called on."""
 
-MANY = 5  # user functions of one name; beyond that a name says nothing about the callee
+TAKING_OVER = frozenset({"extend", "update"})
+"""Those of them that put in what their argument holds."""
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+AS_THEY_ARE = frozenset({"list", "tuple", "iter"})
+"""Functions of Python's own whose result has the elements of its argument in their places."""
 
 
-@dataclass
-class Scope:
-    """A function (or a module's own code) and what is known of it from outside."""
+class Run:
+    """A function as it is reached by one way."""
 
-    file: str
-    body: list[ast.stmt]
-    parameters: list[str]
-    method: bool = False
-    parent: Scope | None = None
-    rest: str = ""  # name of *args
-    keywords: str = ""  # name of **kwargs
-    mentions: set[str] = field(default_factory=set)  # names and attributes in its text
-    names: set[str] = field(default_factory=set)  # assigned in it
-    inner: bool = False  # functions are written inside it: its names are seen there
+    def __init__(self, scope: Scope, way: Way) -> None:
+        self.scope, self.way = scope, way
+        self.parameters: dict[str, Held] = {}
+        self.returned: Held = {}
+        self.callers: set[tuple[int, Way]] = set()  # runs that take what it returns
+
+    @property
+    def key(self) -> tuple[int, Way]:
+        """The number by which it is known."""
+        return id(self.scope), self.way
 
 
 class Flow:
@@ -72,130 +95,94 @@ class Flow:
         tensors: Iterable[ast.AST],
     ) -> None:
         self.exits, self.entries, self.tensors = exits, entries, set(tensors)
-        self.reached: dict[int, Held] = {}  # entry -> exits
+        self.scopes = Scopes(trees)
+        self.leading = self.scopes.leading_to(exits)
+        self.full = False  # there were too many ways to tell them apart
+        self._begin()
+
+    def _begin(self) -> None:
+        self.reached: dict[int, dict[Way, Held]] = {}  # entry -> the way to it -> exits
         self.store: dict[tuple[object, ...], Held] = {}
         self.grown: set[str] = set()  # names and attributes whose holdings grew in this round
-        self.scopes: list[Scope] = []
-        self.by_name: dict[str, list[Scope]] = {}
-        for file, tree in trees.items():
-            module = self._scope(Scope(file, tree.body, []))
-            self._collect(tree.body, module, in_class="")
+        self.again: set[tuple[int, Way]] = set()  # runs that are to be walked in the next round
+        self.runs = {one.key: one for one in (Run(each, each.alone) for each in self.scopes.all)}
 
-    def run(self) -> dict[int, Held]:
-        """Return for each entry the exits whose value can reach it."""
-        waiting = self.scopes
-        for _ in range(ROUNDS):
-            self.grown = set()
-            for scope in waiting:
-                _FunctionWalk(self, scope).walk()
-            waiting = [scope for scope in self.scopes if scope.mentions & self.grown]
-            if not waiting:
-                break
+    def run(self) -> dict[int, dict[Way, Held]]:
+        """Return for each entry, by the way to it, the exits whose value can reach it."""
+        if not self._settles():
+            self.full = True
+            self._begin()
+            self._settles()
         return self.reached
 
-    # -- finding the functions
-
-    def _scope(self, scope: Scope) -> Scope:
-        for statement in scope.body:
-            for node in _own_nodes(statement):
-                if isinstance(node, ast.Name):
-                    scope.mentions.add(node.id)
-                    if isinstance(node.ctx, ast.Store):
-                        scope.names.add(node.id)
-                elif isinstance(node, ast.Attribute):
-                    scope.mentions.add(node.attr)
-        scope.names.update(scope.parameters)
-        scope.mentions.update(scope.parameters)
-        self.scopes.append(scope)
-        return scope
-
-    def _collect(self, body: Iterable[ast.AST], parent: Scope, in_class: str) -> None:
-        waiting = list(body)
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, Function):
-                scope = self._function(node, parent, bool(in_class))
-                self.by_name.setdefault(node.name, []).append(scope)
-                if node.name == "__init__" and in_class:
-                    self.by_name.setdefault(in_class, []).append(scope)
-                parent.inner = True
-                self._collect(node.body, scope, "")
-            elif isinstance(node, ast.ClassDef):
-                self._collect(node.body, parent, node.name)
-            elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
-                waiting.extend(ast.iter_child_nodes(node))
-
-    def _function(self, node: Function, parent: Scope, method: bool) -> Scope:
-        given = node.args
-        decorators = {getattr(one, "id", "") for one in node.decorator_list}
-        return self._scope(
-            Scope(
-                parent.file,
-                node.body,
-                [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)],
-                method and "staticmethod" not in decorators,
-                parent,
-                given.vararg.arg if given.vararg else "",
-                given.kwarg.arg if given.kwarg else "",
-                {node.name},
-            )
-        )
+    def _settles(self) -> bool:
+        """Walk what there is until nothing changes; False if that is too much."""
+        waiting = [*self.runs.values()]
+        walks = 0
+        for _ in range(ROUNDS):
+            walks += len(waiting)
+            if walks > max(MOST_WALKS, 4 * len(self.scopes.all)) and not self.full:
+                return False
+            self.grown, self.again = set(), set()
+            for run in waiting:
+                _FunctionWalk(self, run).walk()
+            waiting = [
+                run
+                for key, run in self.runs.items()
+                if key in self.again or run.scope.mentions & self.grown
+            ]
+            if not waiting:
+                break
+        return True
 
     # -- what crosses functions
 
     def add(self, key: tuple[object, ...], held: Held, name: str) -> None:
         """Add to what is kept under `key`; remember `name` when something was new."""
-        if not held:
-            return
-        known = self.store.setdefault(key, {})
-        if held.keys() - known.keys():
+        if held and grows(self.store.setdefault(key, {}), held):
             self.grown.add(name)
-        for exit_, via in held.items():
-            known.setdefault(exit_, via)
 
     def get(self, key: tuple[object, ...]) -> Held:
         """Return what is kept under `key`."""
         return self.store.get(key, {})
 
-    def enter(self, entry: int, held: Held) -> None:
+    def enter(self, entry: int, way: Way, held: Held) -> None:
         """Note that values reach an entry."""
         if held:
-            self.reached.setdefault(entry, {}).update(held)
+            grows(self.reached.setdefault(entry, {}).setdefault(way, {}), held)
 
+    def of_call(self, callee: Scope, way: Way, *, given: bool) -> Run:
+        """Return the run of a function by a way; one for all where nothing was `given` to it."""
+        if self.full or (not given and id(callee) not in self.leading):
+            return self.runs[id(callee), callee.alone]
+        found = self.runs.get((id(callee), way))
+        if found is None:
+            found = Run(callee, way)
+            self.runs[found.key] = found
+            self.again.add(found.key)
+        return found
 
-def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement, without the insides of functions written in it."""
-    waiting = [statement]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Function):
-            continue
-        yield node
-        waiting.extend(ast.iter_child_nodes(node))
+    def give(self, run: Run, parameter: str, held: Held) -> None:
+        """Add to what a parameter holds."""
+        if held and grows(run.parameters.setdefault(parameter, {}), held):
+            self.again.add(run.key)
 
-
-def _joined(*parts: Held) -> Held:
-    whole: Held = {}
-    for part in parts:
-        whole.update(part)
-    return whole
-
-
-def _named(held: Held, name: str) -> Held:
-    return dict.fromkeys(held, name)
+    def give_back(self, run: Run, held: Held) -> None:
+        """Add to what a function returns."""
+        if grows(run.returned, held):
+            self.again |= run.callers
 
 
 class _FunctionWalk:
     """One walk through one function with what its local names hold."""
 
-    def __init__(self, flow: Flow, scope: Scope) -> None:
-        self.flow, self.scope = flow, scope
-        self.local: dict[str, Held] = {}
+    def __init__(self, flow: Flow, run: Run) -> None:
+        self.flow, self.of, self.scope = flow, run, run.scope
+        own = (*self.scope.parameters, self.scope.rest, self.scope.keywords)
+        self.local: dict[str, Held] = {name: run.parameters.get(name, {}) for name in own}
+        self.tries: list[dict[str, Held]] = []  # of each `try` around: what it can have come to
 
     def walk(self) -> None:
-        for name in (*self.scope.parameters, self.scope.rest, self.scope.keywords):
-            if name and (held := self.flow.get((id(self.scope), "parameter", name))):
-                self.local[name] = held
         self.block(self.scope.body)
 
     # -- statements
@@ -204,15 +191,15 @@ class _FunctionWalk:
         for statement in body:
             with contextlib.suppress(RecursionError):  # a sum of a thousand terms: made by machine
                 self.statement(statement)
+            for come_to in self.tries:
+                _add_to(come_to, self.local)
 
     def statement(self, node: ast.stmt) -> None:
         match node:
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
                 self.assignment(node)
             case ast.Return(value=ast.expr() as value):
-                key = (id(self.scope), "return")
-                self.flow.add(key, self.value(value), "")
-                self.note_return(key)
+                self.flow.give_back(self.of, self.value(value))
             case ast.ClassDef(body=body):
                 self.block(body)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -229,9 +216,9 @@ class _FunctionWalk:
             case ast.Assign(targets=targets, value=value):
                 held = self.value(value)
                 for target in targets:
-                    self.assign(target, held, value)
+                    self.assign(target, held)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self.assign(target, self.value(value), value)
+                self.assign(target, self.value(value))
             case ast.AugAssign(target=target, value=value):
                 self.augmented(node, target, value)
 
@@ -242,55 +229,59 @@ class _FunctionWalk:
                 self.value(test)
                 self.branches(body, orelse)
             case ast.For() | ast.AsyncFor():
-                held = self.value(node.iter)
-                self.loop([*self.bound(node.target, held, node.iter)], node.body, node.orelse)
+                held = each(self.value(node.iter))
+                self.loop((node.target, held), node.body, node.orelse)
             case ast.While(test=test, body=body, orelse=orelse):
                 self.value(test)
-                self.loop([], body, orelse)
+                self.loop(None, body, orelse)
             case ast.Try() | ast.TryStar():
-                handlers = [handler.body for handler in node.handlers]
-                self.branches([*node.body, *node.orelse], *handlers)
-                self.block(node.finalbody)
+                self.guarded(node)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     held = self.value(item.context_expr)
                     if item.optional_vars is not None:
-                        self.assign(item.optional_vars, held, item.context_expr)
+                        self.assign(item.optional_vars, held)
                 self.block(node.body)
             case ast.Match(subject=subject, cases=cases):
                 self.value(subject)
                 self.branches(*[case.body for case in cases], [])
 
-    def note_return(self, key: tuple[object, ...]) -> None:
-        """Have the callers of this function walked again when it returns something new."""
-        held, told = self.flow.get(key), self.flow.get((*key, "told"))
-        if held.keys() - told.keys():
-            self.flow.store[(*key, "told")] = dict(held)
-            self.flow.grown.update(
-                name for name, scopes in self.flow.by_name.items() if self.scope in scopes
-            )
-
     def branches(self, *bodies: Iterable[ast.stmt]) -> None:
-        before, after = self.local, list[dict[str, Held]]()
+        before, after = self.local, dict[str, Held]()
         for body in bodies:
             self.local = dict(before)
             self.block(body)
-            after.append(self.local)
-        self.local = {
-            name: _joined(*(one.get(name, {}) for one in after))
-            for name in {name for one in after for name in one}
-        }
+            _add_to(after, self.local)
+        self.local = after
+
+    def guarded(self, node: ast.Try | ast.TryStar) -> None:
+        """Walk a `try`: its handlers start from whatever any statement in it has come to."""
+        come_to = dict(self.local)
+        self.tries.append(come_to)
+        self.block(node.body)
+        self.tries.pop()
+        self.block(node.orelse)
+        after = dict(self.local)
+        for handler in node.handlers:
+            self.local = dict(come_to)
+            self.block(handler.body)
+            _add_to(after, self.local)
+        if node.finalbody:  # also on the way out of an error that nothing handles
+            self.local = dict(come_to)
+            self.block(node.finalbody)
+        self.local = after
+        self.block(node.finalbody)
 
     def loop(
         self,
-        bound: list[tuple[ast.expr, Held, ast.expr]],
+        bound: tuple[ast.expr, Held] | None,
         body: list[ast.stmt],
         orelse: list[ast.stmt],
     ) -> None:
         for _ in range(3):  # a value goes at most once around for each name that hands it on
             before = {name: dict(held) for name, held in self.local.items()}
-            for target, held, source in bound:
-                self.assign(target, held, source)
+            if bound is not None:
+                self.assign(*bound)
             self.branches(body, [])
             if {name: held.keys() for name, held in self.local.items() if held} == {
                 name: held.keys() for name, held in before.items() if held
@@ -298,22 +289,7 @@ class _FunctionWalk:
                 break
         self.block(orelse)
 
-    def bound(
-        self, target: ast.expr, held: Held, source: ast.expr
-    ) -> Iterator[tuple[ast.expr, Held, ast.expr]]:
-        """Yield what the targets of a loop are bound to; `enumerate` counts in its first."""
-        name = getattr(source.func, "id", "") if isinstance(source, ast.Call) else ""
-        if isinstance(source, ast.Call) and isinstance(target, ast.Tuple):
-            parts = [one for one in source.args if not isinstance(one, ast.Starred)]
-            if name == "zip" and len(target.elts) == len(parts) == len(source.args):
-                for element, part in zip(target.elts, parts, strict=True):
-                    yield element, self.value(part), part
-                return
-            if name == "enumerate" and len(target.elts) == 2:
-                target = target.elts[1]
-        yield target, held, source
-
-    def assign(self, target: ast.expr, held: Held, value: ast.expr) -> None:
+    def assign(self, target: ast.expr, held: Held) -> None:
         match target:
             case ast.Name(id=name):
                 self.local[name] = held
@@ -321,25 +297,32 @@ class _FunctionWalk:
                     self.flow.add((id(self.scope), "name", name), held, name)
             case ast.Attribute(attr=name):
                 self.flow.add(("attribute", name), held, name)
-            case ast.Subscript(value=holder):
-                self.put(holder, held)
+            case ast.Subscript(value=holder, slice=index):
+                self.put(holder, put_at(held, stored_at(index)))
                 self.entered(target, held)
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                parts = getattr(value, "elts", ())
-                for place, element in enumerate(elements):
-                    if len(parts) == len(elements) and not isinstance(element, ast.Starred):
-                        self.assign(element, self.value(parts[place]), parts[place])
-                    else:
-                        self.assign(element, held, target)
+                self.unpack(elements, held)
             case ast.Starred(value=inner):
-                self.assign(inner, held, value)
+                self.assign(inner, held)
+
+    def unpack(self, targets: list[ast.expr], held: Held) -> None:
+        """Assign to several targets what is held in their places."""
+        starred = None
+        for place, target in enumerate(targets):
+            if starred is not None:
+                self.assign(target, picked(from_place(held, starred)))
+            elif isinstance(target, ast.Starred):
+                starred = place
+                self.assign(target, put_at(each(from_place(held, place)), EACH))
+            else:
+                self.assign(target, picked(held, place))
 
     def augmented(self, node: ast.AugAssign, target: ast.expr, value: ast.expr) -> None:
         held = self.value(value)
         self.entered(node, held)
         if node not in self.flow.tensors:
             before = self.value(target) if isinstance(target, ast.Name | ast.Attribute) else {}
-            self.assign(target, _joined(before, held), value)
+            self.assign(target, joined(before, within(held)))
 
     def put(self, holder: ast.expr, held: Held) -> None:
         """Add to what a container holds; what it held stays."""
@@ -347,11 +330,11 @@ class _FunctionWalk:
             return
         match holder:
             case ast.Name(id=name):
-                self.assign(holder, _joined(self.name(name), held), holder)
+                self.assign(holder, joined(self.name(name), held))
             case ast.Attribute():
-                self.assign(holder, held, holder)
-            case ast.Subscript(value=inner):
-                self.put(inner, held)
+                self.assign(holder, held)
+            case ast.Subscript(value=inner, slice=index):
+                self.put(inner, put_at(held, stored_at(index)))
 
     # -- expressions
 
@@ -359,28 +342,30 @@ class _FunctionWalk:
         """Return the exits that the value of an expression can come from."""
         held = self.raw(node)
         if (exit_ := self.flow.exits.get(node)) is not None:
-            return {exit_: ""}
+            return {Some(exit_, self.of.way): ""}
         return {} if node in self.flow.tensors else held
 
     def raw(self, node: ast.expr) -> Held:
         match node:
             case ast.Name(id=name):
-                return _named(self.name(name), name)
+                return named(self.name(name), name)
             case ast.Constant():
                 return {}
+            case ast.Starred(value=several):
+                return self.value(several)
             case ast.Attribute():
                 return self.attribute(node)
             case ast.Subscript(value=base, slice=index):
                 self.value(index)
-                return self.value(base)
+                return subscripted(self.value(base), index)
             case ast.IfExp() | ast.NamedExpr() | ast.Lambda() | ast.JoinedStr():
                 return self.walked(node)
             case ast.Call():
                 return self.call(node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self.comprehension(node)
-            case ast.Dict(values=values):
-                return _joined(*map(self.value, values))
+            case ast.Dict() | ast.Tuple() | ast.List() | ast.Set() | ast.BoolOp():
+                return self.literal(node)
             case ast.BinOp() | ast.UnaryOp() | ast.Compare():
                 held = self.parts(node)
                 self.entered(node, held)
@@ -388,15 +373,36 @@ class _FunctionWalk:
             case _:
                 return self.parts(node)
 
+    def literal(self, node: ast.Dict | ast.Tuple | ast.List | ast.Set | ast.BoolOp) -> Held:
+        """Return what a container holds that is written out, or one of several values."""
+        match node:
+            case ast.BoolOp(values=values):
+                return joined(*map(self.value, values))
+            case ast.Dict(keys=keys, values=values):
+                return joined(
+                    *(
+                        self.value(one) if key is None else put_at(self.value(one), stored_at(key))
+                        for key, one in zip(keys, values, strict=True)
+                    )
+                )
+            case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+                counted = not any(isinstance(one, ast.Starred) for one in elements)
+                parts = enumerate(map(self.element, elements))
+                return joined(*(put_at(one, at if counted else EACH) for at, one in parts))
+
+    def element(self, node: ast.expr) -> Held:
+        """Return what an element of a literal holds."""
+        return picked(self.value(node.value)) if isinstance(node, ast.Starred) else self.value(node)
+
     def walked(self, node: ast.IfExp | ast.NamedExpr | ast.Lambda | ast.JoinedStr) -> Held:
         """Return what an expression gives of which not every part does."""
         match node:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self.value(test)
-                return _joined(self.value(body), self.value(orelse))
+                return joined(self.value(body), self.value(orelse))
             case ast.NamedExpr(target=target, value=value):
                 held = self.value(value)
-                self.assign(target, held, value)
+                self.assign(target, held)
                 return held
             case ast.Lambda(body=body):
                 self.value(body)
@@ -412,26 +418,24 @@ class _FunctionWalk:
             return {}
         known = self.flow.get(("attribute", name))
         if isinstance(node.value, ast.Name):
-            return _named(known or held, f"{node.value.id}.{name}")
-        return _named(_joined(held, known), name)
+            return named(known or unnamed(held), f"{node.value.id}.{name}")
+        return named(joined(unnamed(held), known), name)
 
     def parts(self, node: ast.expr) -> Held:
         children = ast.iter_child_nodes(node)
-        return _joined(*(self.value(one) for one in children if isinstance(one, ast.expr)))
+        return within(joined(*(self.value(one) for one in children if isinstance(one, ast.expr))))
 
     def comprehension(
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
     ) -> Held:
         outside = dict(self.local)
         for generator in node.generators:
-            held = self.value(generator.iter)
-            for target, bound, source in self.bound(generator.target, held, generator.iter):
-                self.assign(target, bound, source)
+            self.assign(generator.target, each(self.value(generator.iter)))
             for test in generator.ifs:
                 self.value(test)
         made = self.value(node.value if isinstance(node, ast.DictComp) else node.elt)
         self.local = outside
-        return made
+        return put_at(made, EACH)
 
     def name(self, name: str) -> Held:
         if name in self.local:
@@ -445,39 +449,118 @@ class _FunctionWalk:
 
     def entered(self, node: ast.AST, held: Held) -> None:
         if (entry := self.flow.entries.get(node)) is not None:
-            self.flow.enter(entry, held)
+            self.flow.enter(entry, self.of.way, held)
 
     def call(self, node: ast.Call) -> Held:
         base = self.value(node.func.value) if isinstance(node.func, ast.Attribute) else {}
         given = [self.value(one) for one in node.args]
         keyed = {one.arg: self.value(one.value) for one in node.keywords}
-        held = _joined(*given, *keyed.values())
-        self.entered(node, _joined(base, held))
+        self.entered(node, joined(base, *given, *keyed.values()))
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in OPAQUE or name in SHAPES:
             return {}
         if isinstance(node.func, ast.Attribute) and name in STORING:
-            self.put(node.func.value, held)
-        callees = self.flow.by_name.get(name, [])
-        if not callees or len(callees) > MANY:
-            return _joined(base, held)
-        return _joined(*(self.into(callee, node, given, keyed) for callee in callees))
+            self.put(node.func.value, _stored(name, node, given, keyed))
+        callees = self.flow.scopes.called(node)
+        if callees:
+            return joined(*(self.into(callee, node, given, keyed) for callee in callees))
+        return _from_elsewhere(node, base, given, keyed)
 
     def into(
         self, callee: Scope, node: ast.Call, given: list[Held], keyed: dict[str | None, Held]
     ) -> Held:
         """Hand arguments to a function of the user's and return what it can give back."""
-        names = callee.parameters[1:] if callee.method else callee.parameters
-        starred = any(isinstance(one, ast.Starred) for one in node.args)
-        for place, held in enumerate(given):
-            if starred:
-                targets = [*names, callee.rest]
-            else:
-                targets = [names[place] if place < len(names) else callee.rest]
-            for target in filter(None, targets):
-                self.flow.add((id(callee), "parameter", target), held, target)
-        for name, held in keyed.items():
-            target = name if name in names else callee.keywords
-            for one in names if name is None else [target] if target else []:
-                self.flow.add((id(callee), "parameter", one), held, one)
-        return self.flow.get((id(callee), "return"))
+        parameters = _given_to(callee, node, given, keyed)
+        run = self.flow.of_call(callee, way_by(node, self.of.way), given=any(parameters.values()))
+        for name, held in parameters.items():
+            self.flow.give(run, name, held)
+        run.callers.add(self.of.key)
+        return dict(run.returned)
+
+
+def _given_to(
+    callee: Scope, node: ast.Call, given: list[Held], keyed: dict[str | None, Held]
+) -> dict[str, Held]:
+    """Return what each parameter of a function is given."""
+    names = callee.parameters[1:] if callee.method else callee.parameters
+    found: dict[str, Held] = {}
+    starred = None
+    for place, held in enumerate(given):
+        if isinstance(node.args[place], ast.Starred) and starred is None:
+            starred = place
+        if starred is None:
+            _place(found, callee, names, place, held)
+            continue
+        # How many a starred argument stands for is not known: what follows it is one of them all.
+        for at, name in enumerate(names[starred:]):
+            _add_to(found, {name: picked(held, at if place == starred else None)})
+        _add_to(found, {callee.rest: put_at(picked(held), EACH)})
+    for key, held in keyed.items():
+        if key is None:
+            _add_to(found, {one: picked(held, one) for one in names} | {callee.keywords: held})
+        elif key in names:
+            _add_to(found, {key: held})
+        else:
+            _add_to(found, {callee.keywords: put_at(held, key)})
+    found.pop("", None)
+    return found
+
+
+def _place(found: dict[str, Held], callee: Scope, names: list[str], place: int, held: Held) -> None:
+    """Add what a function is given in a place."""
+    if place < len(names):
+        _add_to(found, {names[place]: held})
+    else:
+        _add_to(found, {callee.rest: put_at(held, place - len(names))})
+
+
+def _stored(name: str, node: ast.Call, given: list[Held], keyed: dict[str | None, Held]) -> Held:
+    """Return what a method puts into its container."""
+    if name not in TAKING_OVER:
+        return put_at(_mixture(node, {}, given, keyed), EACH)
+    lists = name == "extend"
+    parts = [put_at(picked(one), EACH) if lists else one for one in given]
+    return joined(*parts, *(put_at(one, key or EACH) for key, one in keyed.items()))
+
+
+def _mixture(node: ast.Call, base: Held, given: list[Held], keyed: dict[str | None, Held]) -> Held:
+    """Return what a function makes of its arguments, but for those that are written out."""
+    written = [*node.args, *(one.value for one in node.keywords)]
+    parts = [
+        held
+        for one, held in zip(written, (*given, *keyed.values()), strict=False)
+        if not isinstance(one, ast.Constant)
+    ]
+    parts += [base] if base else []
+    return parts[0] if len(parts) == 1 else made_of(parts)
+
+
+def _from_elsewhere(
+    node: ast.Call, base: Held, given: list[Held], keyed: dict[str | None, Held]
+) -> Held:
+    """Return what a function that is not the user's gives."""
+    if isinstance(node.func, ast.Name) and given and not keyed:
+        starred = isinstance(node.args[-1], ast.Starred)
+        found = _from_python(node.func.id, given, starred=starred)
+        if found is not None:
+            return found
+    return within(_mixture(node, base, given, keyed))
+
+
+def _from_python(name: str, given: list[Held], *, starred: bool) -> Held | None:
+    """Return what a function of Python's own gives that keeps its arguments' elements apart."""
+    if name == "zip" and not starred:
+        return zipped(given)
+    if name == "zip" and len(given) == 1:
+        return transposed(given[0])
+    if name == "enumerate" and not starred:
+        return put_at(put_at(each(given[0]), 1), EACH)
+    if name in AS_THEY_ARE and len(given) == 1 and not starred:
+        return given[0]
+    return None
+
+
+def _add_to(known: dict[str, Held], more: Mapping[str, Held]) -> None:
+    """Add to what names can hold."""
+    for name, held in more.items():
+        known[name] = joined(known.get(name, {}), held)

@@ -26,7 +26,8 @@ from tether.operations.table import operation
 MOST_CALLS = 200_000
 """Calls behind one loss that are looked at."""
 
-MOST_NAMES = 50
+MOST_CALLS_OF_A_LINE = 50
+"""Calls of one line whose graph is followed back to parameters."""
 
 MOST_OF_ITS_OWN = 64
 """Calls behind the value of a parameter that are asked whether they read another one."""
@@ -144,8 +145,17 @@ class Cuts:
         )
 
     def _edges(self, at: int) -> Iterator[Edge]:
-        """Yield what went into a call, but for what a parameter had got of itself."""
-        return (one for one in self._history.flow.edges[at] if not self._gives_back(one))
+        """Yield what went into a call, but for what a parameter had got of itself.
+
+        And but for what may not have gone there: another caller's value, or another field.
+        """
+        flow = self._history.flow
+        return (
+            one
+            for one in flow.edges[at]
+            if not self._gives_back(one)
+            and (one.operand is not None or (one.source, at) not in flow.doubtful)
+        )
 
     def _gives_back(self, edge: Edge) -> bool:
         """Whether a parameter had got its own values, in other memory, as a moved module's do."""
@@ -177,7 +187,7 @@ class Cuts:
     def _told(self, some: list[Met]) -> ActedCut | None:
         """Return the cuts of one line; None where nothing that is trained lies behind them."""
         history = self._history
-        calls = list(dict.fromkeys(met.cut for met in some))[:MOST_NAMES]
+        calls = self._unlike(met.cut for met in some)
         behind = set[int]().union(*map(history.get(Graph).leaves_behind, calls))
         tensors = sorted(behind & self._trained, key=self._order)
         if not tensors:
@@ -185,7 +195,7 @@ class Cuts:
         first = some[0]
         cut, event = described(history, first.cut), history.events[first.cut]
         site = history.site(cut.site)
-        names = dict.fromkeys(history.name_of(one) for one in tensors[:MOST_NAMES])
+        names = dict.fromkeys(history.name_of(one) for one in tensors)
         return ActedCut(
             site, Speaker(history, site).said(cut.what), tuple(names),
             tuple(history.get(WaysThere).callers(event.site, (first.cut,))),
@@ -193,6 +203,21 @@ class Cuts:
             history.site_of(history.events[first.loss]),
             history.site(event.inner).user and _asked_for(event),
         )  # fmt: skip
+
+    def _unlike(self, calls: Iterable[int]) -> list[int]:
+        """Return the first calls of those that read the same leaves, and nothing else, and others.
+
+        A line that goes through all parameters again and again reads each of them in few.
+        """
+        found: dict[object, int] = {}
+        others = 0
+        for at in dict.fromkeys(calls):
+            reads = self._history.events[at].reads
+            leaves = all(one.leaf for one in reads)
+            others += not leaves
+            if leaves or others <= MOST_CALLS_OF_A_LINE:
+                found.setdefault(frozenset(one.tensor for one in reads) if leaves else at, at)
+        return [*found.values()]
 
     def _order(self, tensor: int) -> int:
         return self._history.order.get(tensor, len(self._history.order) + tensor)
