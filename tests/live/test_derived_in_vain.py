@@ -104,6 +104,21 @@ for _ in range(3):
         out.clamp_(min=0)
 print(fit(net))
 """,
+    "results of a warm-up, of which nobody reads any": """
+late, data = nn.Linear(3, 6), torch.rand(4, 6)
+with torch.no_grad():
+    for _ in range(6):
+        out = late(torch.tanh(net(data)))
+        out += data
+print(fit(net))
+""",
+    "results of draws, of which nobody reads any": """
+with torch.no_grad():
+    for _ in range(6):
+        out = net(torch.tanh(torch.rand(4, 6)))
+        out.clamp_(min=0)
+print(fit(net))
+""",
     "gradients that are changed, and cleared": """
 opt = torch.optim.SGD(net.parameters(), lr=0.05)
 for _ in range(4):

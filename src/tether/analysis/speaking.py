@@ -39,8 +39,15 @@ class Speaker:
                 segments.append(Segment(text))
             if name is not None:
                 found = self._part(known[name], parts)
+                if text.endswith(". "):
+                    found = [_begun(found[0]), *found[1:]]
                 segments += [_bare(one) for one in found[:1]] if in_code else found
         return Said(segments)
+
+    def message(self, sentence: Sentence, parts: Mapping[str, Any] | None = None) -> Said:
+        """Return a sentence in words that stands by itself: it begins with a capital letter."""
+        first, *others = self.said(sentence, parts).segments
+        return Said([_begun(first), *others])
 
     def _part(self, part: Any, more: Mapping[str, Any] | None) -> list[Segment]:
         if isinstance(part, Segment):
@@ -96,6 +103,16 @@ class Speaker:
         if place.file in (self._home.file, ""):
             return f"line {place.line}"
         return f"{PurePath(place.file).name}:{place.line}"
+
+
+_WORDS = ("line ", "the ", "a ", "an ")
+
+
+def _begun(segment: Segment) -> Segment:
+    """Return what a sentence begins with: a line, or words, with a capital; an operation as it is."""
+    if segment.kind != "words" or not segment.text.startswith(_WORDS):
+        return segment
+    return segment._replace(text=segment.text[0].upper() + segment.text[1:])
 
 
 def _bare(segment: Segment) -> Segment:

@@ -112,7 +112,7 @@ def _joined(history: History, verdict: Verdict, claims: Sequence[Claim]) -> Find
         subject=names[0],
         site=site,
         operation=first.operation,
-        message=speaker.said(first.message, parts),
+        message=speaker.message(first.message, parts),
         also=names[1:],
         evidence=(*story, *_called_from(history, verdict, claims, story)),
         assumes=tuple(dict.fromkeys(speaker.said(text) for one in claims for text in one.assumes)),
@@ -146,7 +146,7 @@ def _fix(history: History, speaker: Speaker, claim: Claim, parts: dict[str, Tens
     if repair is None:
         return None
     site = history.site(repair.site) if repair.site != UNKNOWN else None
-    return Fix(speaker.said(repair.said, parts), action=repair.action, site=site)
+    return Fix(speaker.message(repair.said, parts), action=repair.action, site=site)
 
 
 MOST = 12

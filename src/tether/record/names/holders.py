@@ -5,7 +5,8 @@ cache: no call of PyTorch tells of it. So right after a write the program's vari
 closures, caches, attributes and optimizers are searched for whatever shows that memory, tensors and
 NumPy arrays alike. Every place is found once, by the first name that leads to it.
 
-Looked for at the 1st, 2nd, 4th, 8th... write of a line, for at most 1 % of the time since the
+Looked for at the 1st, 2nd, 4th, 8th... write of a line, and as often of what more refers to than at
+others of its writes, for at most 1 % of the time since the
 recording began. One line of the program's may run a whole model: below it each line of a library's
 is counted by itself, and there what more objects refer to apart from what fewer do, since somebody
 keeps it. No code of the program's is run.
@@ -58,6 +59,9 @@ VISITS = 20_000
 EACH = 4_000
 """Of these, in one variable."""
 
+MOST_COUNTS = 8
+"""Numbers of references that are told apart at one line: in a list that grows each is another."""
+
 MOST_INSIDE = 1024
 """Places of one container that a search looks at: the first ones and the last ones."""
 
@@ -104,7 +108,8 @@ class HolderLog:
         self._made_once = made_once
         self._copies = copies
         self.facts: list[Holder] = []
-        self._writes: dict[Hashable, int] = {}  # line, or library's line below it -> writes so far
+        self._writes: dict[Hashable, int] = {}  # line, and what refers to it -> writes so far
+        self._counts: dict[tuple[int, int], set[int]] = {}  # line -> numbers of references
         self._budget = Budget(0.01, ALLOWED)
 
     def wrote(self, tensors: Sequence[Any], event: int, place: tuple[int, int]) -> None:
@@ -115,10 +120,19 @@ class HolderLog:
         if self._copies.shared:
             self._through(tensors, event)
         site, inner = place
-        line: Hashable = site
-        if site != inner:
-            line = site, inner, sum(map(sys.getrefcount, tensors))
+        line = site, inner, self._count(place, tensors)
         self._note(self._look(tensors, event, line), 2 if site == inner else 1)
+
+    def _count(self, place: tuple[int, int], tensors: Sequence[Any]) -> int:
+        """Return how many references there are to what a line wrote; -1: one more number of many.
+
+        Where something more refers to it than at other writes of its line it has come to be kept,
+        and is looked at as at a first write.
+        """
+        count, seen = sum(map(sys.getrefcount, tensors)), self._counts.setdefault(place, set())
+        if count not in seen and len(seen) < MOST_COUNTS:
+            seen.add(count)
+        return count if count in seen else UNKNOWN
 
     def _through(self, tensors: Sequence[Any], event: int) -> None:
         """Take note through which of several objects a call wrote, where some were copied."""

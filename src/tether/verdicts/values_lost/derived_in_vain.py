@@ -96,7 +96,10 @@ def _parameter_behind(history: History, made: int) -> int:
     """Return a trained parameter of which a call computes; UNKNOWN if data goes in as well."""
     waiting, seen, found = [made], {made}, UNKNOWN
     while waiting:
-        for edge in history.flow.edges[waiting.pop()]:
+        edges = history.flow.edges[waiting.pop()]
+        if not edges:
+            return UNKNOWN  # drawn, or made of numbers: data as well
+        for edge in edges:
             one = edge.operand
             if one is not None and _is_own(history, one):
                 found = one.tensor if one.leaf and one.requires_grad else found
