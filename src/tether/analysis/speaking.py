@@ -109,7 +109,7 @@ _WORDS = ("line ", "the ", "a ", "an ")
 
 
 def _begun(segment: Segment) -> Segment:
-    """Return what a sentence begins with: a line, or words, with a capital; an operation as it is."""
+    """Return what begins a sentence: a line, or words, with a capital; an operation as it is."""
     if segment.kind != "words" or not segment.text.startswith(_WORDS):
         return segment
     return segment._replace(text=segment.text[0].upper() + segment.text[1:])

@@ -5,11 +5,10 @@ cache: no call of PyTorch tells of it. So right after a write the program's vari
 closures, caches, attributes and optimizers are searched for whatever shows that memory, tensors and
 NumPy arrays alike. Every place is found once, by the first name that leads to it.
 
-Looked for at the 1st, 2nd, 4th, 8th... write of a line, and as often of what more refers to than at
-others of its writes, for at most 1 % of the time since the
-recording began. One line of the program's may run a whole model: below it each line of a library's
-is counted by itself, and there what more objects refer to apart from what fewer do, since somebody
-keeps it. No code of the program's is run.
+Looked for at the 1st, 2nd, 4th, 8th... write of a line, for at most 1 % of the time since the
+recording began. What more objects refer to is counted apart from what fewer do, since somebody
+keeps it. One line of the program's may run a whole model: below it each line of a library's is
+counted by itself. No code of the program's is run.
 """
 
 from __future__ import annotations
