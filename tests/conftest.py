@@ -1,8 +1,8 @@
 """Around every test: failures inside the recorder are raised, and nothing is left installed.
 
 ``python -m pytest`` takes one in `PART` of the programs of a table, so that it is over in four
-minutes, and leaves out what is marked ``rest``: each of those starts several processes, or a
-browser, and takes many seconds. ``--rest`` takes the others, ``--long`` all, and the laws that take
+minutes; it leaves out what is marked ``rest``, which starts several processes and takes many
+seconds, and of each file of `browser` takes the first test. ``--rest`` takes the others, ``--long`` all, and the laws that take
 minutes at their full length: see `lengths`. Tests that are asked for by file or by name are all run.
 """
 
@@ -87,6 +87,8 @@ def _left_out(items):
     for item in items:
         if item.get_closest_marker("rest"):
             yield item
+        elif item.path.parent.name == "browser":  # of each file the first
+            tables.setdefault(item.path, []).append(item)
         elif hasattr(item, "callspec") and item.path.parent.name != "unit":  # those are quick
             tables.setdefault((item.path, item.originalname), []).append(item)
     for cases in tables.values():

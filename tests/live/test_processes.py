@@ -295,12 +295,13 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.rest
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "count"),
     [
         ("ddp", 2),
-        pytest.param("fsdp", 2, marks=pytest.mark.rest),
+        ("fsdp", 2),
         *at_length(("ddp", 4), ("fsdp", 4), ("tensor", 2), ("tensor", 4)),
     ],
 )

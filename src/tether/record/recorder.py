@@ -227,19 +227,8 @@ class Recorder:
             "holders": list(self.holders.facts),
             "hooks": list(self.hooks.facts()),
             "backward_hooks": list(self.backward_hooks.facts()),
-            "optimizers": list(tape.optimizers),
-            "rates": list(tape.rates),
-            "schedules": list(tape.schedules),
-            "shared_rates": list(tape.shared_rates),
-            "rates_of_others": list(tape.rates_of_others.values()),
-            "iterators_taken": list(tape.iterators_taken),
-            "given_twice": list(tape.given_twice),
             "iterators_held": list(self.iterators.facts),
-            "rates_put_back": list(tape.rates_put_back),
-            "states_of_others": list(self.saved_states.facts),
-            "states_left": list(self.resumptions.facts),
-            "states_given": list(self.resumptions.given),
-            "mode_switches": list(tape.mode_switches),
+            **self._of_optimizers(),
             "gradients": list(self.gradients.facts),
             "movements": list(self.movement.facts),
             "drifts": list(self.drift.facts),
@@ -279,6 +268,24 @@ class Recorder:
             "gaps": list(tape.gap_facts()),
             "attached": list(memory.facts) if memory is not None else [],
             "allocators": list(memory.allocators()) if memory is not None else [],
+        }
+
+    def _of_optimizers(self) -> dict[str, list[object]]:
+        """Return the tables of what optimizers hold, and of what sets their rates and modes."""
+        tape = self.tape
+        return {
+            "optimizers": list(tape.optimizers),
+            "rates": list(tape.rates),
+            "schedules": list(tape.schedules),
+            "shared_rates": list(tape.shared_rates),
+            "rates_of_others": list(tape.rates_of_others.values()),
+            "iterators_taken": list(tape.iterators_taken),
+            "given_twice": list(tape.given_twice),
+            "rates_put_back": list(tape.rates_put_back),
+            "mode_switches": list(tape.mode_switches),
+            "states_of_others": list(self.saved_states.facts),
+            "states_left": list(self.resumptions.facts),
+            "states_given": list(self.resumptions.given),
         }
 
     def trace(self) -> Trace:
