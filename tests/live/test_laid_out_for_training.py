@@ -205,8 +205,20 @@ def _alone(monkeypatch):
     monkeypatch.setattr(sys.modules["tether.record.listener"], "active_count", lambda: 1)
 
 
-@pytest.mark.parametrize("program", FOUND.values(), ids=FOUND)
-def test_gradients_are_the_same_without(program, tmp_path):
+def gives_other_bits():
+    """Whether this processor's kernels sum up in another order where a factor lies in another way."""
+    query, key = (torch.rand(6, 20, 4, 8).transpose(1, 2) for _ in range(2))
+    query.requires_grad_()
+    products = [torch.einsum("bhqd,bhkd->bhqk", query, one) for one in (key, key.contiguous())]
+    gradients = [torch.autograd.grad(one.square().sum(), query)[0] for one in products]
+    return not (torch.equal(*products) and torch.equal(*gradients))
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_gradients_are_the_same_without(name, tmp_path):
+    program = FOUND[name]
+    if name == "an einsum" and gives_other_bits():
+        pytest.skip("the copy is needed on this processor: without it other bits come out")
     expected = expected_in(START + program)
     recording = record_program(START + program, tmp_path)
     assert recording.error is None
