@@ -368,7 +368,8 @@ what a function keeps (a closure, a default argument, a cache), an optimizer's s
 class Holder(NamedTuple):
     """One place that showed a memory right after a write to it, and how the program reaches it.
 
-    Looked for at the 1st, 2nd, 4th, 8th... write of a line; below it, of each line of a library's.
+    Looked for at the 1st, 2nd, 4th, 8th... write of a line; below it, of each line of a library's;
+    what more refers to than at its other writes is counted apart.
     """
 
     event: EventId  # the write

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import inspect
 import itertools
 import linecache
 import os
@@ -69,6 +70,25 @@ def is_user_file(file: str) -> bool:
 def _is_user_path(file: str) -> bool:
     path = os.path.realpath(file)
     return path not in _launchers and not path.startswith((_PACKAGE + os.sep, *_LIBRARY))
+
+
+_WRAPPERS = 8  # decorators around one function
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """Return the code that a function, a method, a part of one or an object runs when it is called.
+
+    No code of the program's is run to ask for it.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    for _ in range(_WRAPPERS):
+        function = getattr(function, "__dict__", {}).get("__wrapped__", function)
+    if not isinstance(function, types.FunctionType):
+        function = inspect.getattr_static(type(function), "__call__", None)
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
 
 
 _Position = tuple[int | None, int | None, int | None, int | None]

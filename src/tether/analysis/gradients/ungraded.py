@@ -214,12 +214,11 @@ def zero_when(history: History, tensor: int) -> str:
     seen = Counter(fact.status[TensorId(tensor)] for fact in facts)
     if not seen["none"] and not seen["unchecked"]:
         return f"{at} every {one}"
-    was, were = "gave it one", "gave it one"
-    if seen["unchecked"]:
-        was, were = "was looked at", "were looked at"
+    looked = bool(seen["unchecked"])
     if seen["zero"] == 1:
-        return f"{at} the one {one} that {was}"
-    return f"{at} each of the {seen['zero']:,} {many} that {were}"
+        return f"{at} the one {one} that {'was looked at' if looked else 'gave it one'}"
+    which = "were looked at" if looked else "gave it one"
+    return f"{at} each of the {seen['zero']:,} {many} that {which}"
 
 
 def _looks_at(history: History, tensor: TensorId) -> tuple[list[Gradients], str, str, str]:

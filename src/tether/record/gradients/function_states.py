@@ -7,7 +7,6 @@ each call, when it shows another value than after the call before.
 from __future__ import annotations
 
 import dis
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from tether.facts import (
     TensorId,
 )
 from tether.record.arrays.contents import span_of
+from tether.record.sites import code_of
 from tether.record.tape import Tape
 
 MOST = 4096
@@ -135,8 +135,7 @@ class FunctionPasses:
 
     def _defined(self, function: Any) -> SiteId:
         """Return where a Function's backward is defined, if it is the user's."""
-        code = getattr(inspect.unwrap(function.backward), "__code__", None)
-        return SiteId(self._tape.places.add_beginning(code))
+        return SiteId(self._tape.places.add_beginning(code_of(function.backward)))
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:

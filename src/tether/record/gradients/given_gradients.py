@@ -13,7 +13,6 @@ there a node may hold a gradient for a later derivative.
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
@@ -24,6 +23,7 @@ import torch
 from tether.facts import UNKNOWN, GivenWritten, Moment, SiteId, StorageId, TensorId, ThreadId
 from tether.record.arrays.contents import fingerprint
 from tether.record.gradients.holding_counts import HoldingCounts, HowGiven, count_of, shown_whole
+from tether.record.sites import code_of
 from tether.record.tape import Tape
 
 MOST = 4096
@@ -98,7 +98,7 @@ class GivenGradients:
     def begins(self, node: Any, given: Sequence[Any], thread: int) -> Callable[[], None] | None:
         """Look at what a Function's backward is given; return what is to be called after it."""
         running, function = self._running(), node._forward_cls
-        place = SiteId(self._tape.places.add_beginning(_code_of(function.backward)))
+        place = SiteId(self._tape.places.add_beginning(code_of(function.backward)))
         if running is None or place == UNKNOWN or self.on_nodes:
             return None
         number = node._sequence_nr()
@@ -137,7 +137,7 @@ class GivenGradients:
 
     def is_hook(self, hook: Any) -> None:
         """Take note of a function that is a hook on a tensor."""
-        code = _code_of(hook)
+        code = code_of(hook)
         if code is not None and len(self.hooks) < MOST:
             self.hooks.add(code)
 
@@ -191,19 +191,6 @@ class GivenGradients:
             for one in before
             if fingerprint(one.tensor) != one.sum
         ]
-
-
-def _code_of(function: Any) -> types.CodeType | None:
-    """Return the code that a function, a method, a part of one or an object runs."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = getattr(function, "__func__", function)
-    for _ in range(8):
-        function = getattr(function, "__dict__", {}).get("__wrapped__", function)
-    if not isinstance(function, types.FunctionType):
-        function = vars(type(function)).get("__call__")
-    code = getattr(function, "__code__", None)
-    return code if isinstance(code, types.CodeType) else None
 
 
 def _apart(given: Sequence[Any]) -> list[torch.Tensor]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import inspect
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -17,10 +16,12 @@ from typing import Any, NamedTuple
 import torch
 
 from tether.facts import UNKNOWN, KeptByHook, Moment, SiteId, StorageId
+from tether.record.arrays.contents import shared_until_written
 from tether.record.arrays.memory import is_array, stretch_of
 from tether.record.identity import version_of
 from tether.record.patches.replacing import Original, Replacements
 from tether.record.plain import items_of
+from tether.record.sites import code_of
 from tether.record.tape import Tape
 
 __tracebackhide__ = True
@@ -34,9 +35,6 @@ MOST_OPEN = 20_000
 _DEPTH = 3
 _COUNTED = (int, str, bytes)  # by what they are equal to, an object by its number
 _no_modes = torch._C.DisableTorchFunction
-_shared_until_written: Callable[[torch.Tensor], bool] = getattr(
-    torch._C, "_is_cow_tensor", lambda _: False
-)
 
 
 class _GivenToPack(NamedTuple):
@@ -69,7 +67,7 @@ class PackingLog:
         def make(original: Original) -> Original:
             @functools.wraps(original)
             def push(pack: Any, unpack: Any) -> None:
-                hook = self._place(_code(pack)) if self._tape.active else UNKNOWN
+                hook = self._place(code_of(pack)) if self._tape.active else UNKNOWN
                 if hook == UNKNOWN:
                     original(pack, unpack)
                 else:
@@ -150,17 +148,6 @@ class PackingLog:
             ))  # fmt: skip
 
 
-def _code(hook: Any) -> types.CodeType | None:
-    """Return the code of a hook, however it is bound."""
-    while isinstance(hook, functools.partial):
-        hook = hook.func
-    hook = inspect.unwrap(hook) if inspect.isfunction(hook) else hook
-    if not inspect.isroutine(hook):
-        hook = getattr(type(hook), "__call__", None)  # noqa: B004 -- its code, not whether it has any
-    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
-    return code if isinstance(code, types.CodeType) else None
-
-
 def _key(value: Any) -> Any:
     return value if type(value) in _COUNTED else (type(value), id(value))
 
@@ -183,7 +170,7 @@ def _lies_in(value: Any, storage: torch.UntypedStorage) -> bool:
         own = value.untyped_storage()
         if own._cdata == storage._cdata:
             return True
-        if _shared_until_written(value) or own.device != storage.device:
+        if shared_until_written(value) or own.device != storage.device:
             return False
         begin = own.data_ptr()
     elif is_array(value) and storage.device.type == "cpu":

@@ -20,7 +20,7 @@ import itertools
 import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,12 +42,10 @@ from tether.record.names.naming import (
     parts_of,
     registered,
 )
+from tether.record.names.shallow_copies import ShallowCopies
 from tether.record.sites import is_user_file, user_frames
 from tether.record.sparse import values_of
 from tether.record.tape import Tape
-
-if TYPE_CHECKING:
-    from tether.record.names.shallow_copies import ShallowCopies
 
 ALLOWED = 0.2
 """Seconds that searching may take beside that."""
@@ -108,7 +106,7 @@ class HolderLog:
         self._copies = copies
         self.facts: list[Holder] = []
         self._writes: dict[Hashable, int] = {}  # line, and what refers to it -> writes so far
-        self._counts: dict[tuple[int, int], set[int]] = {}  # line -> numbers of references
+        self._counts = collections.defaultdict[tuple[int, int], set[int]](set)  # by line, as seen
         self._budget = Budget(0.01, ALLOWED)
 
     def wrote(self, tensors: Sequence[Any], event: int, place: tuple[int, int]) -> None:
@@ -128,8 +126,8 @@ class HolderLog:
         Where something more refers to it than at other writes of its line it has come to be kept,
         and is looked at as at a first write.
         """
-        count, seen = sum(map(sys.getrefcount, tensors)), self._counts.setdefault(place, set())
-        if count not in seen and len(seen) < MOST_COUNTS:
+        count, seen = sum(map(sys.getrefcount, tensors)), self._counts[place]
+        if len(seen) < MOST_COUNTS:
             seen.add(count)
         return count if count in seen else UNKNOWN
 

@@ -8,9 +8,6 @@ as a variable, or as an attribute of its own object. No code of the program's is
 from __future__ import annotations
 
 import collections
-import copy
-import dataclasses
-import functools
 import sys
 import types
 import weakref
@@ -20,9 +17,7 @@ from typing import Any
 import torch
 
 from tether.facts import EventId, Moment, ShallowCopy, SiteId, TensorId, WrittenThrough
-from tether.record.mode_stack import muted
 from tether.record.names.naming import attributes_of, locals_of
-from tether.record.patches.replacing import Original, Replacements
 from tether.record.sites import here, user_frames
 from tether.record.tape import Tape
 
@@ -63,27 +58,8 @@ class ShallowCopies:
 
     # -- copies ----------------------------------------------------------------------------------
 
-    def install(self, replacements: Replacements) -> None:
-        """Hear of the copies that the program's own lines make."""
-        for owner, name in ((copy, "copy"), (dataclasses, "replace")):
-            replacements.replace(owner, name, functools.partial(self._copying, replacements))
-
-    def _copying(self, replacements: Replacements, original: Original) -> Original:
-        @functools.wraps(original)
-        def copying(*args: Any, **kwargs: Any) -> Any:
-            made = original(*args, **kwargs)
-            given = args[0] if args else None
-            if type(made) is type(given) and made is not given and _can_be_followed(made):
-                listener = replacements.listener()
-                if listener is not None:
-                    with muted(listener):
-                        self._copied(given, made)
-            return made
-
-        return copying
-
-    def _copied(self, given: Any, made: Any) -> None:
-        """Take note of a copy that holds tensors of what it was made of."""
+    def copied(self, given: Any, made: Any) -> None:
+        """Take note of a copy that holds tensors of what it was made of, by its maker's caller."""
         if len(self.facts) >= MOST_COPIES:
             return
         try:
@@ -153,7 +129,7 @@ def _may_hold(value: Any) -> bool:
     return kind.__dictoffset__ != 0 and not issubclass(kind, (*_CLOSED, *_CONTAINERS))
 
 
-def _can_be_followed(value: Any) -> bool:
+def can_be_followed(value: Any) -> bool:
     """Whether an object may have tensors, and can be remembered without being kept."""
     return _may_hold(value) and type(value).__weakrefoffset__ != 0
 

@@ -23,6 +23,7 @@ from tether.record.patches import (
     modes,
     processes,
     rebinding,
+    shallow_copies,
     tensors,
 )
 from tether.record.patches.module_modes import ModuleModes
@@ -74,7 +75,7 @@ class Patches:
         self._recorder.mapped_files.install(self._replacements)
         self._recorder.packing.install(self._replacements)
         self._recorder.others.install(self._replacements)
-        self._recorder.shallow_copies.install(self._replacements)
+        shallow_copies.install(self._replacements, self._recorder.shallow_copies)
         self._recorder.checkpoints.install(self._replacements)
         self._compiled.install()
 

@@ -183,5 +183,5 @@ def _apart(one: Optimizer, other: Optimizer) -> bool:
 
 
 def _groups_with(optimizer: Optimizer, rate: torch.Tensor) -> Iterator[int]:
-    """Yield the groups of an optimizer that have a tensor as their rate."""
-    yield from (at for at, one in enumerate(optimizer.param_groups) if one.get(_RATE) is rate)
+    """Return the groups of an optimizer that have a tensor as their rate."""
+    return (at for at, one in enumerate(optimizer.param_groups) if one.get(_RATE) is rate)

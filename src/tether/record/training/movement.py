@@ -129,12 +129,6 @@ class MovementLog:
         self.facts += [Movement("since", *look, status) for look, status in looks.items()]
         self._add("end", -1, -1, self._compared(self._first, self._sums(known), known))
 
-    def forget(self, number: int) -> None:
-        """Let go of a tensor that is gone."""
-        self._first.pop(TensorId(number), None)
-        self._still.discard(TensorId(number))
-        self._graded.discard(TensorId(number))
-
     # -- parts -----------------------------------------------------------------------------------
 
     def _sums(self, held: Held) -> Sums:

@@ -91,14 +91,15 @@ that are one table: nothing raises, and the numbers look plausible.
 ## Known problems
 Reads of a NumPy array are not recorded: one that follows a tensor is reported where a line that
 names it ran after the write, and an array that was returned or passed on is not followed. One
-tensor at several places of a list (`[t] * n`, one buffer appended again and again) is found where
-a variable that is alive at a write to it, at a step or at the end names the list. By which names a
-memory is reached is looked up at the 1st, 2nd, 4th, 8th... write of a line; of a library's lines
-below it, each by itself. Every such write that another name shows is in the report's list of ties,
-also where nothing is said here. Who else holds a gradient is asked of PyTorch, of tensors on the
-CPU, at the 1st, 2nd, 4th... run: not in passes with `create_graph=True`, nor, for a Function, once
-the program has put hooks on nodes of the graph. Memory shared
-on purpose under one object (tied weights) and views used as windows are not reported.
+tensor at several places of a list (`[t] * n`, one buffer appended again and again) is found where a
+variable that is alive at a write to it, at a step or at the end names the list. By which names a
+memory is reached is looked up at the 1st, 2nd, 4th, 8th... write of a line, of what more refers to
+than at its other writes as well; of a library's lines below it, each by itself. Every such write
+that another name shows is in the report's list of ties, also where nothing is said here. Who else
+holds a gradient is asked of PyTorch, of tensors on the CPU, at the 1st, 2nd, 4th... run: not in
+passes with `create_graph=True`, nor, for a Function, once the program has put hooks on nodes of the
+graph. Memory shared on purpose under one object (tied weights) and views used as windows are not
+reported.
 
 ## Example
 ```python

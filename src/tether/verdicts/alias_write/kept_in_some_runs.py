@@ -110,8 +110,7 @@ def _made_for_other_runs(
     It was gone before the line had run a few times more, and was seen in no place.
     """
     runs = _runs(history, act.write) if fills else []
-    kept = {one.tensor for one in history.trace.holders if one.kind in _KEEPS}
-    died = history.get(Acts).died
+    kept, died = history.get(_KeptTensors).tensors, history.get(Acts).died
     for number, (at, tensor) in enumerate(runs):
         soon = runs[number + _SOON][0] if number + _SOON < len(runs) else len(history.events)
         if tensor == act.tensor or tensor in kept or died(tensor) > soon:
@@ -120,6 +119,13 @@ def _made_for_other_runs(
         fill = _computed_by(history, made, fills) if 0 <= made < at else None
         if fill is not None and not history.get(Sharing).chain(tensor):
             yield made, fill
+
+
+class _KeptTensors:
+    """The tensors that were seen in a place that lives on."""
+
+    def __init__(self, history: History) -> None:
+        self.tensors = {one.tensor for one in history.trace.holders if one.kind in _KEEPS}
 
 
 def _runs(history: History, write: int) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ def claims(history: History) -> Iterator[Claim]:
         loss = history.position(fact.event)
         if loss >= 0 and not history.events[loss].raised:
             calls = [graph.call_of(fact.thread, node) for node in fact.undone]
-            calls = [at for at in calls if at >= 0 and _takes_from_itself(history, at)]
+            calls = [at for at in calls if at >= 0 and _takes_two(history.events[at])]
             lines = {history.events[at].site: (at, loss) for at in calls}
             passes[history.events[loss].site].append(lines)
     for found in passes.values():
@@ -38,13 +38,9 @@ def claims(history: History) -> Iterator[Claim]:
                 yield _by_two_names(history, at, loss, names)
 
 
-def _takes_from_itself(history: History, at: int) -> bool:
-    """Whether a call was given two tensors with a graph, or one by two names."""
-    event = history.events[at]
-    if len(_in_graph(event)) > 1:
-        return True
-    given = [one for one in event.reads if one.requires_grad]
-    return len(given) > 1 and kept(history, event) is not None
+def _takes_two(event: Event) -> bool:
+    """Whether two of what a call was given have a graph, be it the same tensor."""
+    return sum(one.requires_grad for one in event.reads) > 1
 
 
 def _in_graph(event: Event) -> tuple[int, ...]:
