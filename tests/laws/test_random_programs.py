@@ -19,7 +19,7 @@ from random_programs import differences, programs
 from tether.operations import BY_SLUG, Case
 from tether.record.session import Session
 
-COUNT = programs_to_try(short=100, long=300)
+COUNT = programs_to_try(short=60, long=300)
 
 
 def record(program):

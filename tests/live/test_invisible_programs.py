@@ -462,6 +462,7 @@ def test_nothing_shows(name):
     assert not [gap for gap in watched.gaps if gap == "failed"]
 
 
+@pytest.mark.rest
 def test_compiled_code_runs_compiled_and_is_told_from_its_graphs():
     watched = same(COMPILED["compiled: the same graphs, no recompilation"])
     assert watched.operations.count("sin") >= 2  # of graphs that are parted by a break
