@@ -4,6 +4,24 @@ from tether.verdicts.base import Example, Expected
 
 EXAMPLES = (
     Example(
+        "Cleared for the next loss, and set to what it is by then",
+        """import torch
+
+trunk, ears, eyes = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+weights = [*trunk.parameters(), *ears.parameters(), *eyes.parameters()]
+opt = torch.optim.SGD(weights, lr=0.1)
+for _ in range(3):
+    hidden = trunk(torch.ones(2, 3)).tanh()
+    for head in (ears, eyes):
+        opt.zero_grad(set_to_none=False)
+        head(hidden).pow(2).sum().backward(retain_graph=head is ears)
+    for one in weights:
+        one.grad = one.grad
+    opt.step()
+""",
+        (Expected("gradient-discarded", "ears.weight", 9),),
+    ),
+    Example(
         "Cleared before each of the passes that were to be summed up",
         """import torch
 

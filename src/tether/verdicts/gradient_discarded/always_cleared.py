@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
 from tether.facts import UNKNOWN, Event, Gradients, SiteId, TensorId
 from tether.finding import At, Claim, Repair, Step, say
@@ -58,16 +59,20 @@ def _clearing(
 ) -> int:
     """Return the last call in a stretch that took away a gradient which a backward had given.
 
+    A later pass makes good for it where it is known to give the tensor one.
+
     `passes` are the lines whose passes were seen to give something, and when a gradient was there.
     """
     (filled, given), (since, until) = passes, stretch
+    graph = history.get(Graph)
     if bisect_left(given, since) >= bisect_right(given, until):
         return UNKNOWN
     gradients: set[int] = set()
-    found, after_backward, nothing = UNKNOWN, False, True
+    found, kept, after_backward, nothing = UNKNOWN, UNKNOWN, False, True
     for position in range(max(0, since), min(until, len(history.events))):
         event = history.events[position]
         if event.operation == "backward":
+            kept = UNKNOWN if tensor in (graph.leaves(position) or ()) else max(found, kept)
             found, after_backward, nothing = UNKNOWN, True, event.site not in filled
         elif event.operation == "grad.__get__" and _is_of(event, tensor):
             gradients.update(one.tensor for one in event.results)
@@ -75,7 +80,7 @@ def _clearing(
             event, tensor, gradients, known=nothing or found != UNKNOWN
         ):
             found = position
-    return found
+    return max(found, kept)
 
 
 def _filling(history: History, tensor: TensorId) -> set[SiteId]:
@@ -95,8 +100,8 @@ def _clears(event: Event, tensor: TensorId, gradients: set[int], *, known: bool)
     """
     if event.operation == "zero_grad":
         return any(one.tensor == tensor for one in event.reads)
-    if event.operation == "grad.__set__":
-        return _is_of(event, tensor)
+    if event.operation == "grad.__set__":  # which may set what is there already
+        return _is_of(event, tensor) and gradients.isdisjoint(one.tensor for one in event.reads)
     if known and not operation(event.operation).overwrites:
         return False
     return any(one.tensor in gradients for one in event.writes)
