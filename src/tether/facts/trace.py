@@ -98,7 +98,7 @@ what time it takes: set in our tests."""
 
 
 class Gap(NamedTuple):
-    """Something that could not be seen. `report.gaps` says what a code means, in words."""
+    """Something that could not be seen. `report.tables.gaps` says what a code means, in words."""
 
     code: GapCode
     detail: str = ""  # what the words of the code name: a class, a number of calls

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tether.analysis.history import History
 from tether.analysis.memory import Kind, Memory
 from tether.facts import Site
-from tether.report.grouping import folded
+from tether.report.document.grouping import folded
 
 MANY_ROWS = 30
 """Lines that the peak is told by; what further lines hold is added up in one row."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from html import escape
 
-from tether.report.document import Document, Paragraph
-from tether.report.html import blocks
-from tether.report.text import render
+from tether.report.document.blocks import Document, Paragraph
+from tether.report.document.text import render
+from tether.report.page.html import blocks
 
 HEIGHT = 640  # pixels; the reader may pull the frame larger
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from tether.finding import Finding
-from tether.report.addresses import page_of
-from tether.report.compose import Findings, summary
-from tether.report.document import Block, Document, Heading, Paragraph, Phrase
+from tether.report.document.blocks import Block, Document, Heading, Paragraph, Phrase
+from tether.report.document.compose import Findings, summary
 from tether.report.filters import link_to, shown_path
+from tether.report.formats.addresses import page_of
 
 
 def concise(about: Findings, root: str) -> Document:

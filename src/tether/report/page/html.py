@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 
 from tether.facts import Site
-from tether.report.document import (
+from tether.report.document.blocks import (
     Chain,
     Column,
     Document,
@@ -17,7 +17,7 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.text import visible
+from tether.report.document.text import visible
 
 
 def safe(text: str) -> str:

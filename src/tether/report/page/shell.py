@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import tether
 from tether.analysis.speaking import bytes_text
 from tether.finding import Severity
-from tether.report import html
-from tether.report.compose import counted
-from tether.report.document import Block, Document, Excerpt, FindingBlock, Heading, Table
-from tether.report.grouping import folded
-from tether.report.text import visible
+from tether.report.document.blocks import Block, Document, Excerpt, FindingBlock, Heading, Table
+from tether.report.document.compose import counted
+from tether.report.document.grouping import folded
+from tether.report.document.text import visible
+from tether.report.page import html
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,7 +50,7 @@ def environment() -> Environment:
 
 def asset(name: str) -> str:
     """Return a file that lies beside this one."""
-    return resources.files("tether.report").joinpath(name).read_text("utf-8")
+    return resources.files("tether.report.page").joinpath(name).read_text("utf-8")
 
 
 @lru_cache(maxsize=1)

@@ -17,9 +17,7 @@ from tether.analysis.wording import named
 from tether.facts import Site, Trace
 from tether.finding import SEVERITIES, Edit, Evidence, Finding
 from tether.operations.table import shown
-from tether.report import cuts
-from tether.report.copies import Copy
-from tether.report.document import (
+from tether.report.document.blocks import (
     Block,
     Column,
     Document,
@@ -31,11 +29,21 @@ from tether.report.document import (
     Phrase,
     Table,
 )
+from tether.report.document.grouping import (
+    SLIGHT,
+    Alike,
+    ends,
+    folded,
+    grouped,
+    runs,
+    without_slight,
+)
 from tether.report.filters import Selection, link_to, shown_line, shown_path
-from tether.report.gaps import gap_rows
-from tether.report.gradients import Gradient
-from tether.report.grouping import SLIGHT, Alike, ends, folded, grouped, runs, without_slight
-from tether.report.ties import MANY_TIES, TieRow, block, rows
+from tether.report.tables import cuts
+from tether.report.tables.copies import Copy
+from tether.report.tables.gaps import gap_rows
+from tether.report.tables.gradients import Gradient
+from tether.report.tables.ties import MANY_TIES, TieRow, block, rows
 from tether.source.edits import apply
 from tether.source.syntax import source_of
 

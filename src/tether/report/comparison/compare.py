@@ -17,10 +17,10 @@ from tether.analysis.memory import Memory
 from tether.facts import UNKNOWN, Event, Site
 from tether.finding import Finding
 from tether.operations.table import operation
-from tether.report.compose import Findings
+from tether.report.comparison.stable_places import Key, key, plain
+from tether.report.document.compose import Findings
 from tether.report.filters import Selection
-from tether.report.gradients import Status
-from tether.report.stable_places import Key, key, plain
+from tether.report.tables.gradients import Status
 
 MANY_NAMES = 12
 """Names of one memory that are compared pair by pair; a memory with more is a loop's."""

@@ -10,7 +10,7 @@ from tether.analysis.history import History, common_module
 from tether.analysis.wording import listed
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.document import Block, Column, Heading, Paragraph, Phrase, Table
+from tether.report.document.blocks import Block, Column, Heading, Paragraph, Phrase, Table
 from tether.report.filters import Selection, shown_line
 
 MANY_CUTS = 10

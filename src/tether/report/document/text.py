@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from tether.report.addresses import page_of
-from tether.report.document import (
+from tether.report.document.blocks import (
     Block,
     Chain,
     Document,
@@ -28,7 +27,8 @@ from tether.report.document import (
     Phrase,
     Table,
 )
-from tether.report.grouping import folded
+from tether.report.document.grouping import folded
+from tether.report.formats.addresses import page_of
 
 NARROW, WIDE = 60, 200
 """Columns between which the report fits itself."""

@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 from tether.analysis.history import History, losses_of, shortened
 from tether.facts import Event, Operand, Site
 from tether.finding import SEVERITIES, Severity
-from tether.report.compose import Findings
+from tether.report.document.compose import Findings
+from tether.report.document.grouping import grouped, runs
 from tether.report.filters import Selection
-from tether.report.grouping import grouped, runs
 
 MANY_LOSSES = 4
 """Backward passes, each from a line of its own, that are drawn."""

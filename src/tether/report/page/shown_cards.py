@@ -7,8 +7,16 @@ from pathlib import PurePath
 
 from tether.cards import card, code, words
 from tether.finding import Finding
-from tether.report.document import Chain, Document, Excerpt, FindingBlock, Heading, Paragraph, Table
-from tether.report.grouping import ends
+from tether.report.document.blocks import (
+    Chain,
+    Document,
+    Excerpt,
+    FindingBlock,
+    Heading,
+    Paragraph,
+    Table,
+)
+from tether.report.document.grouping import ends
 
 MANY_CARDS = 5
 """Findings whose cards are open; the others are folded."""

@@ -11,7 +11,16 @@ from tether.analysis.ties import MOST_SITES, ActedTie, Ties, called
 from tether.facts import Site
 from tether.finding import Finding
 from tether.operations.table import shown
-from tether.report.document import Block, Chain, Column, Excerpt, Heading, Paragraph, Phrase, Table
+from tether.report.document.blocks import (
+    Block,
+    Chain,
+    Column,
+    Excerpt,
+    Heading,
+    Paragraph,
+    Phrase,
+    Table,
+)
 from tether.report.filters import Selection, shown_line
 
 MANY_TIES = 10

@@ -12,18 +12,18 @@ import tether
 from tether.analysis.memory import Growth, Memory
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report import cuts
-from tether.report.compose import Findings
+from tether.report.document.compose import Findings
 from tether.report.filters import shown_path
-from tether.report.gaps import gap_rows
-from tether.report.ties import values
+from tether.report.tables import cuts
+from tether.report.tables.gaps import gap_rows
+from tether.report.tables.ties import values
 
 SCHEMA = 1
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema that every report conforms to."""
-    text = resources.files("tether.report").joinpath("schema.json").read_text("utf-8")
+    text = resources.files("tether.report.formats").joinpath("schema.json").read_text("utf-8")
     whole: dict[str, Any] = json.loads(text)
     return whole
 

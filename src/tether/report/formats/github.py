@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.compose import Findings, finding_block
+from tether.report.document.compose import Findings, finding_block
+from tether.report.document.text import visible
 from tether.report.filters import shown_path
-from tether.report.text import visible
 
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 

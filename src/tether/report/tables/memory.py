@@ -11,13 +11,13 @@ from tether.analysis.history import History, shortened
 from tether.analysis.memory import KINDS, Block, Line, Memory, Plot
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
-from tether.report.document import Block as Part
-from tether.report.document import Column, Document, Heading, Paragraph, Phrase, Table
+from tether.report.document.blocks import Block as Part
+from tether.report.document.blocks import Column, Document, Heading, Paragraph, Phrase, Table
 from tether.report.filters import shown_line
-from tether.report.json import memory_lines
-from tether.report.memory_drawing import drawings
+from tether.report.formats.json import memory_lines
+from tether.report.page.memory_drawing import drawings
+from tether.report.page.shell import document_page, macros
 from tether.report.plots import COLORS, CannotPlot, _figure_class, _metadata, check
-from tether.report.shell import document_page, macros
 
 ROWS = 20
 """Rows of each table in the text; JSON has all."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tether.measure.cost import Cost
-from tether.report.html import safe
+from tether.report.page.html import safe
 
 COLOURS = 7  # classes c0 to c6 of the style sheet
 _FLOOR = "the memory's own copy"

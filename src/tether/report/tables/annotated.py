@@ -21,10 +21,10 @@ from tether.analysis.speaking import bytes_text
 from tether.facts import Event, Operand, Site
 from tether.finding import SEVERITIES, Severity
 from tether.operations.table import operation, shown
-from tether.report.compose import Findings
-from tether.report.copies import Copy, nbytes
+from tether.report.document.compose import Findings
+from tether.report.document.grouping import ends
 from tether.report.filters import Selection, shown_path
-from tether.report.grouping import ends
+from tether.report.tables.copies import Copy, nbytes
 from tether.source import syntax
 from tether.source.syntax import source_of
 

@@ -15,8 +15,8 @@ from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.operations.table import shown
-from tether.report.compose import Findings, counted
-from tether.report.ties import TieRow
+from tether.report.document.compose import Findings, counted
+from tether.report.tables.ties import TieRow
 
 MANY_STEPS = 2_000
 """Steps that the slider has; of more, those at even distances and the last."""

@@ -10,15 +10,8 @@ import tether
 from tether.analysis.speaking import bytes_text
 from tether.facts import Site
 from tether.operations.table import shown
-from tether.report.compare import Changed, Differences, Pair, PlaceEffect, Totals
-from tether.report.compose import (
-    Findings,
-    by_line,
-    counted,
-    finding_block,
-    place,
-)
-from tether.report.document import (
+from tether.report.comparison.compare import Changed, Differences, Pair, PlaceEffect, Totals
+from tether.report.document.blocks import (
     Block,
     Column,
     Document,
@@ -28,8 +21,15 @@ from tether.report.document import (
     Phrase,
     Table,
 )
+from tether.report.document.compose import (
+    Findings,
+    by_line,
+    counted,
+    finding_block,
+    place,
+)
 from tether.report.filters import shown_path
-from tether.report.json import finding_values, site_values
+from tether.report.formats.json import finding_values, site_values
 
 SCHEMA = 1
 MANY_ROWS = 40

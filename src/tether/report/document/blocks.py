@@ -1,7 +1,7 @@
 """What a report says, before anyone decides how it looks: blocks of plain data.
 
-One `Document` is built for a recording and lowered to text (`tether.report.text`) or to other
-forms. It holds no markup and no colour; a `Phrase` may say what kind of thing its words are.
+One `Document` is built for a recording and lowered to text (`document.text`) or to other forms. It
+holds no markup and no colour; a `Phrase` may say what kind of thing its words are.
 """
 
 from __future__ import annotations

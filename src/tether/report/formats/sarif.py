@@ -15,11 +15,11 @@ import tether
 from tether.facts import Site
 from tether.finding import Edit, Evidence, Finding
 from tether.operations.table import shown
-from tether.report.addresses import page_of
-from tether.report.compose import Findings
+from tether.report.comparison.stable_places import fingerprint, key
+from tether.report.document.compose import Findings
 from tether.report.filters import UNUSED_IGNORE, shown_path
-from tether.report.gaps import gap_rows
-from tether.report.stable_places import fingerprint, key
+from tether.report.formats.addresses import page_of
+from tether.report.tables.gaps import gap_rows
 from tether.source.syntax import source_of
 from tether.verdicts import VERDICTS
 

@@ -16,26 +16,16 @@ from typing import TYPE_CHECKING, Any
 from tether.analysis.memory import Memory
 from tether.facts import Site
 from tether.finding import SEVERITIES, Severity
-from tether.report.addresses import page_of
-from tether.report.annotated import (
-    KINDS,
-    File,
-    LineMarks,
-    Mark,
-    NameSpan,
-    annotated,
-    mark_label,
-    mark_text,
-)
-from tether.report.compose import Findings, counted, details, group_block, summary
-from tether.report.document import Block
+from tether.report.document.blocks import Block
+from tether.report.document.compose import Findings, counted, details, group_block, summary
+from tether.report.document.grouping import Alike, ends, folded, grouped
+from tether.report.document.text import visible
 from tether.report.filters import shown_line, shown_path
-from tether.report.grouping import Alike, ends, folded, grouped
-from tether.report.html import safe
-from tether.report.memory_drawing import drawings
-from tether.report.moments import moments
-from tether.report.redact import without_source
-from tether.report.shell import (
+from tether.report.formats.addresses import page_of
+from tether.report.page.html import safe
+from tether.report.page.memory_drawing import drawings
+from tether.report.page.moments import moments
+from tether.report.page.shell import (
     TONES,
     FindingView,
     Page,
@@ -47,9 +37,19 @@ from tether.report.shell import (
     prose,
     whole,
 )
-from tether.report.text import visible
-from tether.report.tie_drawing import tie_picture
-from tether.report.tie_graph import tie_graph
+from tether.report.page.tie_drawing import tie_picture
+from tether.report.page.tie_graph import tie_graph
+from tether.report.redact import without_source
+from tether.report.tables.annotated import (
+    KINDS,
+    File,
+    LineMarks,
+    Mark,
+    NameSpan,
+    annotated,
+    mark_label,
+    mark_text,
+)
 from tether.source.syntax import source_of
 from tether.verdicts import VERDICTS
 
