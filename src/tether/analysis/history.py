@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.log import DistinctPairs, by_events, by_number, of_events, same_lines
+from tether.analysis.timelines import DistinctPairs, by_events, by_number, of_events, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
@@ -157,7 +157,7 @@ class History:
         return [self.position(fact.at) for fact in facts if fact.status.get(one, "none") != "none"]
 
     @cached_property
-    def let_go(self) -> dict[int, array[int]]:
+    def gradients_replaced(self) -> dict[int, array[int]]:
         """For each tensor the calls that set its gradient or clear it, in order."""
         at, rows = self.events.touched("reads")
         first = np.diff(at, prepend=UNKNOWN) > 0

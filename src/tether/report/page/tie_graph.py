@@ -453,33 +453,33 @@ def _folded(graph: TieGraph) -> TieGraph:
 def _alike(family: str, units: Mapping[str, list[TieNode]]) -> dict[Key, str]:
     """Return what each module of a family is drawn as; the odd one out stays open."""
     names: dict[Key, str] = {}
-    for stretch in _stretches(units):
-        label = _stretch_name(family, stretch)
-        if len(stretch) > 1 or not any(node.severity for node in units[stretch[0]]):
-            names |= {node.key: label for number in stretch for node in units[number]}
+    for run in _runs_alike(units):
+        label = _name_of_run(family, run)
+        if len(run) > 1 or not any(node.severity for node in units[run[0]]):
+            names |= {node.key: label for number in run for node in units[number]}
     return names
 
 
-def _stretches(units: Mapping[str, list[TieNode]]) -> Iterator[list[str]]:
+def _runs_alike(units: Mapping[str, list[TieNode]]) -> Iterator[list[str]]:
     """Yield runs of numbers whose modules have the same parts, and the same said of them."""
     last: object = None
-    stretch: list[str] = []
+    run: list[str] = []
     for number in sorted(units, key=int):
         name = next(_unit(node.key[1]) for node in units[number])
         start = len(name.name) if name else 0
         like = sorted((node.key[1][start:], node.severity) for node in units[number])
-        if stretch and (like != last or int(number) != int(stretch[-1]) + 1):
-            yield stretch
-            stretch = []
-        stretch.append(number)
+        if run and (like != last or int(number) != int(run[-1]) + 1):
+            yield run
+            run = []
+        run.append(number)
         last = like
-    yield stretch
+    yield run
 
 
-def _stretch_name(family: str, stretch: list[str]) -> str:
-    if len(stretch) == 1:
-        return family.replace("#", stretch[0])
-    return f"{family.replace('#', f'[{runs(stretch)}]')} \u00d7{len(stretch)}"
+def _name_of_run(family: str, run: list[str]) -> str:
+    if len(run) == 1:
+        return family.replace("#", run[0])
+    return f"{family.replace('#', f'[{runs(run)}]')} \u00d7{len(run)}"
 
 
 def _outer(names: dict[Key, str], modules: list[TieNode]) -> dict[Key, str]:

@@ -14,10 +14,10 @@ from tether.analysis.wording import listed
 from tether.facts import UNKNOWN, MadeOnce, Site
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Step, Where, say
 from tether.operations.table import operation
-from tether.source.made_once import attribute_of, default_of, is_asked_of_class, kept_as
+from tether.source.definition_values import attribute_of, default_of, is_asked_of_class, kept_as
 from tether.source.names import steps_in
 from tether.source.syntax import source_of
-from tether.verdicts.alias_write.owners_of_made_once import (
+from tether.verdicts.alias_write.definition_owners import (
     is_used_by_two,
     made_at,
     made_within,
@@ -27,7 +27,7 @@ from tether.verdicts.alias_write.owners_of_made_once import (
 from tether.verdicts.alias_write.telling import written
 
 
-def made_once(history: History) -> Iterator[Claim]:
+def shared_by_definition(history: History) -> Iterator[Claim]:
     """Yield what was trained, written or filled for all that have it."""
     for fact in history.trace.made_once:
         place = _defined(history, fact)

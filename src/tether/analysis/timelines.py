@@ -64,7 +64,7 @@ def same_lines(*columns: Numbers) -> Numbers:
     return found
 
 
-class Stretches:
+class Groups:
     """Where each number lies in a column of numbers in order."""
 
     def __init__(self, numbers: Numbers) -> None:
@@ -116,11 +116,11 @@ class DistinctPairs:
         self.others = keys.astype(np.int32)  # the lower half
         self.others ^= _LEAST
         keys >>= _HALF
-        self._stretches = Stretches(keys)
+        self._groups = Groups(keys)
 
     def on(self, number: int) -> list[int]:
         """Return what stands beside a number."""
-        first, last = self._stretches.of(number)
+        first, last = self._groups.of(number)
         found: list[int] = self.others[first:last].tolist()
         return found
 
@@ -129,7 +129,7 @@ class DistinctPairs:
         if not len(self.others):
             return np.zeros(len(numbers), np.int64), np.full(len(numbers), UNKNOWN)
         width = max(int(self.others.max()), int(since.max(initial=0))) + 1
-        known, begins = self._stretches.numbers, self._stretches.begins
+        known, begins = self._groups.numbers, self._groups.begins
         keys = np.repeat(known.astype(np.int64) * width, np.diff(begins))
         keys += self.others
         wanted = numbers.astype(np.int64) * width
@@ -139,7 +139,7 @@ class DistinctPairs:
 
 
 def order_of(numbers: Numbers, positions: Numbers) -> Numbers:
-    """Return the places that put entries in the order of a `Log`."""
+    """Return the places that put entries in the order of a `Timeline`."""
     if np.all(positions[:-1] <= positions[1:]):
         return stable_order(numbers)
     width = int(positions.max(initial=0)) + 1
@@ -147,21 +147,21 @@ def order_of(numbers: Numbers, positions: Numbers) -> Numbers:
     return np.argsort(keys, kind="stable").astype(np.int32)
 
 
-class Log:
+class Timeline:
     """What happened to numbered things (tensors, memories), in the order of the events.
 
-    What happened is known by its place in the log; `order_of` says which of the entries that were
+    What happened is known by its place in it; `order_of` says which of the entries that were
     given stands there. Of one event the entries keep the order in which they were given.
     """
 
     def __init__(self, numbers: Numbers, positions: Numbers, order: Numbers | None = None) -> None:
         order = order_of(numbers, positions) if order is None else order
         self._events = array("i", positions[order].astype(np.int32).tobytes())
-        self._stretches = Stretches(numbers[order])
+        self._groups = Groups(numbers[order])
 
     def before(self, number: int, position: int) -> int:
         """Return the place of the last that happened to a number before an event, or -1."""
-        first, last = self._stretches.of(number)
+        first, last = self._groups.of(number)
         at = bisect_left(self._events, position, first, last)
         return at - 1 if at > first else UNKNOWN
 
@@ -172,11 +172,11 @@ class Log:
 
     def latest_of_each(self, numbers: Numbers, positions: Numbers) -> Numbers:
         """Return `latest` of many numbers, each before an event of its own."""
-        events, known = np.asarray(self._events), self._stretches.numbers
+        events, known = np.asarray(self._events), self._groups.numbers
         if not len(events):
             return np.full(len(numbers), UNKNOWN, np.int32)
         width = int(events.max()) + 1
-        keys = np.repeat(known.astype(np.int64) * width, np.diff(self._stretches.begins))
+        keys = np.repeat(known.astype(np.int64) * width, np.diff(self._groups.begins))
         keys += events
         found = np.empty(len(numbers), np.int32)
         for begin in range(0, len(numbers), _AT_ONCE):
@@ -189,7 +189,7 @@ class Log:
 
     def back(self, number: int, position: int) -> Iterator[tuple[int, int]]:
         """Yield what happened to a number before an event, the last first: place and event."""
-        first, last = self._stretches.of(number)
+        first, last = self._groups.of(number)
         for at in range(bisect_left(self._events, position, first, last) - 1, first - 1, -1):
             yield at, self._events[at]
 
