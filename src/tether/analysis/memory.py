@@ -520,7 +520,7 @@ class Memory:
         for serial, tensor in trace.tensors.items():
             if tensor.kind == "Buffer":
                 roles[serial] = "buffer"
-            elif tensor.kind == "Parameter":
+            elif tensor.is_parameter:
                 roles[serial] = "parameter"
         roles |= dict.fromkeys(self._history.held, "parameter")
         for event in trace.events:

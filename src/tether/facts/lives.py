@@ -14,6 +14,11 @@ class TensorFact(NamedTuple):
     born: Moment  # when it was first seen
     died: Moment = Moment(UNKNOWN)  # UNKNOWN: alive at the end
 
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is a `nn.Parameter`: no buffer, and of no class that a library made of it."""
+        return self.kind == "Parameter"
+
 
 class StorageFact(NamedTuple):
     """The life of one piece of memory."""

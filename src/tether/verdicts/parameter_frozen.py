@@ -276,8 +276,7 @@ def _second_names(history: History, site: int, tensor: int) -> Iterator[Step]:
 
 def _made_frozen(history: History, tensor: int) -> bool:
     """Whether a parameter was made so: a Parameter requires grad unless its call says otherwise."""
-    life = history.trace.tensors.get(tensor)
-    return life is not None and life.kind == "Parameter"
+    return history.is_parameter(tensor)
 
 
 def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:

@@ -210,7 +210,8 @@ class Sharing:
 
     def family(self, tensor: int) -> int:
         """Return the tensor at the start of the views: the record, or the owner of the memory."""
-        return self._up(tensor, lambda name: operation(name).records or name == "Parameter")[0]
+        begins = lambda name: operation(name).records or operation(name).wraps  # noqa: E731
+        return self._up(tensor, begins)[0]
 
     def counter(self, tensor: int) -> int:
         """Return a number that tensors counting their writes together have in common."""
@@ -367,7 +368,7 @@ def _matters(history: History) -> Numbers:
     shows = (events.column("results") > 0) & (events.column("writes") == 0)
     shows[made_at[~history.on_given]] = False
     looks = events.called(lambda name: operation(name).carries or name in ("save", "__repr__"))
-    fills = events.flagged(OUT) | events.called("Parameter".__eq__)
+    fills = events.flagged(OUT) | events.called(lambda name: operation(name).wraps)
     found: Numbers = looks & ((~fills & ~shows) | _overwrites(history))
     return found
 

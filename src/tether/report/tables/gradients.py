@@ -83,11 +83,10 @@ def _of_none(
     history: History, told: Collection[int], names: Mapping[int, str]
 ) -> dict[int, Counter[str]]:
     """Return what backward gave to parameters of modules that no optimizer holds, of some told."""
-    tensors = history.trace.tensors
     left = [
         one
         for one in told
-        if one not in history.held and one in names and tensors[one].kind == "Parameter"
+        if one not in history.held and one in names and history.is_parameter(one)
     ]
     looks = [look.status for look in history.after_backward]
     seen = {

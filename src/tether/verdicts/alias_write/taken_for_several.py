@@ -213,8 +213,7 @@ class _UnreadRuns:
                 continue
             seen.add(call)
             for one in history.events[call].reads:
-                fact = history.trace.tensors.get(one.tensor)
-                if fact is not None and fact.kind == "Parameter":
+                if history.is_parameter(one.tensor):
                     found.setdefault(one.tensor, (one, set()))[1].add(call)
                 else:
                     waiting.append(history.made_at(one.tensor))

@@ -124,7 +124,7 @@ class AsObject(CopyQuestion):
         name = self._history.facts_of_name(copy.tensor)
         if name is not None and name.module:
             return WhyNeeded("unknown", f"as `{name.name}` a module holds it, and may write it")
-        if self._index.kind(source) == "Parameter":
+        if self._history.is_parameter(source.tensor):
             for held in self._history.names_of(copy.tensor):
                 if "." in held or "[" in held:
                     return WhyNeeded("unknown", f"as `{held}` a Parameter would be registered")
