@@ -156,12 +156,12 @@ def parses(file: File) -> int:
 def of_one_verdict(of: list[File]) -> dict[str, str]:
     """Return the modules of `analysis` that one verdict alone asks, itself or through others."""
     users = defaultdict[str, set[str]](set)
-    names = {one.name.removesuffix(".py") for one in of}
+    names = {_module(one) for one in of}
     for file in of:
         for imported in _imported(file.tree):
             name = imported.removeprefix("tether.").replace(".", "/")
             if name.startswith("analysis/") and name in names:
-                users[name].add(file.name.removesuffix(".py"))
+                users[name].add(_module(file))
     asking = {module: _asking(users, module, {module}) for module in list(users)}
     return {
         module: found.pop().removeprefix("verdicts/")
@@ -181,6 +181,11 @@ def _asking(users: dict[str, set[str]], module: str, seen: set[str]) -> set[str]
         else:
             found.add(f"verdicts/{part}" if room == "verdicts" else room)
     return found
+
+
+def _module(file: File) -> str:
+    """Name what others import: a folder is its `__init__`."""
+    return file.name.removesuffix(".py").removesuffix("/__init__")
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -4,7 +4,7 @@ A verdict yields `Claim`s about tensors by their numbers, in `Sentence`s: a text
 tensors, lines and pieces of code. The engine joins claims of one cause and puts each sentence into
 words once the names are known; the result is a `Said`, a text that still knows its parts: which
 are code, to be hidden from others (`report.redact`), and which are names, so that findings that
-differ in nothing else are reported as one (`report.grouping`).
+differ in nothing else are reported as one (`report.document.grouping`).
 """
 
 from __future__ import annotations

@@ -139,9 +139,9 @@ def _lines(recording: record) -> list[tuple[str, str]]:
 
 def _explained(recording: record) -> str:
     """Return the findings of a test that are no mere notes, with their places in the source."""
-    from tether.report import text
-    from tether.report.compose import finding_block
-    from tether.report.document import Document
+    from tether.report.document import text
+    from tether.report.document.blocks import Document
+    from tether.report.document.compose import finding_block
 
     graver = [one for one in recording.findings if one.severity != "note"]
     blocks = [finding_block(n, one, recording.about) for n, one in enumerate(graver, 1)]
@@ -151,7 +151,7 @@ def _explained(recording: record) -> str:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List what was found in all tests, each finding once."""
     from tether.finding import SEVERITIES
-    from tether.report.compose import counted
+    from tether.report.document.compose import counted
 
     reports = {id(one): one for listed in terminalreporter.stats.values() for one in listed}
     recorded = [one.tether for one in reports.values() if hasattr(one, "tether")]

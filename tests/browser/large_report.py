@@ -5,10 +5,10 @@ from __future__ import annotations
 from tether.analysis.history import History
 from tether.facts import Event, Gradients, Name, Operand, OptimizerFact, Site, StorageFact, Trace
 from tether.finding import Edit, Evidence, Finding, Fix, Severity
-from tether.report.compose import Findings
-from tether.report.copies import copies
-from tether.report.gradients import gradients
-from tether.report.grouping import in_order
+from tether.report.document.compose import Findings
+from tether.report.document.grouping import in_order
+from tether.report.tables.copies import copies
+from tether.report.tables.gradients import gradients
 from tether.source.annotate import annotate
 
 FOLDER = "/home/me/app"

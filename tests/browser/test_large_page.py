@@ -10,7 +10,7 @@ from large_report import large
 from selenium.webdriver.support.ui import WebDriverWait
 from test_page_in_browser import css, page, pytestmark, shown  # noqa: F401
 
-from tether.report import page as page_of
+from tether.report.page import page as page_of
 from tether.report.recording import Recording
 
 TYPICAL = 300_000  # bytes

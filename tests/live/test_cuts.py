@@ -6,7 +6,7 @@ import pytest
 
 from programs import record_program
 from tether.analysis.gradients.cuts import Cuts
-from tether.report.text import render
+from tether.report.document.text import render
 
 START = """
 import numpy as np, torch, torch.nn as nn

@@ -5,8 +5,8 @@ import pytest
 from programs import record_program
 from tether.record.gradients import gradients
 from tether.record.training import movement
-from tether.report import json as as_json
-from tether.report.text import render
+from tether.report.document.text import render
+from tether.report.formats import json as as_json
 
 LONG = 37
 """Steps: the 1st, 2nd, 4th, 8th, 16th and 32nd of them are looked at in any case."""

@@ -15,7 +15,7 @@ import pytest
 from programs import check_program, expected_in, found_in, record_program
 from tether.analysis.ties import Ties
 from tether.record.names import holders
-from tether.report.json import schema
+from tether.report.formats.json import schema
 
 HEAD = """\
 import copy, functools, os, tempfile

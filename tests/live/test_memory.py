@@ -16,10 +16,10 @@ from tether.analysis.history import History
 from tether.analysis.memory import Memory
 from tether.record.running import Program, run
 from tether.record.session import Session
-from tether.report import memory as rendered
-from tether.report.json import to_json
-from tether.report.memory_drawing import drawings
+from tether.report.formats.json import to_json
+from tether.report.page.memory_drawing import drawings
 from tether.report.recording import Recording, prepare
+from tether.report.tables import memory as rendered
 from tether.store.fields import check
 from tether.store.file import load, save
 

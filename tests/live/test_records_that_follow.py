@@ -8,7 +8,7 @@ import pytest
 
 from programs import check_program, record_program
 from tether.analysis.ties import Ties
-from tether.report.ties import message
+from tether.report.tables.ties import message
 
 HEAD = """\
 import collections

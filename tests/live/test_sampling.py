@@ -10,7 +10,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from tether.facts import Gap
-from tether.record import stretches
+from tether.record import recorded_steps
 from tether.record.session import Session
 from tether.report.recording import Recording
 from warm import tether
@@ -48,7 +48,7 @@ def sgd():
 def test_the_first_steps_are_recorded_and_then_one_after_each_power_of_two():
     session, one = Session(sample=True), sgd()
     heard = heard_steps(session, lambda step: [step(one) for _ in range(300)])
-    assert heard == [*range(stretches.FIRST), 8, 16, 32, 64, 128, 256]
+    assert heard == [*range(recorded_steps.FIRST), 8, 16, 32, 64, 128, 256]
     assert Gap("sampled", "14 of 300") in session.recorder.tape.gap_facts()
 
 

@@ -1,7 +1,7 @@
 """The table that says of each line whether its copies were needed."""
 
 from programs import record_program
-from tether.report.text import render
+from tether.report.document.text import render
 
 TWICE_ON_A_LINE = """\
 import torch

@@ -9,7 +9,7 @@ import pytest
 
 from programs import record_program
 from tether.analysis.gradients.cuts import Cuts
-from tether.report.text import render
+from tether.report.document.text import render
 
 START = """
 import collections, random, torch, torch.nn as nn, torch.nn.functional as F

@@ -78,7 +78,7 @@ def test_what_one_verdict_alone_asks_is_found():
         "analysis/common.py": "",
         "verdicts/one/part.py": "from tether.analysis.own import x",
         "verdicts/two.py": "from tether.analysis import common",
-        "report/page.py": "from tether.analysis.common import y",
+        "report/page/page.py": "from tether.analysis.common import y",
     }
     of = [figures.File(name, text, ast.parse(text)) for name, text in texts.items()]
     assert figures.of_one_verdict(of) == {"analysis/own": "one", "analysis/behind": "one"}

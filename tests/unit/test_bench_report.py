@@ -8,7 +8,7 @@ from tether.cli.bench import sizes_of
 from tether.measure.cost import Bench, Cost, Limit, from_dict
 from tether.report import bench as render
 from tether.report import plots
-from tether.report.cost_drawing import amount, duration
+from tether.report.page.cost_drawing import amount, duration
 
 
 def cost(way, nbytes, seconds, spread=0.01, **more):

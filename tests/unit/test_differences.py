@@ -11,12 +11,12 @@ from test_report import FILE, TEXT, example, fits, operand
 from tether.analysis.history import History
 from tether.facts import Event, Name, Site, TensorFact
 from tether.finding import Finding
-from tether.report import compare_report
-from tether.report.compare import Differences
-from tether.report.copies import copies
-from tether.report.gradients import gradients
-from tether.report.stable_places import key, plain
-from tether.report.text import render
+from tether.report.comparison import compare_report
+from tether.report.comparison.compare import Differences
+from tether.report.comparison.stable_places import key, plain
+from tether.report.document.text import render
+from tether.report.tables.copies import copies
+from tether.report.tables.gradients import gradients
 
 
 def moved(about, lines=3):

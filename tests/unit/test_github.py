@@ -11,7 +11,7 @@ from test_report import HOSTILE, example
 
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report import github
+from tether.report.formats import github
 
 ROOT = "/home/me"
 

@@ -6,7 +6,7 @@ from traces import trace
 
 from tether.analysis.history import History
 from tether.analysis.memory import Memory
-from tether.report import memory_drawing
+from tether.report.page import memory_drawing
 
 PROGRAM = """
 w = param net.w

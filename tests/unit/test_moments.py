@@ -6,9 +6,9 @@ from traces import trace
 
 from tether.analysis.ties import ActedTie, Ties
 from tether.finding import Finding
-from tether.report import moments as module
-from tether.report.compose import Findings
-from tether.report.moments import moments
+from tether.report.document.compose import Findings
+from tether.report.page import moments as module
+from tether.report.page.moments import moments
 
 PROGRAM = """
 w = param net.w

@@ -13,12 +13,12 @@ from traces import trace
 from tether.analysis.history import History
 from tether.facts import Name, Site
 from tether.finding import Edit, Evidence, Finding, Fix
-from tether.report import page
-from tether.report.annotated import annotated
-from tether.report.compose import Findings
-from tether.report.copies import copies
-from tether.report.gradients import gradients
-from tether.report.shown_cards import FindingList
+from tether.report.document.compose import Findings
+from tether.report.page import page
+from tether.report.page.shown_cards import FindingList
+from tether.report.tables.annotated import annotated
+from tether.report.tables.copies import copies
+from tether.report.tables.gradients import gradients
 
 # Each line is the program and its own source: `traces` puts event N at line N, columns 1 to 9.
 PROGRAM = """\

@@ -9,9 +9,9 @@ from traces import trace
 
 from tether.analysis.wording import named
 from tether.facts import Process
-from tether.report.json import to_json
+from tether.report.document.text import render
+from tether.report.formats.json import to_json
 from tether.report.recording import Recording, together
-from tether.report.text import render
 
 CUT = """
 w = param net.body

@@ -26,17 +26,18 @@ from tether.facts import (
     Trace,
 )
 from tether.finding import Edit, Evidence, Finding, Fix
-from tether.report import json as as_json
-from tether.report import kept, sarif
-from tether.report.compose import Findings, build, counted, distinct
-from tether.report.copies import copies
-from tether.report.document import FindingBlock
-from tether.report.gaps import SENTENCES
-from tether.report.gradients import gradients
-from tether.report.grouping import ends, folded, in_order
+from tether.report import kept
+from tether.report.document.blocks import FindingBlock
+from tether.report.document.compose import Findings, build, counted, distinct
+from tether.report.document.grouping import ends, folded, in_order
+from tether.report.document.text import render, visible, write
+from tether.report.formats import json as as_json
+from tether.report.formats import sarif
+from tether.report.page.shell import document_page
 from tether.report.recording import Recording, load
-from tether.report.shell import document_page
-from tether.report.text import render, visible, write
+from tether.report.tables.copies import copies
+from tether.report.tables.gaps import SENTENCES
+from tether.report.tables.gradients import gradients
 from tether.report.why import why
 from tether.source.annotate import annotate
 from tether.store.file import save

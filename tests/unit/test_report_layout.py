@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from test_report import FILE, example
 
-from tether.report import html
-from tether.report.compose import build
-from tether.report.document import Column, Document, Phrase, Table
-from tether.report.text import render
+from tether.report.document.blocks import Column, Document, Phrase, Table
+from tether.report.document.compose import build
+from tether.report.document.text import render
+from tether.report.page import html
 
 LONG = "/home/me/app/packages/experiments/vision/training/loops/contrastive_pretraining.py"
 BECAUSE = "the result was written at line 12 while its source was still read by the loss at line 40"

@@ -7,9 +7,9 @@ import pytest
 from tether.analysis.history import History
 from tether.facts import GRAD_OFF, Event, Gradients, Name, Operand, OptimizerFact, Site, Trace
 from tether.finding import Finding
-from tether.report.copies import Copy, copies, nbytes
 from tether.report.filters import Selection, ignores, shown_path, silence
-from tether.report.gradients import gradients, shortest_names
+from tether.report.tables.copies import Copy, copies, nbytes
+from tether.report.tables.gradients import gradients, shortest_names
 
 
 def tensor(serial: int, storage: int, grad: bool = True, dtype: str = "float32") -> Operand:

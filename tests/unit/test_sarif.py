@@ -17,8 +17,8 @@ from test_report import FILE, HOSTILE, example
 
 from tether.facts import Gap, Site
 from tether.finding import Edit, Evidence, Finding, Fix
-from tether.report import sarif
-from tether.report.gaps import SENTENCES
+from tether.report.formats import sarif
+from tether.report.tables.gaps import SENTENCES
 from tether.verdicts import VERDICTS
 
 

@@ -11,12 +11,12 @@ from traces import trace
 from tether.analysis.history import History
 from tether.facts import RAISED, Name
 from tether.finding import Evidence, Finding
-from tether.report import tie_graph as tie_graph_module
-from tether.report.compose import Findings
-from tether.report.gradients import gradients
-from tether.report.layered import DEPTH, GAP, placed
-from tether.report.tie_drawing import tie_picture
-from tether.report.tie_graph import tie_graph
+from tether.report.document.compose import Findings
+from tether.report.page import tie_graph as tie_graph_module
+from tether.report.page.layered import DEPTH, GAP, placed
+from tether.report.page.tie_drawing import tie_picture
+from tether.report.page.tie_graph import tie_graph
+from tether.report.tables.gradients import gradients
 
 
 def about(program: str, cut: int = 0, tensors: tuple[int, ...] = (), **modules: str) -> Findings:

@@ -11,7 +11,7 @@ import pytest
 from tether.analysis.history import History
 from tether.facts import Kind, KindId
 from tether.finding import Claim
-from tether.report.gaps import gap_rows
+from tether.report.tables.gaps import gap_rows
 from tether.verdicts import VERDICTS, judge
 
 _spec = importlib.util.spec_from_file_location("traces", Path(__file__).with_name("traces.py"))

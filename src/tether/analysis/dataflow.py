@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tether.analysis.log import Log, order_of
+from tether.analysis.timelines import Timeline, order_of
 from tether.facts import GRAD_ON, OUT, UNKNOWN, Event, Operand, StorageFact, Trace
 from tether.operations.table import ALL, operation
 from tether.regions import extent, may_overlap
@@ -58,19 +58,19 @@ class _Values:
         tensors = [tensor[one] for one in (made, events.rows[events.starts[put_at]], wrote)]
         noted = np.concatenate(tensors), np.concatenate([made_at, put_at, wrote_at])
         order = order_of(*noted)
-        self._notes = Log(*noted, order)
+        self._notes = Timeline(*noted, order)
         known = np.concatenate([carries[made_at], np.ones(len(put_at), bool), ~anew])
         self._known = known[order].tobytes()
         memories = flow.memories(events.operands.column("storage"))
         order = order_of(memories[wrote], wrote_at)
-        self._writes = Log(memories[wrote], wrote_at, order)
+        self._writes = Timeline(memories[wrote], wrote_at, order)
         self._written = wrote[order]
         self._anew = anew[order].tobytes()
         self._shown: dict[int, dict[int, int]] = {}
         on_it = carries[made_at]
         returned = memories[made[on_it]], made_at[on_it]
         order = order_of(*returned)
-        self._returns = Log(*returned, order)
+        self._returns = Timeline(*returned, order)
         self._returned = tensor[made[on_it]][order]
         self._note_shown(carries)
 
@@ -227,8 +227,8 @@ class Dataflow:
         """For each event what went into it."""
         return Edges(self._trace, self)
 
-    def let_go(self) -> None:
-        """Let go of what edges are looked up in; it is made again for the next one."""
+    def free_indexes(self) -> None:
+        """Free what edges are looked up in; it is made again for the next one."""
         vars(self).pop("edges", None)
 
     @cached_property

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tether.analysis.dataflow import Dataflow
-from tether.analysis.log import DistinctPairs, by_events, by_number, of_events, same_lines
+from tether.analysis.timelines import DistinctPairs, by_events, by_number, of_events, same_lines
 from tether.facts import BACKWARDS, UNKNOWN, Event, Gradients, Name, Operand, Site, TensorId, Trace
 from tether.regions import element_size, overlaps
 from tether.source.names import root_of
@@ -58,7 +58,8 @@ class History:
 
     - calls: `events` (`store.columns.Events`: a list that `where` searches by operation, `having`
       by which operands there are, `column` as numbers), `times`
-    - who: `name_of`, `names_of`, `target_of`, `tensors_called`, `order`, `operand_of`
+    - who: `name_of`, `names_of`, `target_of`, `tensors_called`, `order`, `operand_of`,
+      `is_parameter`
     - where: `site`, `site_of`, `made_at`, `first_seen`
     - when: `position`, `backwards`, `steps`, `steps_of`, `inside`, `while_alive`
     - gradients: `held`, `asked`, `trained`, `without_gradient`, `switch_in_force`
@@ -157,7 +158,7 @@ class History:
         return [self.position(fact.at) for fact in facts if fact.status.get(one, "none") != "none"]
 
     @cached_property
-    def let_go(self) -> dict[int, array[int]]:
+    def gradients_replaced(self) -> dict[int, array[int]]:
         """For each tensor the calls that set its gradient or clear it, in order."""
         at, rows = self.events.touched("reads")
         first = np.diff(at, prepend=UNKNOWN) > 0
@@ -325,6 +326,11 @@ class History:
         texts = [source_of(file, text) for file, text in self.trace.sources.items()]
         looped = {name for text in texts for name in text.loop_variables}
         return looped - {name for text in texts for name in text.variables}
+
+    def is_parameter(self, tensor: int) -> bool:
+        """Whether a tensor is known, and a `nn.Parameter`."""
+        fact = self.trace.tensors.get(tensor)
+        return fact is not None and fact.is_parameter
 
     def names_of(self, tensor: int) -> list[str]:
         """Return what the program calls a tensor, the best name first."""

@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.log import same_lines
 from tether.analysis.speaking import bytes_text
+from tether.analysis.timelines import same_lines
 from tether.facts import GRAD_ON, UNKNOWN, Attached, Event, Site, TensorId
 from tether.regions import element_size, extent
 from tether.store.columns import STORAGE, Numbers, StorageLives, storages_of
@@ -520,7 +520,7 @@ class Memory:
         for serial, tensor in trace.tensors.items():
             if tensor.kind == "Buffer":
                 roles[serial] = "buffer"
-            elif tensor.kind == "Parameter":
+            elif tensor.is_parameter:
                 roles[serial] = "parameter"
         roles |= dict.fromkeys(self._history.held, "parameter")
         for event in trace.events:

@@ -17,7 +17,7 @@ from tether.cli.exits import check_outputs, fail
 from tether.measure.cost import Bench
 from tether.report import bench as render
 from tether.report import plots
-from tether.report.text import coloured
+from tether.report.document.text import coloured
 
 if TYPE_CHECKING:
     from tether.measure.bench import Setting, Way

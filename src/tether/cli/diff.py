@@ -29,10 +29,12 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     expression: a line that only moved is not a change. Exits 1 when B has a finding that A has
     not, 0 when it has none, 2 when a file is no recording.
     """
-    from tether.report import compare_report, progress, text
-    from tether.report.compare import Differences
+    from tether.report import progress
+    from tether.report.comparison import compare_report
+    from tether.report.comparison.compare import Differences
+    from tether.report.document import text
+    from tether.report.page.shell import document_page
     from tether.report.recording import load
-    from tether.report.shell import document_page
     from tether.store.file import RecordingError
 
     chosen = {name: options[name] for name in ("include", "omit")}

@@ -20,13 +20,13 @@ from textual.widgets.option_list import Option
 
 from tether.facts import Site
 from tether.finding import Finding
-from tether.report.annotated import KINDS, File, LineMarks, annotated, mark_label
-from tether.report.compose import Findings, group_block, summary
-from tether.report.document import Block, Document, FindingBlock, Paragraph, Phrase
+from tether.report.document.blocks import Block, Document, FindingBlock, Paragraph, Phrase
+from tether.report.document.compose import Findings, group_block, summary
+from tether.report.document.grouping import Alike, ends, grouped
+from tether.report.document.text import SEVERITY_STYLES, lines, visible
 from tether.report.filters import shown_line
-from tether.report.grouping import Alike, ends, grouped
 from tether.report.recording import Recording
-from tether.report.text import SEVERITY_STYLES, lines, visible
+from tether.report.tables.annotated import KINDS, File, LineMarks, annotated, mark_label
 from tether.source.syntax import source_of
 
 LONGEST_LINE = 500

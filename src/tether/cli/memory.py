@@ -73,8 +73,9 @@ def memory_command(
 def report(trace: Trace, options: Mapping[str, Any], folder: str, stream: TextIO) -> str:
     """Write everything asked for; return what belongs on stdout, if anything."""
     from tether.analysis.history import History
-    from tether.report import memory, text
+    from tether.report.document import text
     from tether.report.recording import prepare
+    from tether.report.tables import memory
 
     prepare(trace)
     history, rows, moment = History(trace), options["rows"], options["moment"] or ""

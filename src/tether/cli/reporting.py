@@ -153,7 +153,7 @@ def write_reports(recording: Recording, options: Options, start: Start, stream: 
 
 def _print(recording: Recording, form: str, options: Options, start: Start, stream: TextIO) -> None:
     """Write the report to a stream in one of the forms."""
-    from tether.report.text import write_plain
+    from tether.report.document.text import write_plain
 
     if form == "full":
         recording.print(stream, show_all=options["show_all"])

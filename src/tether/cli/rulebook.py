@@ -9,7 +9,7 @@ import click
 
 from tether.operations import RULES, Rule
 from tether.report import rulebook as render
-from tether.report.text import coloured
+from tether.report.document.text import coloured
 
 
 @click.command("rulebook", short_help="Show what every way of copying does, tried on your PyTorch.")

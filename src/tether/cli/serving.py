@@ -14,9 +14,9 @@ from typing import Any, Literal
 import click
 
 from tether.cli.exits import fail
-from tether.report.document import Document, Heading, Paragraph, Phrase
+from tether.report.document.blocks import Document, Heading, Paragraph, Phrase
+from tether.report.page.shell import document_page
 from tether.report.recording import Recording, load
-from tether.report.shell import document_page
 from tether.store.file import RecordingError
 from tether.verdicts import VERDICTS
 

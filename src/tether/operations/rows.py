@@ -264,7 +264,7 @@ ROWS: dict[str, Row] = _joined(
     _each("resize_ resize_as_", replaces="is given another size"),
     _each("set_ data.__set__ swap_tensors", rebinds=True),
     _each("share_memory_", replaces="is moved to shared memory"),
-    _each("Parameter", replaces="becomes a Parameter of its own"),
+    _each("Parameter", replaces="becomes a Parameter of its own", wraps=True),
     _each("Parameter detach data.__get__ requires_grad_ __getitem__", makes=True),
     _each(
         "data.__set__ set_ resize_ resize_as_ detach_ requires_grad_ requires_grad.__set__"

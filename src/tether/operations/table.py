@@ -130,6 +130,7 @@ class Operation:
     # the object
     own: str = ""  # what is done to this object and no other: "has a hook of its own"
     replaces: str = ""  # what becomes of the memory behind the object
+    wraps: bool = False  # makes a Parameter on the memory of what it is given
     rebinds: bool = False  # puts another tensor's memory under one that is there already
     makes: bool = False  # takes part in making a tensor, before it is used
     retypes: bool = False  # may change storage, shape or graph, and no version tells

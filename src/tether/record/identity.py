@@ -362,7 +362,7 @@ class Identities:
     # -- objects that change places ----------------------------------------------------------
 
     @contextlib.contextmanager
-    def let_go(self, *tensors: torch.Tensor) -> Iterator[None]:
+    def unreferenced(self, *tensors: torch.Tensor) -> Iterator[None]:
         """Hold no weak reference to some tensors for the length of a block that swaps them.
 
         ``torch.utils.swap_tensors`` refuses tensors that have one. Afterwards each object is known

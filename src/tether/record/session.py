@@ -15,8 +15,8 @@ from tether.record.listener import Listener
 from tether.record.names.naming import variables_of
 from tether.record.patches import Patches
 from tether.record.patches.replacing import Replacements
+from tether.record.recorded_steps import MEASURED, Doors, Sample, Slice
 from tether.record.recorder import Recorder
-from tether.record.stretches import MEASURED, Doors, Sample, Slice
 
 if TYPE_CHECKING:
     from tether.record.processes.children import Children
@@ -37,7 +37,7 @@ class Session:
     `limit` keeps the last so many events. `steps` records from the end of optimizer step ``first``
     to the end of step ``last - 1``, counted from 0 over all optimizers, as a slice counts; outside
     nothing is on the mode stack and nothing replaced. `sample` records the first steps, then ever
-    rarer ones (see `record.stretches`). `eager` makes compiled functions run eagerly.
+    rarer ones (see `record.recorded_steps`). `eager` makes compiled functions run eagerly.
     `memory` also meets the gradients and the optimizers' state, which no call returns. `children`
     says how processes that the program starts are recorded; None: they are not.
     """
@@ -55,7 +55,7 @@ class Session:
         self.recorder = Recorder(limit, memory=memory)
         self.children = children
         self._patches = Patches(self.recorder, self._listener, children, eager=eager)
-        self._stretches: Sample | Slice = Sample() if sample else Slice(*steps or ())
+        self._recorded: Sample | Slice = Sample() if sample else Slice(*steps or ())
         self._doors: Doors | None = None
         self._done = self._heard = 0  # optimizer steps, and those of them that were recorded
         self._next: float = 0  # of them, after which the next stretch begins
@@ -96,12 +96,12 @@ class Session:
         self._patches.optimizers.on_step = self._stepped
         self._patches.optimizers.hook()
         _forked.add(self)
-        if isinstance(self._stretches, Sample):
+        if isinstance(self._recorded, Sample):
             self._doors = Doors(Replacements(self.recorder.tape), self._opened)
             self._doors.install()
-        elif (self._stretches.first, self._stretches.last) != (0, None):
-            last = "" if self._stretches.last is None else str(self._stretches.last)
-            self.recorder.tape.gap("steps", f"{self._stretches.first}:{last}")
+        elif (self._recorded.first, self._recorded.last) != (0, None):
+            last = "" if self._recorded.last is None else str(self._recorded.last)
+            self.recorder.tape.gap("steps", f"{self._recorded.first}:{last}")
         self._choose()
 
     def _begin(self) -> None:
@@ -126,23 +126,23 @@ class Session:
         active = self.recorder.tape.active
         self._heard += active
         if self._done <= MEASURED:
-            self._stretches.stepped(optimizer, self._done)
+            self._recorded.stepped(optimizer, self._done)
         if active or self._done >= self._next:
             self._choose()
 
     def _opened(self) -> None:
         """Record what comes now, though no stretch was due."""
-        assert isinstance(self._stretches, Sample)
-        self._stretches.opened(self._done)
+        assert isinstance(self._recorded, Sample)
+        self._recorded.opened(self._done)
         self._choose()
 
     def _choose(self) -> None:
         """Begin or end a stretch, where it is time."""
-        wanted = self._stretches.wanted(self._done)
+        wanted = self._recorded.wanted(self._done)
         if wanted and not self.recorder.tape.active:
             self._begin()
         elif not wanted:
-            self._next = self._stretches.begins(self._done)
+            self._next = self._recorded.begins(self._done)
             self._end()
             if self._doors is not None:
                 self._doors.closed()

@@ -8,10 +8,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tether.measure.cost import Bench, Cost, from_dict
-from tether.report.cost_drawing import amount, drawing, duration
-from tether.report.document import Block, Column, Document, Heading, Kind, Paragraph, Phrase, Table
-from tether.report.shell import document_page
-from tether.report.text import render
+from tether.report.document.blocks import (
+    Block,
+    Column,
+    Document,
+    Heading,
+    Kind,
+    Paragraph,
+    Phrase,
+    Table,
+)
+from tether.report.document.text import render
+from tether.report.page.cost_drawing import amount, drawing, duration
+from tether.report.page.shell import document_page
 
 CLOSE = 1.05
 """Medians within a twentieth of each other are called equal: repeated runs differ by as much."""

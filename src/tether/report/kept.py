@@ -19,11 +19,11 @@ from tether.analysis.memory import Growth
 from tether.analysis.ties import ActedTie
 from tether.facts import Trace
 from tether.finding import Finding, Said, Segment
-from tether.report.copies import Needed
+from tether.report.tables.copies import Needed
 from tether.store.layout import Damage, decoder, list_of, parse, string, table_of
 
-_ROOMS = ("analysis", "operations", "source", "store", "verdicts")
-_FILES = ("facts.py", "finding.py", "regions.py")
+_ROOMS = ("analysis", "facts", "operations", "source", "store", "verdicts")
+_FILES = ("finding.py", "regions.py")
 
 
 class NeededAt(NamedTuple):

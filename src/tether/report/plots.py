@@ -7,7 +7,7 @@ from typing import Any
 
 from tether.measure.cost import Bench, Cost
 from tether.report.bench import families
-from tether.report.cost_drawing import amount, duration
+from tether.report.page.cost_drawing import amount, duration
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6D00")
 """Okabe and Ito's colours, told apart with every common colour blindness; the yellow is darkened

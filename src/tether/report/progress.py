@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TextIO, TypeVar
 
-from tether.report.text import shortened
+from tether.report.document.text import shortened
 
 AFTER = 1.0
 """Seconds of work before anything is shown."""

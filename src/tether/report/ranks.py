@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from tether.analysis.wording import named
 from tether.finding import Finding
-from tether.report.compose import Findings
-from tether.report.copies import Copy, Needed
-from tether.report.cuts import CutRow
-from tether.report.gradients import Gradient
-from tether.report.grouping import in_order
-from tether.report.ties import TieRow
+from tether.report.document.compose import Findings
+from tether.report.document.grouping import in_order
+from tether.report.tables.copies import Copy, Needed
+from tether.report.tables.cuts import CutRow
+from tether.report.tables.gradients import Gradient
+from tether.report.tables.ties import TieRow
 
 
 class OneProcess(NamedTuple):

@@ -19,27 +19,27 @@ from tether.analysis.memory import Growing
 from tether.analysis.ties import Ties
 from tether.facts import Trace
 from tether.finding import Finding
-from tether.report import concise as as_lines
-from tether.report import github as as_github
-from tether.report import json as as_json
 from tether.report import kept, progress
-from tether.report import notebook as as_inline
-from tether.report import page as as_page
-from tether.report import sarif as as_sarif
-from tether.report import text as as_text
-from tether.report.compose import Findings, build, distinct
-from tether.report.copies import Copy, Needed
-from tether.report.copies import copies as copies_of
-from tether.report.document import Block, Document
+from tether.report.document import concise as as_lines
+from tether.report.document import text as as_text
+from tether.report.document.blocks import Block, Document
+from tether.report.document.compose import Findings, build, distinct
+from tether.report.document.grouping import in_order
 from tether.report.filters import Selection, silence
+from tether.report.formats import github as as_github
+from tether.report.formats import json as as_json
+from tether.report.formats import sarif as as_sarif
 from tether.report.forms import FORMS
-from tether.report.gradients import Gradient
-from tether.report.gradients import gradients as gradients_of
-from tether.report.grouping import in_order
 from tether.report.kept import Conclusions, NeededAt
+from tether.report.page import notebook as as_inline
+from tether.report.page import page as as_page
+from tether.report.page.shown_cards import FindingList
 from tether.report.ranks import OneProcess, join
 from tether.report.redact import without_source
-from tether.report.shown_cards import FindingList
+from tether.report.tables.copies import Copy, Needed
+from tether.report.tables.copies import copies as copies_of
+from tether.report.tables.gradients import Gradient
+from tether.report.tables.gradients import gradients as gradients_of
 from tether.report.why import Answer, why
 from tether.source.annotate import annotate
 from tether.source.bridges import follow
@@ -261,7 +261,7 @@ class Recording:
         """Return what the report says of memory, where that was asked for."""
         if not self.with_memory:
             return []
-        found: list[Block] = import_module("tether.report.memory").blocks(
+        found: list[Block] = import_module("tether.report.tables.memory").blocks(
             (about or self.about).history, drawn=drawn
         )
         return found

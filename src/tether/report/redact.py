@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from tether.facts import Site
 from tether.finding import Finding, Fix, Said, Segment
-from tether.report.compose import Findings
-from tether.report.copies import Copy
+from tether.report.document.compose import Findings
+from tether.report.tables.copies import Copy
 
 HIDDEN = "..."
 

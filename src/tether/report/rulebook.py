@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tether.operations import Rule, words
-from tether.report.document import Column, Document, Heading, Kind, Paragraph, Phrase, Table
-from tether.report.shell import document_page
+from tether.report.document.blocks import Column, Document, Heading, Kind, Paragraph, Phrase, Table
+from tether.report.page.shell import document_page
 
 _COLUMNS = ("call", "memory", "gradient", "version", "cost", "also", "what to know")
 _MARK = {"verified": "✓", "different": "✗", "not tried": "-"}

@@ -15,14 +15,22 @@ from tether.facts import UNKNOWN, Event, Operand, Site, Trace
 from tether.finding import Finding
 from tether.operations import rule_for, say
 from tether.operations.table import shown
-from tether.report.compose import Findings, counted, excerpt, finding_block
-from tether.report.document import Block, Chain, Document, Excerpt, Heading, Paragraph, Phrase
+from tether.report.document.blocks import (
+    Block,
+    Chain,
+    Document,
+    Excerpt,
+    Heading,
+    Paragraph,
+    Phrase,
+)
+from tether.report.document.compose import Findings, counted, excerpt, finding_block
+from tether.report.document.grouping import ends
+from tether.report.document.text import render
 from tether.report.filters import shown_line
-from tether.report.gradients import shortest_names
-from tether.report.grouping import ends
-from tether.report.shown_cards import as_card
-from tether.report.text import render
-from tether.report.ties import of_name
+from tether.report.page.shown_cards import as_card
+from tether.report.tables.gradients import shortest_names
+from tether.report.tables.ties import of_name
 from tether.report.why_shared import downward, upward
 
 MANY_LINKS = 12

@@ -83,8 +83,8 @@ def in_order(table: Numbers) -> Numbers:
     return table[np.argsort(first, kind="stable")]
 
 
-def stretches(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return all places of some stretches, each with the number of its stretch before it."""
+def concatenated_ranges(first: Numbers, counts: Numbers) -> tuple[Numbers, Numbers]:
+    """Return all places of some ranges, and before them the number of the range of each."""
     of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     ends = np.cumsum(counts, dtype=first.dtype)
     places = np.repeat(first - ends + counts.astype(first.dtype), counts)

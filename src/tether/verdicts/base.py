@@ -55,6 +55,6 @@ class Verdict:
     damage: Damage = "wrong result"
     past: Literal["", "some", "all"] = ""
     """What it needs of calls that `--limit` had forgotten: without them it says what it would say
-    (""), may miss some, or says nothing ("all"). The report tells so (`report.gaps`); the check
+    (""), may miss some, or says nothing ("all"). The report tells so (`tables.gaps`); the check
     sees to it, and asks `History.in_part` and `History.whole`."""
     after: tuple[str, ...] = ()  # of tensors that one of these speaks of, it says nothing

@@ -40,8 +40,8 @@ def judged(history: History, verdicts: Iterable[Verdict], turns: Turns = iter) -
     costs = next((one for one in ordered if one.damage == "cost"), None)
     for verdict in turns(ordered):
         if verdict is costs:  # of gradients these ask little, and of memory much
-            history.flow.let_go()
-            history.get(Graph).let_go()
+            history.flow.free_indexes()
+            history.get(Graph).free_indexes()
         judge = partial(_of_verdict, history, verdict, told)
         some = attempt(history.trace, f"the verdict {verdict.slug}", judge, nothing)
         found = [_of_library(history, verdict, one) for one in some]

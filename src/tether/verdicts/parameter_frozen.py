@@ -141,7 +141,7 @@ def _stays(history: History, found: KeptFrozen) -> Claim:
             **parts,
         ),
         story=tuple(_told_of(history, found)),
-        repair=Repair(_let_go(found, parts)),
+        repair=Repair(_how_to_unfreeze(found, parts)),
         count=0,
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ def _why(found: KeptFrozen) -> str:
     return ""
 
 
-def _let_go(found: KeptFrozen, parts: dict[str, object]) -> Sentence:
+def _how_to_unfreeze(found: KeptFrozen, parts: dict[str, object]) -> Sentence:
     """Say how to let go again what was frozen."""
     if found.undoing is not None:
         return say("See that {back} comes to the same tensors as {frozen}: an iterator, such as"
@@ -276,8 +276,7 @@ def _second_names(history: History, site: int, tensor: int) -> Iterator[Step]:
 
 def _made_frozen(history: History, tensor: int) -> bool:
     """Whether a parameter was made so: a Parameter requires grad unless its call says otherwise."""
-    life = history.trace.tensors.get(tensor)
-    return life is not None and life.kind == "Parameter"
+    return history.is_parameter(tensor)
 
 
 def _notes(history: History, frozen_at: dict[int, int]) -> Iterator[Claim]:

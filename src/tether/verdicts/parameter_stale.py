@@ -112,7 +112,7 @@ def _unheld(history: History, found: Misplaced, one: Unheld) -> Claim:
     place: Hashable = (made.file, made.function, made.first_line)  # that makes it too late
     why = "made after the optimizer ({held})"
     fix = "Make the optimizer after it, or add it with add_param_group ({held})."
-    if not found.is_parameter(one.tensor):
+    if not found.is_of_modules(one.tensor):
         why = "parameters() lists neither plain tensors nor buffers"
         fix, place = "Make it a parameter at {made}: self.name = nn.Parameter(...).", one.site
     elif fact is not None and not fact.listed:

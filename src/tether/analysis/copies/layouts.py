@@ -20,6 +20,12 @@ def same_strides(shape: Ints, one: Ints, other: Ints) -> bool:
     return all(size <= 1 or a == b for size, a, b in zip(shape, one, other, strict=True))
 
 
+def is_expanded(operand: Operand) -> bool:
+    """Whether a tensor shows one element at several places: ``expand``."""
+    pairs = zip(operand.shape, operand.strides, strict=True)
+    return any(size > 1 and not stride for size, stride in pairs)
+
+
 def same_layout(a: Operand, b: Operand) -> bool:
     """Whether two tensors of one shape lay their elements out in the same way."""
     return same_strides(a.shape, a.strides, b.strides)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tether.analysis.history import History
 from tether.facts import UNKNOWN
-from tether.store.columns import Numbers, stable_order, storages_of, stretches
+from tether.store.columns import Numbers, concatenated_ranges, stable_order, storages_of
 
 _ROUNDS = 4
 """Calls that a sum looks back over: what is computed of a parameter differs after as many."""
@@ -93,13 +93,13 @@ class _Operands:
 
     def given(self, some: slice) -> tuple[Numbers, Numbers]:
         """Return the operands of some calls: of which call, and their rows."""
-        of, places = stretches(self._events.starts[self._calls[some]], self.reads[some])
+        of, places = concatenated_ranges(self._events.starts[self._calls[some]], self.reads[some])
         return of + np.int32(some.start), self._events.rows[places]
 
     def made(self, some: slice) -> tuple[Numbers, Numbers]:
         """Return the results of some calls: of which call, and their rows."""
         first = self._events.starts[self._calls[some]] + self.reads[some]
-        of, places = stretches(first, self.results[some])
+        of, places = concatenated_ranges(first, self.results[some])
         return of + np.int32(some.start), self._events.rows[places]
 
     def with_makers(self, chosen: Numbers) -> Numbers:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tether.analysis.history import History, following
-from tether.analysis.log import by_number
+from tether.analysis.timelines import by_number
 from tether.facts import UNKNOWN
 
 By = Literal["step", "read", "clear", ""]

@@ -17,9 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from tether.analysis.history import History, losses_of
-from tether.analysis.log import Log
+from tether.analysis.timelines import Timeline
 from tether.facts import UNKNOWN, Kind, Operand, Walk
-from tether.store.columns import Numbers, stretches, view_of
+from tether.store.columns import Numbers, concatenated_ranges, view_of
 
 _AT_ONCE = 1 << 17  # calls
 
@@ -39,15 +39,15 @@ class Graph:
         self._with_kind = kinds >= 0
         self._walks = {history.position(walk.event): walk for walk in history.trace.walks}
 
-    def let_go(self) -> None:
-        """Let go of the indexes: each is made again when it is asked for."""
+    def free_indexes(self) -> None:
+        """Free the indexes: each is made again when it is asked for."""
         for name in ("_makers", "_tracked", "_numbered", "_parents"):
             vars(self).pop(name, None)
 
     # -- indexes ---------------------------------------------------------------------------------
 
     @cached_property
-    def _makers(self) -> Log:
+    def _makers(self) -> Timeline:
         """The calls that gave tensors their place."""
         column = self._events.operands.column
         made_at, made = self._events.touched("results")
@@ -57,7 +57,7 @@ class Graph:
         at = np.concatenate([made_at[gives], wrote_at[tracked]])
         rows = np.concatenate([made[gives], wrote[tracked]])
         grad = (column("kind")[rows] & 2) > 0
-        return Log(column("tensor")[rows[grad]], at[grad])
+        return Timeline(column("tensor")[rows[grad]], at[grad])
 
     @property
     def _by_passes(self) -> Numbers:
@@ -82,11 +82,11 @@ class Graph:
         return found
 
     @cached_property
-    def _tracked(self) -> Log:
+    def _tracked(self) -> Timeline:
         """The tracked writes to memories."""
         at, rows = self._events.touched("writes")
         tracked = self._with_kind[at]
-        return Log(self._history.memories[rows[tracked]], at[tracked])
+        return Timeline(self._history.memories[rows[tracked]], at[tracked])
 
     @cached_property
     def _numbered(self) -> dict[int, tuple[array[int], array[int]]]:
@@ -125,7 +125,7 @@ class Graph:
         found = [(np.zeros(0, np.int32), events.rows[:0])]
         for begin in range(0, len(events), _AT_ONCE):
             numbers = number[begin : begin + _AT_ONCE]
-            of, places_of = stretches(first[numbers], lengths[numbers])
+            of, places_of = concatenated_ranges(first[numbers], lengths[numbers])
             at, place = begin + of, flat[places_of]
             there = place < events.column("reads")[at]
             at, rows = at[there], events.rows[events.starts[at[there]] + place[there]]
@@ -341,9 +341,9 @@ class Graph:
         walk = self._walks.get(backward)
         return frozenset(self._calls_of(walk.thread, walk.freed)) if walk else frozenset()
 
-    def _calls_of(self, thread: int, stretches: tuple[tuple[int, int], ...]) -> Iterator[int]:
+    def _calls_of(self, thread: int, ranges: tuple[tuple[int, int], ...]) -> Iterator[int]:
         ends, calls = self._numbered.get(thread, ((), ()))
-        for first, last in stretches:
+        for first, last in ranges:
             at = bisect_left(ends, first + 1)
             while at < len(ends):
                 kind = self.kind(calls[at])

@@ -249,7 +249,7 @@ class _Walk:
         if not operand.leaf or not operand.requires_grad or operand.tensor in self.bits:
             return 0
         made = self.history.made_at(operand.tensor)
-        if made < 0 or self.history.events[made].operation != "Parameter":
+        if made < 0 or not operation(self.history.events[made].operation).wraps:
             return 0
         inner = self.history.events[made].inner
         return self.reaches[made] & self.sharded if not self.history.site(inner).user else 0

@@ -318,8 +318,8 @@ def _is_stepped_by(history: History, loss: int, tensor: int) -> bool:
     behind = {tensor} if tensor in history.held or made < 0 else graph.leaves_behind(made)
     for leaf in behind & graph.leaves_led_to(loss) & history.held:
         step = following(history.steps_of(leaf), loss)
-        let_go = following(history.let_go.get(leaf, []), loss)
-        if step >= 0 and not 0 <= let_go < step:
+        replaced = following(history.gradients_replaced.get(leaf, []), loss)
+        if step >= 0 and not 0 <= replaced < step:
             return True
     return False
 

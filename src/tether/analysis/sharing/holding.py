@@ -40,10 +40,9 @@ class HeldAct(NamedTuple):
     read: int  # position of the first read that does not go through `by`; UNKNOWN: none
 
 
-def is_parameter(history: History, tensor: int) -> bool:
+def may_train(history: History, tensor: int) -> bool:
     """Whether a tensor is a Parameter, or one that an optimizer holds."""
-    fact = history.trace.tensors.get(tensor)
-    return (fact is not None and fact.kind == "Parameter") or tensor in history.held
+    return history.is_parameter(tensor) or tensor in history.held
 
 
 class Holding:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tether.analysis.history import History
 from tether.analysis.sharing.fillings import puts_others
-from tether.analysis.sharing.holding import Holding, is_parameter
+from tether.analysis.sharing.holding import Holding, may_train
 from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import Holder, Site, SiteId
@@ -92,7 +92,7 @@ class KeptThenWritten:
     def _trains(self, tensor: int) -> bool:
         operand = self._history.operand_of(tensor)
         leaf = operand is not None and operand.leaf and operand.requires_grad
-        return leaf or is_parameter(self._history, tensor)
+        return leaf or may_train(self._history, tensor)
 
     def _is_worked_on(self, at: int, tensor: int) -> bool:
         """Whether one line writes a tensor again and again: a state that it brings forward."""

@@ -17,10 +17,10 @@ import numpy as np
 from tether.analysis.copies.already_there import AlreadyThere
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.log import Log
 from tether.analysis.sharing.acts import Acts
 from tether.analysis.sharing.holding import root_of, written_text
 from tether.analysis.sharing.shared_memory import Sharing, fills_anew, overlaps_itself, same_place
+from tether.analysis.timelines import Timeline
 from tether.facts import OUT, UNKNOWN, Event, Operand, Site
 from tether.operations.table import operation
 from tether.regions import may_overlap
@@ -58,7 +58,7 @@ class OddWrites:
         self._history = history
         self._found = history.get(Sharing)
         wrote, rows = history.events.touched("writes")
-        self._writes = Log(history.events.operands.column("tensor")[rows], wrote)
+        self._writes = Timeline(history.events.operands.column("tensor")[rows], wrote)
         self._assigned: dict[int, dict[int, int]] = defaultdict(dict)
         self._apart: dict[tuple[str, int, int], list[OddWrite]] = defaultdict(list)
         self._reached: Counter[tuple[str, int, int]] = Counter()  # writes through a view, by line

@@ -16,7 +16,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.log import DistinctPairs, Stretches, among, by_events, of_events
+from tether.analysis.timelines import DistinctPairs, Groups, among, by_events, of_events
 from tether.facts import OUT, UNKNOWN, Event, Operand, Unseen
 from tether.operations.table import operation
 from tether.regions import extent
@@ -126,17 +126,17 @@ class Touches:
         memories = history.memories[rows]
         order = stable_order(memories)
         self._at, self._rows = at[order], rows[order]
-        self._stretches = Stretches(memories[order])
+        self._groups = Groups(memories[order])
 
     def get(self, memory: int) -> Touched:
         """Return what was done to a memory."""
-        first, last = self._stretches.of(memory)
+        first, last = self._groups.of(memory)
         return Touched(self._operands, self._at[first:last], self._rows[first:last])
 
     def memories(self) -> list[int]:
         """Return the memories, that which was touched first before the others."""
-        order = np.argsort(self._at[self._stretches.begins[:-1]], kind="stable")
-        found: list[int] = self._stretches.numbers[order].tolist()
+        order = np.argsort(self._at[self._groups.begins[:-1]], kind="stable")
+        found: list[int] = self._groups.numbers[order].tolist()
         return found
 
     def calls(self) -> Numbers:
@@ -149,9 +149,9 @@ class Touches:
         In the order of `memories`.
         """
         places = np.flatnonzero(chosen(self._at, self._rows))
-        begins = self._stretches.begins
+        begins = self._groups.begins
         which = np.searchsorted(begins, places.astype(begins.dtype), "right") - 1
-        memories, first = self._stretches.numbers[which], self._at[begins[which]]
+        memories, first = self._groups.numbers[which], self._at[begins[which]]
         order = np.lexsort((places, memories, first))
         for place, memory in zip(places[order].tolist(), memories[order].tolist(), strict=True):
             operand = self._operands[int(self._rows[place])]
@@ -210,7 +210,8 @@ class Sharing:
 
     def family(self, tensor: int) -> int:
         """Return the tensor at the start of the views: the record, or the owner of the memory."""
-        return self._up(tensor, lambda name: operation(name).records or name == "Parameter")[0]
+        begins = lambda name: operation(name).records or operation(name).wraps  # noqa: E731
+        return self._up(tensor, begins)[0]
 
     def counter(self, tensor: int) -> int:
         """Return a number that tensors counting their writes together have in common."""
@@ -367,7 +368,7 @@ def _matters(history: History) -> Numbers:
     shows = (events.column("results") > 0) & (events.column("writes") == 0)
     shows[made_at[~history.on_given]] = False
     looks = events.called(lambda name: operation(name).carries or name in ("save", "__repr__"))
-    fills = events.flagged(OUT) | events.called("Parameter".__eq__)
+    fills = events.flagged(OUT) | events.called(lambda name: operation(name).wraps)
     found: Numbers = looks & ((~fills & ~shows) | _overwrites(history))
     return found
 

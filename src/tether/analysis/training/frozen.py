@@ -68,7 +68,7 @@ class FrozenInVain(NamedTuple):
 
     tensors: tuple[int, ...]
     frozen: int  # position of the first call
-    let_go: int  # and of the one that undid it
+    undone: int  # and of the one that undid it
 
 
 def frozen_in_vain(history: History) -> Iterator[FrozenInVain]:
@@ -103,9 +103,9 @@ def _is_undone(history: History, frozen: int, then: int) -> bool:
     return not (_sets(history, frozen, then) or used_between(history, frozen, then))
 
 
-def _sets(history: History, frozen: int, let_go: int) -> bool:
+def _sets(history: History, frozen: int, undone: int) -> bool:
     """Whether one line froze a tensor and let it go, called for both by one function."""
-    ways = [(history.events[at].site, *history.get(WaysThere).above(at)) for at in (frozen, let_go)]
+    ways = [(history.events[at].site, *history.get(WaysThere).above(at)) for at in (frozen, undone)]
     if ways[0][0] != ways[1][0]:
         return False
     places = [[history.site(one) for one in way] for way in ways]
@@ -146,9 +146,9 @@ def flagged_in_vain(history: History, *, on: bool) -> Iterator[FlaggedInVain]:
             yield FlaggedInVain(next(iter(owners)), name, lines, tuple(dict.fromkeys(tensors)))
 
 
-def used_between(history: History, frozen: int, let_go: int) -> bool:
+def used_between(history: History, frozen: int, undone: int) -> bool:
     """Whether a call read what one call froze before another let it go."""
-    readers = history.readers(history.events[frozen].reads[0], frozen, let_go)
+    readers = history.readers(history.events[frozen].reads[0], frozen, undone)
     return any(history.events[at].operation not in SWITCHES for at in readers)
 
 

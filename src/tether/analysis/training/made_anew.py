@@ -20,6 +20,7 @@ import numpy as np
 from tether.analysis.history import History
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event
+from tether.operations.table import operation
 
 _Item = TypeVar("_Item")
 
@@ -61,7 +62,7 @@ class LinesAnew:
                 continue
             event, line = history.events[at], _outside(history, at)
             self.passes[line].add(bisect_left(history.backwards, at))
-            if event.operation != "Parameter":
+            if not operation(event.operation).wraps:
                 continue
             if _is_gone(history, tensor, at):
                 self.lines[line][event.site] = None

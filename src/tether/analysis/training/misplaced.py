@@ -58,8 +58,8 @@ class Misplaced:
         position = self._history.made_at(tensor)
         return self._history.events[position].site if position != UNKNOWN else UNKNOWN
 
-    def is_parameter(self, tensor: int) -> bool:
-        """Whether a tensor is of a class of parameters or buffers."""
+    def is_of_modules(self, tensor: int) -> bool:
+        """Whether a tensor is of a class that modules register: a parameter, a buffer."""
         return self._history.trace.tensors[tensor].kind != "Tensor"
 
     # -- another tensor in its place -------------------------------------------------------------
@@ -188,7 +188,7 @@ class Misplaced:
         does nothing with its gradient: an input that is made anew for each step, or one that an
         attack or a physical loss differentiates by, is none.
         """
-        if self.is_parameter(tensor):
+        if self.is_of_modules(tensor):
             return True
         history = self._history
         at, made = history.position(holder.at), history.made_at(tensor)

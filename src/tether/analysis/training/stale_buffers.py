@@ -49,7 +49,7 @@ class _Modules:
     """What stands where in modules, by names that only one tensor bears."""
 
     def __init__(self, history: History) -> None:
-        self._kinds = history.trace.tensors
+        self._history = history
         bearers: dict[str, set[int]] = defaultdict(set)
         listed: dict[int, bool] = {}
         for fact in history.trace.names:
@@ -64,7 +64,7 @@ class _Modules:
         self.buffers = {one for one, known in listed.items() if not known and not self._trains(one)}
 
     def _trains(self, tensor: int) -> bool:
-        return self._kinds[tensor].kind == "Parameter"
+        return self._history.is_parameter(tensor)
 
     @cached_property
     def parameters(self) -> list[int]:

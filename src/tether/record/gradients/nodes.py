@@ -135,7 +135,7 @@ class GraphLog:
         self.walks.append(
             Walk(
                 EventId(event), ThreadId(thread), tuple(TensorId(one) for one in leaves),
-                _stretches(numbers), _stretches(freed), whole, tuple(map(TensorId, asked)),
+                _ranges(numbers), _ranges(freed), whole, tuple(map(TensorId, asked)),
                 number,
             )
         )  # fmt: skip
@@ -346,7 +346,7 @@ def _is_leaf_loss(loss: torch.Tensor) -> bool:
     return loss.requires_grad and loss.grad_fn is None
 
 
-def _stretches(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+def _ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Return numbers as stretches, each from its first to its last."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):

@@ -144,7 +144,7 @@ def _swap_tensors(replacements: Replacements, original: Original) -> Original:
         if listener is not None:
             with muted(listener):
                 before = (tape.who.snapshot(t1), tape.who.snapshot(t2))
-        with torch._C.DisableTorchFunction(), tape.who.let_go(t1, t2):
+        with torch._C.DisableTorchFunction(), tape.who.unreferenced(t1, t2):
             result = original(t1, t2)
         if listener is not None:
             with muted(listener):

@@ -77,7 +77,7 @@ def _is_meant(history: History, found: Sharing, one: SharedThenWritten) -> bool:
 
 def _how(history: History, found: Sharing, story: SharedThenWritten) -> Sentence:
     event = history.events[story.shared]
-    if event.operation == "Parameter":
+    if operation(event.operation).wraps:
         return say("nn.Parameter(t) makes a second object on the memory of t")
     if event.operation == "data.__set__":
         return say("assigning .data hands over the memory itself, not its values")

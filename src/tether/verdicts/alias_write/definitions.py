@@ -20,7 +20,7 @@ from tether.finding import At, Claim, Code, Repair, Step, Where, say
 from tether.operations.table import operation
 from tether.source.filling import Fill, mentions
 from tether.source.names import container_of, steps_in
-from tether.verdicts.alias_write.owners_of_made_once import moved_at
+from tether.verdicts.alias_write.definition_owners import moved_at
 from tether.verdicts.alias_write.telling import written
 
 
@@ -46,9 +46,10 @@ def _defaults(history: History) -> Iterator[Claim]:
         needed = 1 if of_class and act.read >= 0 else 2
         if history.made_at(tensor) < 0 or len(writes) < needed:
             continue
-        # One model may have a parameter that a function made: `made_once` tells where two have it.
+        # One model may have a parameter that a function made: where two have it,
+        # `shared_by_definition` tells.
         if _of_two(history, tensor) if of_class else not moved_at(history, tensor):
-            yield _made_once(history, act, default, writes[-1])
+            yield _default_of_one(history, act, default, writes[-1])
 
 
 def _of_class(default: Holder) -> bool:
@@ -73,7 +74,7 @@ def _of_two(history: History, tensor: int) -> bool:
     return len({name.rpartition(".")[0] for name in names if "." in name}) > 1
 
 
-def _made_once(history: History, act: HeldAct, default: Holder, write: int) -> Claim:
+def _default_of_one(history: History, act: HeldAct, default: Holder, write: int) -> Claim:
     made, of_class = history.events[history.made_at(act.tensor)], _of_class(default)
     inside = container_of(default.name) if "[" in default.name else ""
     names = [one for one in history.names_of(act.tensor) if "." in one]

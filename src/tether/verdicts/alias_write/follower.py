@@ -27,7 +27,8 @@ def follows(history: History, found: Sharing, shared: int, reader: int) -> bool:
         return False
     memory = history.flow.memory(operand)
     reads = [one.at for one in found.reads_of(memory) if one.operand.tensor == reader]
-    if event.operation not in ("Parameter", "data.__set__") and not _beside(history, found, reader):
+    handed = operation(event.operation).wraps or event.operation == "data.__set__"
+    if not handed and not _beside(history, found, reader):
         reads = [at for at in reads if _writes_another(history, at, memory) or _told(history, at)]
     calls = (history.events[at] for at in history.on_storage(operand))
     if sum((one.operation, one.site) == (event.operation, event.site) for one in calls) > 1:

@@ -20,7 +20,7 @@ from tether.analysis.sharing.shared_memory import Sharing, fills_anew
 from tether.analysis.surroundings import WaysThere
 from tether.facts import UNKNOWN, Event, Holder, Operand, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
-from tether.verdicts.alias_write.owners_of_made_once import moved_at
+from tether.verdicts.alias_write.definition_owners import moved_at
 from tether.verdicts.alias_write.telling import written
 
 MOST_CALLS = 4_000

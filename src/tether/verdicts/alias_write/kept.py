@@ -22,7 +22,6 @@ from tether.verdicts.alias_write.gradients_taken import gradients_taken
 from tether.verdicts.alias_write.handed_out import handed_out
 from tether.verdicts.alias_write.handed_over import handed_over
 from tether.verdicts.alias_write.kept_in_some_runs import kept_in_some_runs
-from tether.verdicts.alias_write.made_once import made_once
 from tether.verdicts.alias_write.many_places import many_places
 from tether.verdicts.alias_write.mapped_files import mapped_files
 from tether.verdicts.alias_write.named_twice import named_twice
@@ -31,6 +30,7 @@ from tether.verdicts.alias_write.own_buffer import own_buffer
 from tether.verdicts.alias_write.records_that_follow import records_that_follow
 from tether.verdicts.alias_write.second_names import second_names
 from tether.verdicts.alias_write.shallow_copies import shallow_copies
+from tether.verdicts.alias_write.shared_by_definition import shared_by_definition
 from tether.verdicts.alias_write.sometimes_shared import sometimes_shared
 from tether.verdicts.alias_write.summands import summands
 from tether.verdicts.alias_write.taken_for_several import taken_for_several
@@ -73,7 +73,7 @@ def kept_values(history: History, told: set[int]) -> Iterator[Claim]:
     """Yield the claims on tensors that no other part of the verdict speaks of."""
     defined = [one for one in definitions(history) if told.isdisjoint(one.tensors)]
     known = told | {tensor for one in defined for tensor in one.tensors}
-    once = [one for one in made_once(history) if known.isdisjoint(one.tensors)]
+    once = [one for one in shared_by_definition(history) if known.isdisjoint(one.tensors)]
     told = told | {tensor for one in once for tensor in one.tensors}
     yield from (*defined, *once)
     spoken = set(told)

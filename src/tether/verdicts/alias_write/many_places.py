@@ -16,7 +16,7 @@ from tether.analysis.sharing.holding import (
     Holding,
     common_place,
     in_one_container,
-    is_parameter,
+    may_train,
     root_of,
 )
 from tether.analysis.sharing.shared_memory import fills_anew
@@ -80,7 +80,7 @@ def _grown_inside(history: History) -> Iterator[Claim]:
             later[one.tensor][history.position(one.event)].add(one.name)
     for act in history.get(Holding).all:
         looks = later.get(act.tensor)
-        if looks is not None and act.read >= 0 and not is_parameter(history, act.tensor):
+        if looks is not None and act.read >= 0 and not may_train(history, act.tensor):
             series = _series_seen(act, looks)
             container = common_place(series)
             holder = next((one for one in act.others if one.name in series), None)
@@ -127,7 +127,7 @@ def _multiplied(history: History) -> Iterator[Claim]:
     """Find one object in several places of a container, written through one of them."""
     holding = history.get(Holding)
     for act in holding.all:
-        if act.by is None or act.read < 0 or is_parameter(history, act.tensor):
+        if act.by is None or act.read < 0 or may_train(history, act.tensor):
             continue
         holders = (*act.others, act.by)
         slots = in_one_container(holders)
@@ -158,7 +158,7 @@ def _each_time(history: History) -> Iterator[Claim]:
     returned = _written_and_returned(history)
     for tensor, looks in _slots_seen(history).items():
         container, names = max(map(_fullest, looks.values()), key=lambda one: len(one[1]))
-        if len(names) < 2 or not container or is_parameter(history, tensor):
+        if len(names) < 2 or not container or may_train(history, tensor):
             continue
         calls = returned.get(tensor, [])
         times = Counter(history.events[at].site for at in calls)

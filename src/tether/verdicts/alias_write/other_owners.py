@@ -169,7 +169,7 @@ def _modules_with(history: History) -> dict[int, list[_Module]]:
     for one in history.trace.names:
         fact = history.trace.tensors.get(one.tensor)
         if one.module and one.holder != UNKNOWN and fact is not None:
-            if fact.kind == "Parameter":
+            if fact.is_parameter:
                 parameters[one.holder].add(one.tensor)
             else:
                 names[one.tensor].setdefault(one.holder, one.name)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tether.analysis.history import History
-from tether.analysis.log import same_lines
 from tether.analysis.sharing.shared_memory import Sharing, Touch
+from tether.analysis.timelines import same_lines
 from tether.facts import RAISED, UNKNOWN, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation

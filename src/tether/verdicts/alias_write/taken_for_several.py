@@ -18,17 +18,17 @@ import numpy as np
 
 from tether.analysis.copies.perhaps_again import joined, twice
 from tether.analysis.history import History
-from tether.analysis.log import of_events
 from tether.analysis.sharing.holding import Holding
 from tether.analysis.sharing.shared_memory import Sharing, Touch, fills_anew
 from tether.analysis.surroundings import Surroundings
+from tether.analysis.timelines import of_events
 from tether.facts import OUT, Event, Operand, Site, SiteId
 from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import ALL, operation
 from tether.regions import overlaps
 from tether.source.filling import Fill
 from tether.source.syntax import expression
-from tether.store.columns import Numbers, stretches
+from tether.store.columns import Numbers, concatenated_ranges
 from tether.verdicts.alias_write.telling import written
 
 _MOST_BEHIND = 64
@@ -77,7 +77,7 @@ def _joins_of_one(history: History) -> Numbers:
     joins = events.called(lambda name: operation(name).joins == "new")
     calls = np.flatnonzero(joins & (events.column("reads") > 1))
     counts = events.column("reads")[calls]
-    of, places = stretches(events.starts[calls], counts)
+    of, places = concatenated_ranges(events.starts[calls], counts)
     same = np.ones(len(calls), bool)
     for column in ("storage", "offset", "shape", "strides"):  # the memory and what is shown of it
         numbers = events.operands.column(column)[events.rows[places]]
@@ -213,8 +213,7 @@ class _UnreadRuns:
                 continue
             seen.add(call)
             for one in history.events[call].reads:
-                fact = history.trace.tensors.get(one.tensor)
-                if fact is not None and fact.kind == "Parameter":
+                if history.is_parameter(one.tensor):
                     found.setdefault(one.tensor, (one, set()))[1].add(call)
                 else:
                     waiting.append(history.made_at(one.tensor))
@@ -289,7 +288,7 @@ def _joins_again(history: History) -> Numbers:
     if not len(calls):
         return calls
     counts = events.column("reads")[calls]
-    of, places = stretches(events.starts[calls], counts)
+    of, places = concatenated_ranges(events.starts[calls], counts)
     first = np.cumsum(counts) - counts
     tensors = events.operands.column("tensor")[events.rows[places]]
     sums = np.add.reduceat(joined(tensors, places - places[first][of]), first)

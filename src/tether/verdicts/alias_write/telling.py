@@ -148,7 +148,7 @@ def copied(history: History, shared: int, subject: str) -> Repair:
         )
     elif "state_dict" in code:
         text = "Copy it at {line}: copy.deepcopy({code}), or tether.copy({code})."
-    elif event.operation == "Parameter":
+    elif row.wraps:
         text = (
             "Start from a copy at {line}: nn.Parameter(t.detach().clone()); to tie the two on"
             " purpose, assign the same Parameter object to both."

@@ -95,7 +95,7 @@ def _is_read_after(earlier: Showing, later: Showing, acted: dict[int, list[Act]]
 def _looks(name: str) -> bool:
     """Whether a call takes a view, and is none that looks like a copy: those have their own law."""
     row = operation(name)
-    return not (row.records or row.rebinds or row.replaces or name == "Parameter")
+    return not (row.records or row.rebinds or row.replaces)
 
 
 def _taken_again(

@@ -45,7 +45,7 @@ def carried_updates(history: History) -> Iterator[CarriedUpdates]:
     """Yield the tensors whose gradients are used by an update and added to for the next."""
     if history.in_part:
         return
-    given = history.let_go
+    given = history.gradients_replaced
     for tensor, gradients in _gradients_asked_for(history).items():
         operand = history.operand_of(tensor)
         if operand is None or history.steps_of(tensor):
@@ -78,7 +78,7 @@ def summed_gradients(history: History) -> Iterator[SummedGradients]:
     if history.in_part:
         return
     found: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)  # step -> tensor -> how
-    given = history.let_go
+    given = history.gradients_replaced
     for tensor, gradients in _gradients_asked_for(history).items():
         for step, move, backward in _summed(history, tensor, gradients, given.get(tensor, [])):
             found[step].setdefault(tensor, (move, backward))

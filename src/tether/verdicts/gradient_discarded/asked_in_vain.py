@@ -63,7 +63,7 @@ def _is_lost(history: History, tensor: int) -> bool:
 def _told(history: History, site: SiteId, tensors: list[int], others: int) -> AskedInVain:
     passes = history.graded_after(tensors[0])
     last = history.backwards[max(bisect_left(history.backwards, passes[-1]) - 1, 0)]
-    cleared = following(history.let_go.get(tensors[0], []), passes[0])
+    cleared = following(history.gradients_replaced.get(tensors[0], []), passes[0])
     return AskedInVain(site, tuple(tensors), others, len(passes), last, cleared)
 
 

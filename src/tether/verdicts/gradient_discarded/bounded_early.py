@@ -87,7 +87,7 @@ def _bounding(history: History, bounds: Bounds, gradients: list[Operand]) -> lis
 def _sums(history: History, tensor: int) -> list[_SumOfPasses]:
     """Return the gradients of a tensor that are sums of several passes."""
     steps, found = history.steps_of(tensor), list[_SumOfPasses]()
-    passes, ends = history.graded_after(tensor), history.let_go.get(tensor, ())
+    passes, ends = history.graded_after(tensor), history.gradients_replaced.get(tensor, ())
     for step in steps:
         since = max(latest(steps, step), latest(ends, step))
         some = passes[bisect_right(passes, since) : bisect_right(passes, step)]

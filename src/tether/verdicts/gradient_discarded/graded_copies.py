@@ -45,8 +45,8 @@ def graded_copies(history: History) -> Iterator[GradedCopy]:
 
 
 def _copy(history: History, tensor: int) -> GradedCopy | None:
-    kind, operand = history.trace.tensors.get(tensor), history.operand_of(tensor)
-    if kind is None or kind.kind != "Parameter" or operand is None:
+    operand = history.operand_of(tensor)
+    if operand is None or not history.is_parameter(tensor):
         return None
     graded = _passes(history, TensorId(tensor))
     backward = next((at for at in history.backwards if _goes_to(history, at, tensor)), -1)

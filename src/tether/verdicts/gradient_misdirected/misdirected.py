@@ -98,8 +98,7 @@ class _GradientOwners:
         """Return the parameters that have gradients, or were to have some."""
         tensors = {owner for _, owner in self.owners.values()}.union(*self._together.values())
         tensors.update(*self._by_line.values())
-        kinds = {one: self._history.trace.tensors.get(one) for one in tensors}
-        return {one for one, fact in kinds.items() if fact is not None and fact.kind == "Parameter"}
+        return set(filter(self._history.is_parameter, tensors))
 
     def _asked(self, at: int, event: Event) -> None:
         asked = [int(one.tensor) for one in event.reads[len(losses_of(event)) :]]

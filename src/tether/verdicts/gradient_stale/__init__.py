@@ -8,8 +8,8 @@ import numpy as np
 
 from tether.analysis.gradients.graph import Graph
 from tether.analysis.history import History
-from tether.analysis.log import Log
 from tether.analysis.surroundings import Surroundings
+from tether.analysis.timelines import Timeline
 from tether.facts import UNKNOWN, Operand
 from tether.finding import At, CallOf, Claim, Repair, Step, Tensor, say
 from tether.verdicts.base import Example, Expected, Verdict
@@ -73,14 +73,14 @@ def check(history: History) -> Iterator[Claim]:
     yield from kept_gradients.claims(history)
 
 
-def _steps(history: History) -> Log:
+def _steps(history: History) -> Timeline:
     """Return the positions of the steps that wrote each tensor."""
     steps = np.zeros(len(history.events), bool)
     known = (history.position(one.at) for one in history.steps)
     steps[[at for at in known if at >= 0]] = True
     at, rows = history.events.touched("writes")
     chosen = (steps & history.events.called("step".__eq__))[at]
-    return Log(history.events.operands.column("tensor")[rows[chosen]], at[chosen])
+    return Timeline(history.events.operands.column("tensor")[rows[chosen]], at[chosen])
 
 
 def _begun(history: History) -> dict[int, int]:

@@ -42,7 +42,7 @@ def kept_gradients(history: History) -> Iterator[KeptGradient]:
     """Yield them by the line that set them."""
     if not history.whole:
         return
-    touched = history.let_go
+    touched = history.gradients_replaced
     lines: dict[SiteId, list[KeptGradient]] = defaultdict(list)
     for tensor in sorted(touched.keys() & history.held, key=lambda one: history.order[one]):
         calls = touched[tensor]

@@ -33,7 +33,7 @@ from tether.verdicts.graph_retained.viewed import held_by_views
 
 def claims(history: History, told: set[int]) -> Iterator[Claim]:
     """Give one claim for each line, but of tensors that were told of."""
-    for some in (_nameless(history, told), _in_rings(history), _let_go(history, told)):
+    for some in (_nameless(history, told), _in_rings(history), _gone_together(history, told)):
         yield from some
 
 
@@ -121,7 +121,7 @@ def _ring(history: History, tensors: list[int], steps: int, nbytes: int) -> Clai
     )  # fmt: skip
 
 
-def _let_go(history: History, told: set[int]) -> Iterator[Claim]:
+def _gone_together(history: History, told: set[int]) -> Iterator[Claim]:
     """Find what a line made in several steps, and what went at one moment after: one thing had it.
 
     What a graph has saved, or the graph of another holds, goes with that.

@@ -52,15 +52,11 @@ def _moves(history: History) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     norms = history.events.where(lambda name: operation(name).notes == "statistics")
     for at, event in norms if history.steps else ():
-        weights = [one for one in event.reads if _is_parameter(history, one.tensor)]
+        weights = [one for one in event.reads if history.is_parameter(one.tensor)]
         frozen = weights and not any(one.requires_grad for one in weights)
         if frozen and event.writes and event.grad_mode == GRAD_ON:
             found[weights[0].tensor].append(at)
     return found
-
-
-def _is_parameter(history: History, tensor: int) -> bool:
-    return history.trace.tensors[tensor].kind == "Parameter"
 
 
 def _moved(history: History, weight: int, calls: list[int]) -> StatisticsMoved | None:
@@ -137,7 +133,7 @@ def _joined(history: History, first: int) -> Iterator[TensorId]:
         if not reached.isdisjoint(history.flow.edges.sources(at)):
             reached.add(at)
             for one in event.reads:
-                if one.requires_grad and one.leaf and _is_parameter(history, one.tensor):
+                if one.requires_grad and one.leaf and history.is_parameter(one.tensor):
                     yield one.tensor
 
 

@@ -79,7 +79,7 @@ class NeedlessArrays:
         how = self._one_way(runs, count)
         if how is None or (how == "copied on" and self._told(executions)):
             return
-        self._judge.look_at_arrays(executions)
+        self._judge.arrays.look_at(executions)
         if any(self._reason(how, *run) for run in runs):
             return
         total = sum(nbytes(one.copy) for one in executions)
@@ -118,12 +118,12 @@ class NeedlessArrays:
     def _reason(self, how: How, fact: ArrayCopied, copied: Copied) -> WhyNeeded | None:
         """Return why a copy was needed, or why that is not known."""
         event = self._history.events[copied.position]
-        unseen = self._judge.unseen(copied, event)
+        unseen = self._judge.unseen.reason(copied, event)
         if unseen is not None:
             return unseen
         if how == "shown":
             assert copied.taken is not None
-            return self._judge.of_array(copied, copied.taken) or self._judge.layout(copied)
+            return self._judge.arrays.reason(copied, copied.taken) or self._judge.layout(copied)
         if how == "narrowed":
             return self._narrowed(fact, copied)
         return self._copied_on(fact, copied)
@@ -136,7 +136,7 @@ class NeedlessArrays:
             return None  # in passing
         if fact.changed != "no":
             return WhyNeeded("unknown", "one of the two arrays may have been written")
-        if gone == math.inf and not self._judge.whole:
+        if gone == math.inf and not self._judge.index.whole:
             return WhyNeeded("unknown", "the array is alive where the recording ends")
         return self._lets_go(fact, copied, gone)
 
@@ -146,8 +146,8 @@ class NeedlessArrays:
             return WhyNeeded("yes", "it is read in its own format")
         if fact.changed != "no":
             return WhyNeeded("unknown", "one of the two arrays may have been written")
-        until = self._judge.lives.until(copied.copy)
-        if until == math.inf and not self._judge.whole:
+        until = self._judge.index.lives.until(copied.copy)
+        if until == math.inf and not self._judge.index.whole:
             return WhyNeeded("unknown", "the tensor is alive where the recording ends")
         return self._lets_go(fact, copied, until)
 

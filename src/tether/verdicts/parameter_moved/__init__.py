@@ -80,13 +80,13 @@ def check(history: History) -> Iterator[Claim]:
     for part in moved_in_part(history):
         parts[history.events[part.zeroed].site, part.optimizer].append(part)
     yield from (_in_part(history, some) for some in parts.values())
-    yield from _let_go_again(history)
+    yield from _undone_freezes(history)
     for schedule in history.trace.schedules:
         if len(set(schedule.after)) == 1 < len(set(schedule.before)):
             yield from _overridden(history, schedule)
 
 
-def _let_go_again(history: History) -> Iterator[Claim]:
+def _undone_freezes(history: History) -> Iterator[Claim]:
     """Give what a line froze, or was to freeze, and that trains since it is not frozen any more."""
     for vain in frozen_in_vain(history):
         moved = [one for one in vain.tensors if history.get(Training).moved(one)]
@@ -158,23 +158,23 @@ def _in_part(history: History, found: list[MovedInPart]) -> Claim:
 
 
 def _in_vain(history: History, found: FrozenInVain, moved: list[int]) -> Claim:
-    frozen, let_go = (history.events[at].site for at in (found.frozen, found.let_go))
+    frozen, undone = (history.events[at].site for at in (found.frozen, found.undone))
     return Claim(
         tensors=tuple(moved),
         cause=("in vain", frozen),
-        site=let_go,
+        site=undone,
         operation="requires_grad_",
         message=say(
-            "{subject} trains, though it was frozen at {frozen}: {let_go} switches requires_grad on"
+            "{subject} trains, though it was frozen at {frozen}: {undone} switches requires_grad on"
             " again for all that was frozen there, before anything used it.",
-            frozen=At(frozen), let_go=At(let_go),
+            frozen=At(frozen), undone=At(undone),
         ),
         story=(
             Step("frozen", frozen, say("requires_grad is switched off here")),
-            Step("let go", let_go, say("and on again here")),
+            Step("let go", undone, say("and on again here")),
         ),
-        repair=Repair(say("Leave what is frozen as it is at {let_go}, or do not freeze it.",
-                          let_go=At(let_go))),
+        repair=Repair(say("Leave what is frozen as it is at {undone}, or do not freeze it.",
+                          undone=At(undone))),
         count=0,
     )  # fmt: skip
 

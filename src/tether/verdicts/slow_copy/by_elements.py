@@ -18,7 +18,7 @@ from tether.analysis.copies.already_there import nbytes
 from tether.analysis.copies.layouts import contiguous
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
-from tether.store.columns import Numbers, stretches
+from tether.store.columns import Numbers, concatenated_ranges
 from tether.verdicts.slow_copy.by_rows import CALLS
 from tether.verdicts.slow_copy.on_device import COUNT, SMALL, Lines, Slow, Spec
 
@@ -94,7 +94,7 @@ def _library_joins(lines: Lines) -> Collection[list[int]]:
 def _given(lines: Lines, places: Sequence[int]) -> Numbers:
     """Return the operands that calls were given, by their rows."""
     events, at = lines.events, np.array(places, np.int64)
-    return events.rows[stretches(events.starts[at], events.column("reads")[at])[1]]
+    return events.rows[concatenated_ranges(events.starts[at], events.column("reads")[at])[1]]
 
 
 def _tensors(lines: Lines, rows: Numbers) -> Numbers:

@@ -52,10 +52,10 @@ def kept_seldom(lines: Lines) -> Iterator[Slow]:
         if inner != UNKNOWN or need.needed == "no" or need.bytes < LARGE or need.count < RUNS:
             continue
         if not read_unseen(lines.history) and not any(one.taken for one in need.executions):
-            yield from _mostly_let_go(lines, need)
+            yield from _mostly_unread(lines, need)
 
 
-def _mostly_let_go(lines: Lines, need: Need) -> Iterator[Slow]:
+def _mostly_unread(lines: Lines, need: Need) -> Iterator[Slow]:
     runs = [_run(lines, some) for some in each_run(lines, need.executions)]
     found, asked = _unwritten(lines, need, runs), False
     if not _is_told(found, runs) and _is_asked_next(lines, need):

@@ -181,12 +181,12 @@ def _unread(lines: Lines, run: Sequence[Move]) -> Iterator[_Unread]:
         read = reads.between(made, move.at, then.begin)
         written = reads.least_written(made, move.at, then.begin)
         small = PART * read <= elements(made) and PART * written <= elements(made)
-        seen = history.flow.memory(made) in lent or not _is_let_go(lines, move, then, end)
+        seen = history.flow.memory(made) in lent or not _is_done_with(lines, move, then, end)
         if small and not seen and (written or not move.written):
             yield _Unread(move, read)
 
 
-def _is_let_go(lines: Lines, move: Move, then: Move, end: int) -> bool:
+def _is_done_with(lines: Lines, move: Move, then: Move, end: int) -> bool:
     """Whether a memory is done with since the next move: it went, or is what that moved within.
 
     Nothing but tensors of this process shows it.

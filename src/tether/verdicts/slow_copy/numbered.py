@@ -20,7 +20,7 @@ from tether.analysis.history import History
 from tether.facts import RAISED, UNKNOWN, Event, Operand
 from tether.operations.table import operation
 from tether.source.calls import takes_tensors_alone
-from tether.store.columns import Numbers, stretches
+from tether.store.columns import Numbers, concatenated_ranges
 
 TURNS = 8
 """Other results of a line that may lie between two that are the same: the layers of a loop."""
@@ -69,7 +69,7 @@ class Numbered:
         self.bytes = int(history.sizes(fresh).sum())  # of all new memory that any call made
         calls = perhaps_again(history, np.flatnonzero(self._computing(fresh_at)))
         counts = self._events.column("reads")[calls] + self._events.column("results")[calls]
-        rows = self._events.rows[stretches(self._events.starts[calls], counts)[1]]
+        rows = self._events.rows[concatenated_ranges(self._events.starts[calls], counts)[1]]
         # An operand is known by its place among those that these calls have.
         self._rows = np.unique(rows)
         self._lies, self._looks = (array("q", one.tobytes()) for one in _looks(history, self._rows))

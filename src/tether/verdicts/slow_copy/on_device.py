@@ -22,7 +22,7 @@ from tether.analysis.copies.already_there import copied, nbytes
 from tether.analysis.copies.layouts import contiguous
 from tether.analysis.copies.needs import needs
 from tether.analysis.history import History
-from tether.analysis.log import by_number
+from tether.analysis.timelines import by_number
 from tether.facts import GRAD_ON, RAISED, UNKNOWN, Event, Operand
 from tether.operations import table
 from tether.source.calls import copied_text

@@ -164,7 +164,7 @@ def _given(history: History) -> dict[Place, list[_Came]]:
     places: dict[Place, list[_Came]] = defaultdict(list)
     for fact in history.trace.reassigned:
         when = fact.at, fact.named - 0.5
-        if all(history.trace.tensors[one].kind == "Parameter" for one in (fact.old, fact.new)):
+        if all(map(history.is_parameter, (fact.old, fact.new))):
             came = (_Came(when, when, one) for one in (fact.old, fact.new))
             places[fact.holder, fact.name].extend(came)
     return places
@@ -237,9 +237,8 @@ def _was_frozen(one: _Shows) -> bool:
 
 def _of_one_module(history: History, one: _Shows, names: tuple[str, str]) -> bool:
     """Whether both are buffers of one module: a state that begins with the values of another."""
-    kind = history.trace.tensors[one.shown.tensor].kind
     modules = {name.rpartition(".")[0] for name in names}
-    return kind != "Parameter" and len(modules) == 1
+    return not history.is_parameter(one.shown.tensor) and len(modules) == 1
 
 
 def _lives_on(history: History, operand: Operand) -> bool:

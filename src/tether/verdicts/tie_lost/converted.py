@@ -77,7 +77,7 @@ def _wrapped(history: History, tensor: int) -> int:
     """Return the program's own call that made a Parameter on memory that was there; or -1."""
     made = history.made_at(tensor)
     event = history.events[made] if made >= 0 else None
-    own = event is not None and event.operation == "Parameter" and event.inner == event.site
+    own = event is not None and operation(event.operation).wraps and event.inner == event.site
     return made if own else UNKNOWN
 
 

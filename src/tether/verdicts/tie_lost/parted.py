@@ -97,7 +97,7 @@ def _ways_back(history: History, tensor: int) -> Iterator[int]:
         row = operation(event.operation) if event is not None and event.reads else None
         if event is None or row is None:
             return
-        if row.copies != "clone" and not row.records and event.operation != "Parameter":
+        if row.copies != "clone" and not row.records and not row.wraps:
             return
         yield made
         tensor = event.reads[0].tensor

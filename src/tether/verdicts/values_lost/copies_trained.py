@@ -93,9 +93,8 @@ def _parameters(history: History, at: int) -> list[int]:
 
 def _in_module(history: History, tensor: int) -> bool:
     """Whether a tensor is a parameter of a module."""
-    fact = history.trace.tensors.get(tensor)
     named = any(one.module for one in history.facts_of_names(tensor))
-    return named and fact is not None and fact.kind == "Parameter"
+    return named and history.is_parameter(tensor)
 
 
 def _read_after(history: History, tensor: int, last: int) -> bool:

@@ -1,0 +1,1 @@
+"""One document made of findings and tables, and its text."""

@@ -1,0 +1,1 @@
+"""The tables of a report: what is listed whatever was judged."""
