@@ -116,6 +116,14 @@ first.go(torch.randn(2))
 walkers = [first.fork() for _ in range(2)]
 """
     + WALK,
+    "walkers that have gone a step as they are made": TRAIL
+    + """\
+walkers = []
+for _ in range(3):
+    walkers.append(copy.copy(start))  #! alias-write start.path
+    walkers[-1].go(torch.randn(2))
+"""
+    + WALK,
     "a function that writes what it is given": TRAIL
     + """\
 def push(trail, move):
@@ -245,6 +253,23 @@ views = [copy.copy(start) for _ in range(3)]
 for n, one in enumerate(views):
     one.steps = n + 1
     print(one.length(), start.length())
+""",
+    "walkers that go to their end, one after the other": TRAIL
+    + """\
+for _ in range(3):
+    walker = copy.copy(start)
+    for _ in range(4):
+        walker.go(torch.randn(2))
+        print(walker.length().item())
+""",
+    "a walker that goes on from where another is": TRAIL
+    + """\
+first = copy.copy(start)
+for _ in range(3):
+    first.go(torch.randn(2))
+    second = copy.copy(first)
+    second.go(torch.randn(2))
+    print(first.length().item(), second.length().item())
 """,
     "an object that takes the place of the one before": TRAIL
     + """\

@@ -158,17 +158,27 @@ class _Copies:
         return self._read(first.written, turn, min(ends, default=self._end(writes)))
 
     def _in_step(self, writes: list[_CopysWrite], first: _CopysWrite, second: _CopysWrite) -> bool:
-        """Whether two objects took the same places one after the other, since both were there."""
-        since = self._both_since(first, second)
-        if first.at < since:
-            return False
+        """Whether two objects took the same places one after the other.
+
+        Of two copies of one object each begins where that was; of an object and its copy, both
+        where the copy was made.
+        """
+        since = self._begun(first, second)
         mine, theirs = (
-            list(dict.fromkeys(one.place for one in writes if one.at >= since
+            list(dict.fromkeys(one.place for one in writes if one.at >= begun
                                and (one.holder, one.how) == (who.holder, "sets")))
-            for who in (first, second)
+            for who, begun in zip((first, second), since, strict=True)
         )  # fmt: skip
         both = min(len(mine), len(theirs))
-        return both >= _LEAST and mine[:both] == theirs[:both]
+        return first.at >= since[0] and both >= _LEAST and mine[:both] == theirs[:both]
+
+    def _begun(self, first: _CopysWrite, second: _CopysWrite) -> tuple[int, int]:
+        """Return since when each of two objects goes its own way, from the same beginning."""
+        of = {fact.made: fact.of for fact in self._facts}
+        if of.get(first.holder, UNKNOWN) == of.get(second.holder, first.holder):
+            return self._since[first.holder], self._since[second.holder]
+        since = self._both_since(first, second)
+        return since, since
 
     def _added(
         self, tensor: int, writes: list[_CopysWrite], some: list[_CopysWrite]
