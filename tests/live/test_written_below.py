@@ -215,6 +215,29 @@ DRIFTS = {
     ),
 }  # fmt: skip
 
+SHELF = """
+class Shelf:
+    def __init__(self):
+        self.words = torch.randn(12, 3)
+
+    def parts(self):
+        FILL
+        for first in range(0, 12, 4):
+            yield self.words[first : first + 4]
+
+    def all(self, change):
+        return [change(words).sum() for words in self.parts()]
+
+shelf = Shelf()
+for _ in range(3):
+"""
+
+EACH = "    for words in shelf.parts():\n        print(one(words).sum())"
+
+DRIFTS["what an object hands out in parts"] = (
+    "words += self.places()", "pass", SHELF.replace("FILL", "pass") + EACH, "words",
+)  # fmt: skip
+
 STAYS = {
     "a new tensor": ("words = words + self.places()", "pass", TWO),
     "handed in once": (
@@ -232,6 +255,16 @@ STAYS = {
         "pass", "x.sub_(MIDDLE)", "for _ in range(3):\n    for x in texts:\n        centred(x)",
     ),
     "kept within bounds": ("words.clamp_(-1, 1)", "pass", TWO),
+    "parts that are filled anew": (
+        "words += self.places()", "pass", SHELF.replace("FILL", "self.words.normal_()") + EACH,
+    ),
+    "parts of its own that an object has changed": (
+        "pass", "x.sub_(MIDDLE)", SHELF.replace("FILL", "pass") + "    print(shelf.all(centred))",
+    ),
+    "parts that the caller took": (
+        "words += self.places()", "pass",
+        "for _ in range(3):\n    words = whole[:2]\n    print(one(words).sum())",
+    ),
 }  # fmt: skip
 
 

@@ -48,6 +48,12 @@ class Site(NamedTuple):
         """File and line: the same for all calls that begin on that line."""
         return self[:2]
 
+    @property
+    def says_it_writes(self) -> bool:
+        """Whether the function is named as PyTorch names those that write in place: `clamp_`."""
+        name = self.function.rpartition(".")[2]
+        return name.endswith("_") and not name.endswith("__") and name != "_"
+
 
 class Operand(NamedTuple):
     """One tensor as it was at one moment of one event.

@@ -91,7 +91,7 @@ def _frames(history: History, at: int, holders: Sequence[Holder]) -> Iterator[_F
         site = history.site(number)
         here = [one for one in holders if one.depth == depth and one.function == site.function]
         owned = any(one.name.startswith("self.") for one in here)
-        if owned or site.function.endswith("_") or site.function == "<module>":
+        if owned or site.says_it_writes or site.function == "<module>":
             return
         filled = fillings.of_function(site.file, site.function)
         arguments = {one.target for one in filled if one.how == "parameter"}

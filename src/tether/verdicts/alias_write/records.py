@@ -61,7 +61,7 @@ def _passed_on(history: History, story: SharedThenWritten) -> bool:
     if history.get(Acts).died(story.writer) <= story.shared + 3:
         return False
     made, wrote = (history.site_of(history.events[at]) for at in (story.shared, story.write))
-    return made.function != wrote.function and not wrote.function.endswith("_")
+    return made.function != wrote.function and not wrote.says_it_writes
 
 
 def _read_after(

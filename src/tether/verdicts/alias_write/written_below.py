@@ -6,11 +6,13 @@ known. Nothing is said of a call whose result nobody takes, since it is made for
 a write by what is handed in beside the tensor, as a total is; and of what is handed in many times.
 
 What a container keeps, or what two lines hand in, is another matter: written each time it is handed
-in, from what the time before had left, it drifts away from what it was.
+in, from what the time before had left, it drifts away from what it was. So do the slices that an
+object gives of a tensor of its own, as a loader does.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -21,7 +23,7 @@ from tether.analysis.sharing.odd_writes import goes_on
 from tether.analysis.sharing.shared_memory import fills_anew
 from tether.analysis.surroundings import Surroundings, WaysThere
 from tether.facts import UNKNOWN, EventId, Holder, Operand, Site, SiteId
-from tether.finding import At, CallOf, Claim, Code, Repair, Step, say
+from tether.finding import At, CallOf, Claim, Code, Repair, Step, Tensor, say
 from tether.operations.table import operation
 from tether.source.filling import mentions
 from tether.source.handing import handed_beside, made_as, reads_beside
@@ -67,8 +69,16 @@ def written_below(history: History) -> Iterator[Claim]:
 class _Drift(NamedTuple):
     """Elements that a line wrote each time they were handed in."""
 
-    holder: Holder  # the caller's variable, as one of the writes was looked at
+    handed: _Handed  # at the first of the writes that was looked at
     writes: list[int]
+
+
+class _Handed(NamedTuple):
+    """What a call was handed and wrote."""
+
+    held: Holder  # the caller's variable
+    shown: Operand  # the elements
+    keeper: Holder | None  # what keeps them, beside variables
 
 
 def _drifting(history: History, told: set[tuple[SiteId, str]]) -> Iterator[Claim]:
@@ -81,21 +91,19 @@ def _drifting(history: History, told: set[tuple[SiteId, str]]) -> Iterator[Claim
     for at, holders in looks.items():
         found = _handed_in(history, at, holders) if at >= 0 else None
         if found is not None:
-            held, kept, shown = found
-            calls[shown].add(held.site)
-            writes = _again(history, at, shown) if kept or len(calls[shown]) > 1 else []
+            calls[found.shown].add(found.held.site)
+            kept = found.keeper is not None or len(calls[found.shown]) > 1
+            writes = _again(history, at, found) if kept else []
             if len(writes) > 1:
                 site = history.site_of(history.events[at])
-                drifts.setdefault((site.file, site.function), _Drift(held, writes))
+                drifts.setdefault((site.file, site.function), _Drift(found, writes))
     for drift in drifts.values():
-        told.add((drift.holder.site, drift.holder.name))
+        told.add((drift.handed.held.site, drift.handed.held.name))
         yield _claim_on_drift(history, drift)
 
 
-def _handed_in(
-    history: History, at: int, holders: list[Holder]
-) -> tuple[Holder, bool, Operand] | None:
-    """Return the caller's variable that was written, whether a container keeps it, and where."""
+def _handed_in(history: History, at: int, holders: list[Holder]) -> _Handed | None:
+    """Return the caller's variable that was written, and what keeps the elements."""
     event = history.events[at]
     if len(event.writes) != 1 or not goes_on(history, at, event):
         return None
@@ -105,8 +113,25 @@ def _handed_in(
     outside = {one.kind for one in same} <= _OUTSIDE and not shown.requires_grad
     if given is None or not outside or not _is_meant_for_a_result(history, given, given.name):
         return None
-    return given, any(one.kind == "slot" for one in same), shown
+    slot = next((one for one in same if one.kind == "slot"), None)
+    return _Handed(given, shown, slot or _handed_out_by(history, given, holders))
 
+
+def _handed_out_by(history: History, given: Holder, holders: list[Holder]) -> Holder | None:
+    """Return the attribute whose memory a variable shows, where its object handed out the view.
+
+    Not where who calls, or who writes, has it as its own: that is the state that it works on.
+    """
+    made = history.made_at(given.tensor)
+    if made < 0 or history.site_of(history.events[made]).function == given.function:
+        return None
+    owned = [one for one in holders if one.kind == "attribute" and one.tensor != given.tensor]
+    own = any(one.depth < given.depth or _OWN.fullmatch(one.name) for one in owned)
+    return None if own else next(iter(owned), None)
+
+
+_OWN = re.compile(r"self\.\w+")
+"""An attribute of the object whose method runs."""
 
 _OUTSIDE = {"variable", "slot"}  # of an object's own attribute it is the state that is written
 
@@ -118,14 +143,16 @@ def _is_given(history: History, held: Holder) -> bool:
     return bool(named) and mentions(call.expression, held.name)
 
 
-def _again(history: History, at: int, shown: Operand) -> list[int]:
+def _again(history: History, at: int, handed: _Handed) -> list[int]:
     """Return the writes to some elements by the line of one; none where they are filled anew.
 
-    Or where another function writes them too.
+    Or where another function writes them too: of a view, after it was first written so.
     """
-    event, made = history.events[at], history.made_at(shown.tensor)
+    event, shown = history.events[at], handed.shown
+    whole = handed.keeper is None or handed.keeper.tensor == shown.tensor
+    since = max(history.made_at(shown.tensor), 0) if whole else at - 1
     function, found = history.site_of(event).function, []
-    for one in history.writes_to(shown, max(made, 0)):
+    for one in history.writes_to(shown, since):
         other = history.events[one]
         if history.site_of(other).function != function or fills_anew(other):
             return []
@@ -134,7 +161,8 @@ def _again(history: History, at: int, shown: Operand) -> list[int]:
 
 
 def _claim_on_drift(history: History, found: _Drift) -> Claim:
-    held, write = found.holder, found.writes[-1]
+    held, write = found.handed.held, found.writes[-1]
+    keeper = found.handed.keeper or held
     event = history.events[write]
     function = history.site_of(event).function
     return Claim(
@@ -146,10 +174,11 @@ def _claim_on_drift(history: History, found: _Drift) -> Claim:
         subject=held.name,
         message=say(
             "`{function}` writes into what it is handed: {op} at {write} changes `{name}`, which"
-            " {line} hands in and which is kept. It was written {n} times, each time from what the"
-            " time before had left.",
+            " {line} hands in and which "
+            + ("is kept" if keeper.tensor == held.tensor else "shows the memory of {keeper}")
+            + ". It was written {n} times, each time from what the time before had left.",
             function=function, op=CallOf(write), write=At(event.site), name=held.name,
-            line=At(held.site), n=len(found.writes),
+            line=At(held.site), n=len(found.writes), keeper=Tensor(keeper.tensor),
         ),
         story=(
             Step("shared", held.site, say("{code} is given `{name}` itself", code=Code(held.site),
@@ -216,7 +245,7 @@ def _is_meant_for_a_result(history: History, held: Holder, given: str) -> bool:
     at, call = history.position(held.event), history.site(held.site)
     source = history.get(Surroundings).source(call.file)
     beside = handed_beside(source, call, given)
-    if beside is None or history.site_of(history.events[at]).function.endswith("_"):
+    if beside is None or history.site_of(history.events[at]).says_it_writes:
         return False
     changes = _changes(history, at, held.tensor)
     return changes and of_itself(history, at, held.tensor, alone=not beside)
