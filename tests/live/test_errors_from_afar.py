@@ -198,6 +198,22 @@ PROGRAMS = {
         """,
         "",
     ),
+    "rows that are one place, which a state is loaded into": (
+        """
+        import io
+        import torch
+        def even(size):
+            layer = torch.nn.Linear(size, size, bias=False)
+            layer.weight.data = torch.full((1, size), 1 / size).expand(size, -1)  #!
+            return layer.requires_grad_(False)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), even(4), torch.nn.Linear(4, 1))
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        model.load_state_dict(torch.load(file))
+        """,
+        "model.1.weight",
+    ),
     "a second derivative of a call that has none": (
         """
         import torch

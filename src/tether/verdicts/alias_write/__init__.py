@@ -71,10 +71,10 @@ Where the facts leave open whether it was meant, the finding is a note:
   below); it writes by the second name that a function gives a tensor.
 - **A function or a module**: it writes what it is handed, and its caller reads that again or hands
   it in again, or was given it by an object that keeps it and hands it out again (a loader that
-  gives slices of its data); it writes what a conversion that had nothing to do gave back of an optimizer's or an
-  object's own state; it is handed a parameter and writes that between two steps, and its result is
-  used (`grid = make_grid(conv.weight.data, normalize=True)`); a constant that it computes once is
-  changed by who was given it.
+  gives slices of its data); it writes what a conversion that had nothing to do gave back of an
+  optimizer's or an object's own state; it is handed a parameter and writes that between two steps,
+  and its result is used (`grid = make_grid(conv.weight.data, normalize=True)`); a constant that it
+  computes once is changed by who was given it.
 - **Optimizers and modules**: one module is in several places; an optimizer steps one memory as two
   parameters; several optimizers step the same parameters in turn; both of two shallow copies add to
   what they share.

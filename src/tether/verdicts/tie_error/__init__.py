@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tether.analysis.gradients.overwritten import blamed
 from tether.analysis.history import History, shortened
-from tether.facts import Operand, Raised
+from tether.facts import UNKNOWN, Operand, Raised
 from tether.finding import At, CallOf, Claim, Repair, Sentence, Tensor, say
 from tether.operations.table import operation
 from tether.verdicts.base import Example, Expected, Verdict
@@ -66,8 +67,7 @@ Which way out is meant cannot be known: never applied by itself.
 
 def check(history: History) -> Iterator[Claim]:
     """Explain each error about ties, once per line and message."""
-    for noted in history.trace.raised:
-        fact = at_home(history, noted)
+    for fact in _apart(history):
         if blamed(history, fact) is not None:
             continue  # saved-overwritten tells it
         if fact.elsewhere:
@@ -80,6 +80,31 @@ def check(history: History) -> Iterator[Claim]:
             yield _refused(story)
 
 
+def _apart(history: History) -> Iterator[Raised]:
+    """Yield the errors; where one quotes those that led to it at its line, these in its place.
+
+    As `load_state_dict` does: it goes on after what PyTorch refused, and then tells of all.
+    """
+    lines: dict[tuple[str, int], list[Raised]] = defaultdict(list)
+    for noted in history.trace.raised:
+        fact = at_home(history, noted)
+        lines[history.site(fact.site).row].append(fact)
+    for facts in lines.values():
+        inner = [one for one in facts if any(_quotes(other, one) for other in facts)]
+        for fact in facts:
+            if fact in inner:
+                by = [one for one in facts if _quotes(one, fact)]
+                yield fact._replace(fatal=fact.fatal or any(one.fatal for one in by))
+            elif not any(_quotes(fact, one) for one in inner):
+                yield fact
+
+
+def _quotes(outer: Raised, inner: Raised) -> bool:
+    """Whether an error has in its message what a call of PyTorch's had said."""
+    heard = inner.event != UNKNOWN and outer.event == UNKNOWN
+    return heard and bool(inner.message) and inner.message in outer.message
+
+
 def _speaks_of_ties(story: Story) -> bool:
     message = story.fact.message
     return of_ties(message) if story.event else entry_of(message) is not None
@@ -90,7 +115,7 @@ def _refused(story: Story) -> Claim:
     fact, event = story.fact, story.event
     steps = story.told()
     twice = story.second
-    chosen = twice.parted[0].value if twice else next(iter(story.spoken_of or story.operands), None)
+    chosen = twice.parted[0].value if twice else story.chosen
     if story.block is not None:
         chosen = story.block.loss
     unheard = event is None or operation(event.operation).leaves == "process"
@@ -121,7 +146,7 @@ def _explained(story: Story, chosen: Operand | None) -> tuple[Sentence, Repair |
     view = why_view(story.history, story.fact, chosen)
     if view is not None:
         return view
-    if entry is None:
+    if entry is None or (chosen is None and "{subject" in entry.why):
         return say('PyTorch says "{text}".', text=_first_sentence(story.fact)), None
     return say(entry.why), Repair(say(entry.repair, there=story.elsewhere(chosen)))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tether.analysis.history import History
+from tether.analysis.sharing.shared_memory import overlaps_itself
 from tether.facts import UNKNOWN, Operand
 
 Which = Callable[[History, Operand], bool]
@@ -52,6 +53,10 @@ def _graphless(_: History, one: Operand) -> bool:
 
 def _inference(_: History, one: Operand) -> bool:
     return one.version == UNKNOWN
+
+
+def _overlapping(_: History, one: Operand) -> bool:
+    return overlaps_itself(one)
 
 
 def _on_the_cpu(history: History, one: Operand) -> bool:
@@ -196,7 +201,9 @@ TABLE = (
     Entry(
         r"more than one element of the written-to tensor refers to a single memory location",
         "Several elements of {subject} are one place in memory.",
-        "Give each its own first: `{subject!s} = {subject!s}.clone()`.",
+        "Give each its own where {subject} gets its memory: `.expand(...).clone()`, or"
+        " `.repeat(...)`.",
+        _overlapping,
         of_written=True,
     ),
     Entry(

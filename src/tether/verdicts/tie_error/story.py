@@ -142,6 +142,12 @@ class Story:
             one for one in self.operands if entry is None or entry.which(self.history, one)
         )
 
+    @property
+    def chosen(self) -> Operand | None:
+        """The operand to tell of: of a call that was not heard only one that the message fits."""
+        unheard = self.event is None and entry_of(self.fact.message) is not None
+        return next(iter(self.spoken_of or (() if unheard else self.operands)), None)
+
     @cached_property
     def doubled(self) -> tuple[Operand, ...]:
         """The parameters with two places, where the error is about those."""
@@ -205,6 +211,8 @@ class Story:
         for later in self.history.on_storage(operand):
             if at < later < self.until and self._returned(later, operand):
                 self._add("made", later, say("{x} is returned by {f}", x=name, f=CallOf(later)))
+            if at < later < self.until and _gives_memory(self.history.events[later], operand):
+                self._add("shared", later, say("{x} is given other memory here", x=name))
         if self._is_from_elsewhere(at):
             self._seen(at)
             self.steps += kept_from(self.history, operand.tensor)
@@ -412,6 +420,11 @@ class Story:
         event = self.event
         asked = event.reads[len(losses_of(event)) :] if event is not None else ()
         return tuple(one for one in asked if one.requires_grad)
+
+
+def _gives_memory(event: Event, operand: Operand) -> bool:
+    """Whether a call gave a tensor the memory of another one in place of its own."""
+    return event.operation == "data.__set__" and event.reads[0].tensor == operand.tensor
 
 
 def _position(history: History, fact: Raised) -> int:
