@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from tether.facts import Site
 from tether.source.names import paths_to, steps_in
-from tether.source.syntax import site_of_node, source_of
+from tether.source.syntax import FUNCTIONS, site_of_node, source_of
 
 How = Literal["assigned", "stored", "loop", "parameter", "closure"]
 
@@ -129,7 +129,7 @@ class _FileReader:
             self._read(statement, function, prefix)
 
     def _read(self, node: ast.AST, function: str, prefix: str) -> None:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, FUNCTIONS):
             inner, given = prefix + node.name, node.args
             for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
                 site = Site(self._file, one.lineno, one.col_offset + 1)

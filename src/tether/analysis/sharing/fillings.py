@@ -19,7 +19,7 @@ from tether.facts import Site
 from tether.source.handing import handings
 from tether.source.loops import comprehension_at, taken_by_loop
 from tether.source.names import container_of, root_of, steps_in
-from tether.source.syntax import Source, called, site_of_node, source_of
+from tether.source.syntax import CALLABLES, Source, called, site_of_node, source_of
 
 _METHODS = ("append", "appendleft", "extend", "insert", "add", "setdefault", "update")
 
@@ -283,9 +283,6 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
         yield value
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
-
 _Put = tuple[ast.Call | ast.stmt, ast.expr, tuple[ast.expr, ...]]
 """A node that puts something somewhere, where to, and what."""
 
@@ -308,7 +305,7 @@ def _lines_in(
     node, owner, scope = inside
     if isinstance(node, ast.ClassDef):
         owner = node.name
-    elif isinstance(node, _FUNCTIONS):
+    elif isinstance(node, CALLABLES):
         scope = node.lineno, node.end_lineno or node.lineno
     put = put_by(node)
     if put is not None:
