@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from tether.facts import Site
-from tether.source.filling import STORING
+from tether.source.filling import FILLING
 from tether.source.reading import deciders
 from tether.source.syntax import CALLABLES, RUNS, Source, site_of_node, source_of
 
@@ -133,7 +133,7 @@ def _changed(node: ast.AST, source: Source) -> Iterator[tuple[str, bool]]:
     match node:
         case ast.Call(func=ast.Attribute(value=into, attr=name)):
             alone = isinstance(source.parent(node), ast.Expr)  # `x.add(y)` of tensors is not
-            if name in _TAKING or (name in STORING and alone):
+            if name in _TAKING or (name in FILLING and alone):
                 yield _path(into), False
         case ast.Call(func=ast.Name(id="next"), args=[into, *_]):
             yield _path(into), False

@@ -264,6 +264,12 @@ def is_module(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in _MODULES
 
 
+INTO_CONTAINERS = frozenset(
+    {"append", "appendleft", "extend", "insert", "add", "setdefault", "update"}
+)
+"""Methods of Python's containers that put what they are given into the one they are called on."""
+
+
 def own(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield what stands in a scope, and in no function or class inside it."""
     for one in ast.iter_child_nodes(scope):
